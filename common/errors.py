@@ -1,0 +1,200 @@
+"""The catalogue of errors: whose fault it is, what to do about it, and the exit code it ends in.
+
+Every error that a user can cause is one of these classes. Each keeps the objects it speaks of in
+`details` (ids, counts and digests only, never a value of a record, an identifier or a token), says what
+to do in `hint`, and carries the exit code of the command line contract. `common.wire.status` maps the
+same catalogue to gRPC status codes, so that an error keeps its meaning across the wire.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, ClassVar
+
+
+class ExitCode(IntEnum):
+    """Exit codes of both command lines."""
+
+    DONE = 0
+    INTERNAL = 1
+    USAGE = 2
+    CONFLICT = 3
+    REFUSED = 4
+    BALANCE = 5
+    NOT_CONNECTED = 6
+    INTEGRITY = 7
+    ENDED = 8
+    INTERRUPTED = 130
+
+
+class TesseraError(Exception):
+    """An error that says what happened and what to do.
+
+    Args:
+        message: One sentence, without a trailing period.
+        hint: What the reader can do about it, or an empty string.
+        details: JSON-serialisable objects the error speaks of; never a value of a record.
+    """
+
+    code: ClassVar[str] = "internal"
+    exit_code: ClassVar[ExitCode] = ExitCode.INTERNAL
+
+    def __init__(self, message: str, hint: str = "", details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.details: dict[str, Any] = dict(details or {})
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the `{"error": ...}` document of the `--json` contract."""
+        return {
+            "error": {
+                "code": self.code,
+                "message": self.message,
+                "hint": self.hint,
+                "details": self.details,
+            }
+        }
+
+
+class InternalError(TesseraError):
+    """Our own fault: a state that the program's author thought impossible."""
+
+
+class UsageError(TesseraError):
+    """The command line asks for something that does not exist or does not fit together."""
+
+    code = "usage"
+    exit_code = ExitCode.USAGE
+
+
+class ConfigurationError(TesseraError):
+    """A configuration file cannot be used; `problems` lists every reason, not only the first.
+
+    Args:
+        message: What file is wrong.
+        problems: One line per problem: key, value seen, what is accepted.
+        hint: What to do.
+    """
+
+    code = "configuration"
+    exit_code = ExitCode.USAGE
+
+    def __init__(self, message: str, problems: Sequence[str] = (), hint: str = "") -> None:
+        text = "\n  ".join([message, *problems])
+        super().__init__(text, hint, {"problems": list(problems)})
+        self.problems = tuple(problems)
+
+
+class DataError(TesseraError):
+    """The data set cannot be used: exit 2 at an owner's own command, 4 when a release meets it."""
+
+    code = "bad_data"
+    exit_code = ExitCode.USAGE
+
+
+class ConflictError(TesseraError):
+    """Schemas, linkage keys, overlaps or mismatches between owners do not fit."""
+
+    code = "conflict"
+    exit_code = ExitCode.CONFLICT
+
+
+class RefusedError(TesseraError):
+    """An owner's policy or a person there said no."""
+
+    code = "refused"
+    exit_code = ExitCode.REFUSED
+
+
+class UnusableDataError(RefusedError):
+    """An owner's data cannot take part in this release (fewer records than k included)."""
+
+    code = "unusable_data"
+
+
+class DataChangedError(UnusableDataError):
+    """The source changed between linking and masking; nothing was spent."""
+
+    code = "data_changed"
+
+
+class BalanceError(RefusedError):
+    """The budget that is left does not cover the charge.
+
+    Args:
+        budget: Name of the budget.
+        requested: The charge, as a decimal string.
+        remaining: The balance, as a decimal string.
+    """
+
+    code = "balance"
+    exit_code = ExitCode.BALANCE
+
+    def __init__(self, budget: str, requested: str, remaining: str) -> None:
+        super().__init__(
+            f"budget {budget!r} has {remaining} left, the release would charge {requested}",
+            "ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill",
+            {"budget": budget, "requested": requested, "remaining": remaining},
+        )
+
+
+class NotConnectedError(TesseraError):
+    """The other side cannot be reached, or its daemon is not running."""
+
+    code = "not_connected"
+    exit_code = ExitCode.NOT_CONNECTED
+
+
+class IdentityError(TesseraError):
+    """A certificate is not the one that was expected, or may not do what it tried."""
+
+    code = "identity"
+    exit_code = ExitCode.NOT_CONNECTED
+
+
+class ProtocolError(TesseraError):
+    """The peer sent something that the protocol does not allow at this point."""
+
+    code = "protocol"
+    exit_code = ExitCode.INTEGRITY
+
+
+class IntegrityError(TesseraError):
+    """A digest, a signature or a chain does not hold."""
+
+    code = "integrity"
+    exit_code = ExitCode.INTEGRITY
+
+
+class CancelledError(TesseraError):
+    """The release was cancelled by its operator."""
+
+    code = "cancelled"
+    exit_code = ExitCode.ENDED
+
+
+class DeadlineError(TesseraError):
+    """A step's deadline passed."""
+
+    code = "deadline"
+    exit_code = ExitCode.ENDED
+
+
+def _all_subclasses(base: type[TesseraError]) -> list[type[TesseraError]]:
+    found = list(base.__subclasses__())
+    return found + [deeper for sub in found for deeper in _all_subclasses(sub)]
+
+
+def by_code(code: str) -> type[TesseraError]:
+    """Return the error class of a code read from the wire or a journal; `InternalError` if unknown."""
+    known = {cls.code: cls for cls in _all_subclasses(TesseraError)}
+    return known.get(code, InternalError)
+
+
+def from_document(document: Mapping[str, Any]) -> TesseraError:
+    """Rebuild an error from its `{"error": ...}` document without running its constructor's wording."""
+    body = document.get("error", {})
+    cls = by_code(str(body.get("code", "internal")))
+    error = cls.__new__(cls)
+    TesseraError.__init__(error, str(body.get("message", "")), str(body.get("hint", "")), body.get("details"))
+    return error

@@ -1,0 +1,310 @@
+"""The agreed release: a grid of attribute groups and record parts, and every owner's task in it.
+
+A plan is plain data with one canonical form; its SHA-256 digest is its name. The aggregator makes and
+signs it, every owner checks it as if it came from a stranger (`owner_node.consent`).
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from common.canonical import canonical, digest
+from common.privacy import MECHANISMS, largest_or_unbounded, total, total_or_unbounded
+from common.schema import Attribute, IdentifierRules
+
+RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
+"""What a release may be called: it names a folder, a database key and a path in messages."""
+
+
+class Layout(StrEnum):
+    """How the records and attributes of a release lie with its owners (DESIGN §2)."""
+
+    HORIZONTAL = "horizontal"
+    VERTICAL = "vertical"
+    MIXED = "mixed"
+
+
+class BudgetSplit(StrEnum):
+    """How the release's epsilon is divided among groups and attributes (MECHANISMS §5)."""
+
+    OWNER = "owner"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAttribute:
+    """How one owner masks one attribute."""
+
+    name: str
+    """Attribute name."""
+    mechanism: str
+    """Mechanism id."""
+    epsilon: Decimal
+    """The attribute's share of the budget."""
+    k: int
+    """Minimum cluster size."""
+    epsilon_joint: Decimal | None
+    """Bound on the whole rank-ordered list of released values; None where there is none."""
+    expected_error: Decimal
+    """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "name": self.name,
+            "mechanism": self.mechanism,
+            "epsilon": self.epsilon,
+            "k": self.k,
+            "epsilon_joint": self.epsilon_joint,
+            "expected_error": self.expected_error,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "PlannedAttribute":
+        """Read it from its document."""
+        if document["mechanism"] not in MECHANISMS:
+            raise ValueError("the plan names an unknown mechanism")
+        return cls(
+            str(document["name"]),
+            str(document["mechanism"]),
+            _epsilon(document["epsilon"]),
+            int(document["k"]),
+            _bound(document["epsilon_joint"]),
+            Decimal(document["expected_error"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One owner's share of a release in one group."""
+
+    owner: str
+    """Owner id."""
+    dataset: str
+    """Name of the data set at that owner."""
+    group: int
+    """Index of the attribute group."""
+    records_rounded: int
+    """The owner's number of records, rounded down to its leading digit."""
+    attributes: tuple[PlannedAttribute, ...]
+    """What to mask and how, in release order."""
+
+    @property
+    def epsilon(self) -> Decimal:
+        """Sum of the attributes' epsilon (sequential composition)."""
+        return total(attribute.epsilon for attribute in self.attributes)
+
+    @property
+    def epsilon_joint(self) -> Decimal | None:
+        """Sum of the attributes' joint bounds; None where one has none."""
+        return total_or_unbounded(attribute.epsilon_joint for attribute in self.attributes)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "owner": self.owner,
+            "dataset": self.dataset,
+            "group": self.group,
+            "records_rounded": self.records_rounded,
+            "epsilon": self.epsilon,
+            "epsilon_joint": self.epsilon_joint,
+            "attributes": [attribute.to_document() for attribute in self.attributes],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Task":
+        """Read it from its document."""
+        return cls(
+            str(document["owner"]),
+            str(document["dataset"]),
+            int(document["group"]),
+            int(document["records_rounded"]),
+            tuple(PlannedAttribute.from_document(each) for each in document["attributes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Linking:
+    """What linking will compare, and the bounds for what it may find (DESIGN §4)."""
+
+    tokens: bool
+    """Whether owners send tokens; without, disjointness is asserted, not checked."""
+    max_overlap: int = 1
+    """Most owners of one group that may hold the same person."""
+    on_mismatch: str = "stop"
+    """What happens when the token sets of two groups differ."""
+    min_common: int = 0
+    """Fewest common records to go on with."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "tokens": self.tokens,
+            "max_overlap": self.max_overlap,
+            "on_mismatch": self.on_mismatch,
+            "min_common": self.min_common,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Linking":
+        """Read it from its document."""
+        overlap, common = int(document["max_overlap"]), int(document["min_common"])
+        return cls(bool(document["tokens"]), overlap, str(document["on_mismatch"]), common)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The agreed release. Everything that owners consent to is in here and under its digest."""
+
+    release: str
+    """Release id."""
+    aggregator: str
+    """SPIFFE ID of the aggregator."""
+    created: str
+    """ISO 8601 time, UTC."""
+    version: str
+    """Version of the software that made the plan."""
+    purpose: str
+    """What the release is for, in the operator's words."""
+    layout: Layout
+    """Layout as asked for."""
+    epsilon: Decimal
+    """The release's epsilon."""
+    budget_split: BudgetSplit
+    """How it is divided."""
+    attributes: tuple[Attribute, ...]
+    """Attributes of the release, with their settings, in the order of its columns."""
+    identifier: IdentifierRules | None
+    """How identifiers become comparable; None: the unit of privacy is the record."""
+    max_records_per_person: int
+    """g."""
+    linking: Linking
+    """What linking compares."""
+    tasks: tuple[Task, ...]
+    """Every owner's share, group by group."""
+
+    def __post_init__(self) -> None:
+        if not RELEASE_ID.fullmatch(self.release):
+            raise ValueError("a release id is made of a-z, 0-9, '.', '_' and '-', 64 characters at most")
+        cells = [(task.group, task.owner) for task in self.tasks]
+        if not cells or len(set(cells)) != len(cells):
+            raise ValueError("every owner has one task in a group")
+        if {group for group, _ in cells} != set(range(self.n_groups)):
+            raise ValueError("groups are numbered from 0 without gaps")
+        names = [attribute.name for attribute in self.attributes]
+        by_group = {task.group: tuple(attribute.name for attribute in task.attributes) for task in self.tasks}
+        if any(tuple(a.name for a in task.attributes) != by_group[task.group] for task in self.tasks):
+            raise ValueError("the owners of a group mask the same attributes")
+        masked = [name for group in sorted(by_group) for name in by_group[group]]
+        if sorted(masked) != sorted(names) or len(set(masked)) != len(masked) or not all(by_group.values()):
+            raise ValueError("every attribute belongs to exactly one group")
+        if self.n_groups > 1 and not self.linking.tokens:
+            raise ValueError("groups of attributes can only be aligned on tokens")
+
+    @property
+    def n_groups(self) -> int:
+        """Number of attribute groups."""
+        return max(task.group for task in self.tasks) + 1
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Owner ids, each once, in the order of their tasks."""
+        return tuple(dict.fromkeys(task.owner for task in self.tasks))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical plan, its name everywhere."""
+        return digest(self.to_bytes())
+
+    @property
+    def epsilon_joint(self) -> Decimal | None:
+        """Joint bound for one person: parallel within a group, sequential between groups."""
+        parts = [[t.epsilon_joint for t in self.tasks if t.group == group] for group in range(self.n_groups)]
+        return total_or_unbounded(largest_or_unbounded(bounds) for bounds in parts)
+
+    def task_of(self, owner: str) -> Task:
+        """Return an owner's task.
+
+        Raises:
+            KeyError: If the owner has none in this plan.
+        """
+        for task in self.tasks:
+            if task.owner == owner:
+                return task
+        raise KeyError(owner)
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the settings of one attribute."""
+        return next(attribute for attribute in self.attributes if attribute.name == name)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "aggregator": self.aggregator,
+            "created": self.created,
+            "version": self.version,
+            "purpose": self.purpose,
+            "layout": str(self.layout),
+            "epsilon": self.epsilon,
+            "epsilon_joint": self.epsilon_joint,
+            "budget_split": str(self.budget_split),
+            "attributes": [attribute.to_document() for attribute in self.attributes],
+            "identifier": self.identifier.to_document() if self.identifier else None,
+            "max_records_per_person": self.max_records_per_person,
+            "linking": self.linking.to_document(),
+            "tasks": [task.to_document() for task in self.tasks],
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes, which are what is signed."""
+        return canonical(self.to_document())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Plan":
+        """Read a plan, and refuse every byte string that is not exactly a plan's canonical form.
+
+        Raises:
+            ValueError: If it is not; the message holds nothing of the data.
+        """
+        try:
+            plan = cls.from_document(json.loads(data))
+        except (KeyError, TypeError, ArithmeticError, ValueError, RecursionError) as problem:
+            raise ValueError(f"not a plan ({type(problem).__name__})") from None
+        if plan.to_bytes() != data:
+            raise ValueError("not the canonical form of a plan")
+        return plan
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Plan":
+        """Read a plan from its document."""
+        identifier = document["identifier"]
+        return cls(
+            release=str(document["release"]),
+            aggregator=str(document["aggregator"]),
+            created=str(document["created"]),
+            version=str(document["version"]),
+            purpose=str(document["purpose"]),
+            layout=Layout(document["layout"]),
+            epsilon=_epsilon(document["epsilon"]),
+            budget_split=BudgetSplit(document["budget_split"]),
+            attributes=tuple(Attribute.from_document(each) for each in document["attributes"]),
+            identifier=IdentifierRules.from_document(identifier) if identifier else None,
+            max_records_per_person=int(document["max_records_per_person"]),
+            linking=Linking.from_document(document["linking"]),
+            tasks=tuple(Task.from_document(each) for each in document["tasks"]),
+        )
+
+
+def _epsilon(text: Any) -> Decimal:
+    value = Decimal(text)
+    if not value.is_finite() or value <= 0:
+        raise ValueError("an epsilon must be positive")
+    return value
+
+
+def _bound(text: Any) -> Decimal | None:
+    return None if text is None else _epsilon(text)

@@ -1,0 +1,1 @@
+"""An organisation's own daemon: the only process that sees original data."""
