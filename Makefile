@@ -1,0 +1,105 @@
+# Everything a contributor runs. `make help` lists it; a machine needs Python 3.11 or newer, git and make.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+RUN := $(BIN)/python
+PROTO_FILES := $(wildcard proto/common/wire/v1/*.proto)
+GENERATED := common/wire/v1
+RUNTIME_STAMP := $(VENV)/.installed-runtime
+DEVELOPMENT_STAMP := $(VENV)/.installed-development
+PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-runtime demo test bench lint format types imports proto check-generated lock dist clean
+
+help: ## list the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+# --- environment: one virtual environment, installed from the lock files and only when they changed ---
+
+$(RUN):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "error: $(PYTHON) is $$($(PYTHON) --version 2>&1 | tail -n 1); Python 3.11 or newer is needed" >&2; \
+	  echo "hint: name one, for example: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.12" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  echo "hint: on Debian and Ubuntu, apt-get install python3-venv" >&2; rm -rf $(VENV); exit 2; }
+
+$(RUNTIME_STAMP): requirements.lock pyproject.toml | $(RUN)
+	@echo "installing what the programs need into $(VENV)"
+	@$(PIP_INSTALL) --require-hashes -r requirements.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEVELOPMENT_STAMP): requirements-dev.lock $(RUNTIME_STAMP)
+	@echo "installing the development tools into $(VENV)"
+	@$(PIP_INSTALL) --require-hashes -r requirements-dev.lock
+	@touch $@
+
+setup: $(DEVELOPMENT_STAMP) ## make .venv with everything for development
+
+setup-runtime: $(RUNTIME_STAMP) ## make .venv with only what the programs need
+
+# --- use ---
+
+demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under build/demo
+	@$(RUN) -m deploy.demo
+
+test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k ..." for some of them)
+	@$(RUN) -m pytest $(PYTEST_ARGS)
+
+bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
+	@$(RUN) -m tests.benchmarks
+
+# --- checks ---
+
+lint: $(DEVELOPMENT_STAMP) ## rules and format of the code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+format: $(DEVELOPMENT_STAMP) ## put the code into its format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+types: $(DEVELOPMENT_STAMP) ## strict type check
+	@$(BIN)/mypy
+
+imports: $(DEVELOPMENT_STAMP) ## who may import whom
+	@$(BIN)/lint-imports
+
+# --- generated code ---
+
+# $(1): folder to generate into. The plugins for types are found through PATH.
+generate = PATH="$(abspath $(BIN)):$$PATH" $(RUN) -m grpc_tools.protoc -Iproto --python_out=$(1) \
+  --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTO_FILES)
+
+proto: $(DEVELOPMENT_STAMP) ## generate common/wire/v1 from proto/
+	@rm -f $(GENERATED)/*_pb2*.py $(GENERATED)/*_pb2*.pyi
+	@$(call generate,.)
+
+check-generated: $(DEVELOPMENT_STAMP) ## fail if common/wire/v1 differs from what proto/ gives
+	@rm -rf build/generated && mkdir -p build/generated
+	@$(call generate,build/generated)
+	@diff -ru --exclude=__init__.py --exclude=__pycache__ $(GENERATED) build/generated/$(GENERATED) || { \
+	  echo "error: $(GENERATED) is not what proto/ gives; run: make proto" >&2; exit 1; }
+
+# --- packaging ---
+
+# One set of versions for Python 3.11 and newer on Linux and macOS; no index is written down.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+  --no-header --no-emit-index-url --no-emit-find-links --no-annotate --no-config pyproject.toml
+
+lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
+	@test -x $(BIN)/uv || { echo "error: no uv in $(VENV); run: make setup" >&2; exit 2; }
+	@$(COMPILE) $(UPGRADE) --group build -o requirements.lock
+	@$(COMPILE) $(UPGRADE) --group build --group dev -c requirements.lock -o requirements-dev.lock
+	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements.lock requirements-dev.lock
+
+dist: $(DEVELOPMENT_STAMP) ## source archive and wheel in dist/
+	@$(RUN) -m build --no-isolation --outdir dist .
+
+clean: ## remove what was built (not .venv)
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
