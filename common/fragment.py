@@ -1,0 +1,269 @@
+"""What owners and the aggregator state and sign about fragments.
+
+Every statement is plain data with one canonical form (`common.canonical`). A statement that comes from
+outside is read by `from_bytes`, which takes exactly that form and nothing else: two byte strings never mean
+the same statement, and a field that is not known is refused.
+"""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+from common.canonical import canonical, digest
+from common.plan import RELEASE_ID
+
+LINKINGS = ("disjoint", "equal", "asserted")
+"""What linking can have found; "asserted" where there was nothing to compare."""
+DECISIONS = ("accept", "refuse")
+"""What an owner can answer to a plan."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class Statement(ABC):
+    """What every signed statement can do; the fields are those of the dataclass."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+
+    @classmethod
+    @abstractmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read the statement from its document."""
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes, which are what is signed."""
+        return canonical(self.to_document())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes."""
+        return digest(self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a statement, and refuse every byte string that is not exactly its canonical form.
+
+        Raises:
+            ValueError: If it is not; the message holds nothing of the data.
+        """
+        kind = cls.__name__
+        try:
+            statement = cls.from_document(json.loads(data))
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as problem:
+            raise ValueError(f"not a {kind} ({type(problem).__name__})") from None
+        if statement.to_bytes() != data:
+            raise ValueError(f"not the canonical form of a {kind}")
+        return statement
+
+
+@dataclass(frozen=True, slots=True)
+class Addendum(Statement):
+    """What linking found, signed by the aggregator before any owner masks."""
+
+    release: str
+    """Release id."""
+    plan_digest: str
+    """Digest of the plan it belongs to."""
+    linking: str
+    """One of `LINKINGS`."""
+    records: Mapping[str, int]
+    """Exact number of records by owner id."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, *self.records)
+        _check_digests(self.plan_digest)
+        _check_one_of(self.linking, LINKINGS)
+        _check_counts(*self.records.values())
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "plan_digest": self.plan_digest,
+            "linking": self.linking,
+            "records": dict(self.records),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        records = {owner: int(n) for owner, n in document["records"].items()}
+        return cls(document["release"], document["plan_digest"], document["linking"], records)
+
+
+@dataclass(frozen=True, slots=True)
+class Consent(Statement):
+    """An owner's answer to a plan, signed by the owner."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id."""
+    plan_digest: str
+    """Digest of the plan that is accepted or refused."""
+    key_check: str
+    """Linkage key-check value, hexadecimal; empty where the plan has no identifier."""
+    decision: str
+    """One of `DECISIONS`."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, self.owner)
+        _check_digests(self.plan_digest)
+        _check_one_of(self.decision, DECISIONS)
+        if not re.fullmatch(r"(?:[0-9a-f]{2}){0,64}", self.key_check):
+            raise ValueError("a key-check value is hexadecimal")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "owner": self.owner,
+            "plan_digest": self.plan_digest,
+            "key_check": self.key_check,
+            "decision": self.decision,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        fields = ("release", "owner", "plan_digest", "key_check", "decision")
+        return cls(*(document[field] for field in fields))
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentStatement(Statement):
+    """What an owner says about its sealed fragment, signed by the owner."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id."""
+    plan_digest: str
+    """Digest of the plan that the fragment answers."""
+    addendum_digest: str
+    """Digest of the addendum it was masked under."""
+    fragment_digest: str
+    """SHA-256 of the fragment's bytes."""
+    size: int
+    """Number of bytes of the fragment."""
+    records: int
+    """Exact number of records in it."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, self.owner)
+        _check_digests(self.plan_digest, self.addendum_digest, self.fragment_digest)
+        _check_counts(self.size, self.records)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "owner": self.owner,
+            "plan_digest": self.plan_digest,
+            "addendum_digest": self.addendum_digest,
+            "fragment_digest": self.fragment_digest,
+            "size": self.size,
+            "records": self.records,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        fields = ("release", "owner", "plan_digest", "addendum_digest", "fragment_digest")
+        texts = {field: document[field] for field in fields}
+        return cls(**texts, size=int(document["size"]), records=int(document["records"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(Statement):
+    """The aggregator's signed acknowledgement that it holds a fragment."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id."""
+    plan_digest: str
+    """Digest of the plan."""
+    fragment_digest: str
+    """SHA-256 of the bytes received."""
+    received: str
+    """ISO 8601 time, UTC."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, self.owner)
+        _check_digests(self.plan_digest, self.fragment_digest)
+        datetime.fromisoformat(self.received)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "owner": self.owner,
+            "plan_digest": self.plan_digest,
+            "fragment_digest": self.fragment_digest,
+            "received": self.received,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        fields = ("release", "owner", "plan_digest", "fragment_digest", "received")
+        return cls(*(document[field] for field in fields))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHead(Statement):
+    """Where an owner's ledger is, signed by the owner with every consent and every sealed fragment."""
+
+    owner: str
+    """Owner id."""
+    sequence: int
+    """Number of entries; 0 for an empty ledger."""
+    hash: str
+    """Hash of the newest entry, hexadecimal; empty for an empty ledger."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.owner)
+        _check_counts(self.sequence)
+        if self.hash or self.sequence:
+            _check_digests(self.hash)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {"owner": self.owner, "sequence": self.sequence, "hash": self.hash}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        return cls(document["owner"], int(document["sequence"]), document["hash"])
+
+
+def _check_names(release_or_owner: str, *owners: str) -> None:
+    if not (RELEASE_ID.fullmatch(release_or_owner) or _OWNER.fullmatch(release_or_owner)):
+        raise ValueError("a release or owner id was expected")
+    if not all(_OWNER.fullmatch(owner) for owner in owners):
+        raise ValueError("an owner id was expected")
+
+
+def _check_digests(*digests: str) -> None:
+    if not all(_DIGEST.fullmatch(each) for each in digests):
+        raise ValueError("a SHA-256 digest was expected, 64 lower-case hexadecimal digits")
+
+
+def _check_one_of(value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise ValueError(f"one of {', '.join(accepted)} was expected")
+
+
+def _check_counts(*counts: int) -> None:
+    if any(count < 0 for count in counts):
+        raise ValueError("a count was expected")
