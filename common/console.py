@@ -1,0 +1,300 @@
+"""The frame of both command lines: tables, `--json`, questions, progress, errors and exit codes.
+
+Results go to standard output; progress, questions and errors go to standard error, so that with `--json`
+standard output holds exactly one document. rich is imported only when there is a terminal to draw on.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+
+import typer
+
+from common.errors import ExitCode, InternalError, TesseraError, UsageError
+from common.log import LogLevel, one_line, places
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file.", show_default=False, metavar="FILE"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much the log tells.")]
+
+Cell = object
+"""What a table shows: text, a number, a boolean, or None for nothing."""
+
+_E = TypeVar("_E", bound=BaseException)
+_log = logging.getLogger(__name__)
+
+
+def application(name: str, about: str, version: str) -> typer.Typer:
+    """Return an empty command line with the settings that both programs share.
+
+    Args:
+        name: The program's name, as `--version` shows it.
+        about: One sentence for `--help`.
+        version: Version of the software.
+    """
+    # Without rich markup, help and errors are plain text and rich stays out of the daemons' memory.
+    app = typer.Typer(
+        help=about,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def show_version(asked: bool) -> None:  # noqa: FBT001 - the library calls it by position
+        if asked:
+            print_line(f"{name} {version}")
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        _version: Annotated[  # noqa: FBT002 - an option, not an argument
+            bool,
+            typer.Option(
+                "--version", help="Show the version and exit.", callback=show_version, is_eager=True
+            ),
+        ] = False,
+    ) -> None:
+        pass
+
+    options.__doc__ = about
+    return app
+
+
+def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
+    """Carry out a command line and turn every error into words and an exit code.
+
+    A command ends well by returning None, with an exit code of its own by returning it or by
+    `raise typer.Exit(code)`, and badly by raising a `TesseraError`.
+
+    Args:
+        app: The commands.
+        name: The program's name, for usage lines.
+        argv: Arguments without the program's name; those of the process unless given.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    try:
+        result = typer.main.get_command(app).main(args=arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit as end:  # the library's own end, for example when a pipe's reader has gone
+        return end.code if isinstance(end.code, int) else ExitCode.INTERNAL
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.INTERRUPTED
+    except BaseException as fault:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
+        return report(_as_ours(fault, name), as_json=as_json)
+    return result if isinstance(result, int) else ExitCode.DONE
+
+
+def _reader_left() -> int:
+    """Say nothing more, not even when the interpreter flushes on its way out."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.INTERNAL
+
+
+def _as_ours(fault: BaseException, name: str) -> TesseraError:
+    """Turn any error into one of the catalogue; an unknown one becomes an internal fault without its text."""
+    if isinstance(fault, BaseExceptionGroup):
+        known = next(_leaves(fault, TesseraError), None)
+        if known is not None:
+            return known
+        fault = next(_leaves(fault, BaseException), fault)
+    if isinstance(fault, TesseraError):
+        return fault
+    if isinstance(fault, typer.TyperException):
+        context = getattr(fault, "ctx", None)
+        command = context.command_path if context is not None else name
+        return UsageError(fault.format_message().rstrip("."), f"{command} --help lists what there is")
+    _log.debug("internal fault", exc_info=fault)
+    trace = places(fault)
+    return InternalError(
+        f"internal fault ({type(fault).__name__} at {trace[-2] if len(trace) > 1 else 'an unknown place'})",
+        "this is a fault of the program; please report it with this line",
+    )
+
+
+def _leaves(group: BaseExceptionGroup[Any], kind: type[_E]) -> Iterator[_E]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each, kind)
+        elif isinstance(each, kind):
+            yield each
+
+
+def report(error: TesseraError, *, as_json: bool) -> int:
+    """Show an error, as `error:` and `hint:` lines or as the JSON document, and return its exit code."""
+    with suppress(BrokenPipeError):
+        if as_json:
+            print_json(error.to_document())
+        else:
+            _write(sys.stderr, f"error: {_lines(error.message)}")
+            if error.hint:
+                _write(sys.stderr, f"hint: {_lines(error.hint)}")
+    return int(error.exit_code)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document on standard output: keys sorted, decimals as text, equal input equal bytes."""
+    _write(sys.stdout, json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, default=_plain))
+
+
+def print_line(text: str = "") -> None:
+    """Print a line of the result on standard output."""
+    _write(sys.stdout, _lines(text))
+
+
+def note(text: str) -> None:
+    """Print a line about what is going on, on standard error."""
+    _write(sys.stderr, _lines(text))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table on standard output: drawn on a terminal, plain aligned text elsewhere.
+
+    Args:
+        title: A line above the table; empty for none.
+        columns: Headings.
+        rows: One sequence of cells per line, as long as `columns`. Columns of numbers are aligned right.
+    """
+    lines = [tuple(row) for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console(file=sys.stdout).print(_drawn(title, columns, lines))
+        return
+    if title:
+        print_line(title)
+    for line in _aligned(columns, lines):
+        print_line(line)
+
+
+def _drawn(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(title=Text(title) if title else None, title_justify="left", show_edge=False)
+    for column, numeric in zip(columns, _numeric(len(columns), rows), strict=True):
+        drawn.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(_shown(cell)) for cell in row))
+    return drawn
+
+
+def _aligned(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
+    texts = [list(columns), *([_shown(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    numeric = _numeric(len(columns), rows)
+    for line in texts:
+        cells = zip(line, widths, numeric, strict=True)
+        yield "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in cells).rstrip()
+
+
+def _numeric(n_columns: int, rows: Sequence[Sequence[Cell]]) -> list[bool]:
+    """Which columns hold numbers, and nothing but numbers and gaps."""
+
+    def numbers(position: int) -> bool:
+        cells = [row[position] for row in rows if row[position] is not None]
+        return bool(cells) and all(isinstance(c, int | Decimal) and not isinstance(c, bool) for c in cells)
+
+    return [numbers(position) for position in range(n_columns)]
+
+
+def _shown(cell: Cell) -> str:
+    if cell is None:
+        return "–"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return one_line(format(cell, "f") if isinstance(cell, Decimal) else str(cell))
+
+
+def confirm(question: str) -> bool:
+    """Ask a person to agree; everything but "y" or "yes" means no.
+
+    Raises:
+        UsageError: If there is no terminal to ask at.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
+    sys.stderr.write(f"{_lines(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def progress(
+    title: str, columns: Sequence[str], *, silent: bool = False
+) -> Iterator[Callable[[Iterable[Sequence[Cell]]], None]]:
+    """Show a table that changes, on standard error: live on a terminal, one line per changed row elsewhere.
+
+    Args:
+        title: A line above the table.
+        columns: Headings; the first column names the row.
+        silent: Show nothing, for `--json`.
+
+    Yields:
+        A function that takes the whole table anew whenever something may have changed.
+    """
+    if silent:
+        yield lambda _rows: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(file=sys.stderr), auto_refresh=False) as live:
+            yield lambda rows: live.update(_drawn(title, columns, [*map(tuple, rows)]), refresh=True)
+    else:
+        note(title)
+        yield _ChangedRows(columns)
+
+
+class _ChangedRows:
+    """Prints a row when it is new or differs from what was printed for it last."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._printed: dict[str, list[str]] = {}
+
+    def __call__(self, rows: Iterable[Sequence[Cell]]) -> None:
+        for row in rows:
+            name, *cells = (_shown(cell) for cell in row)
+            if self._printed.get(name) != cells:
+                self._printed[name] = cells
+                pairs = zip(self._columns[1:], cells, strict=True)
+                note(f"{name}: " + ", ".join(f"{column} {cell}" for column, cell in pairs))
+
+
+def _lines(text: str) -> str:
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def _write(stream: TextIO, line: str) -> None:
+    stream.write(line + "\n")
+    stream.flush()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return value.value if isinstance(value, Enum) else str(value)

@@ -1,0 +1,123 @@
+"""Logging of the daemons: text on a terminal, one JSON object per line everywhere else, always to stderr.
+
+A line carries ids, counts and digests, never a value of a record, an identifier or a token. Programs log with
+the standard library: `logging.getLogger(__name__).info("connected", extra={"aggregator": name})`. The
+message is the name of the event; what it speaks of goes into `extra`. Errors of libraries quote the values
+that they stumbled over, so a traceback is written as places and types, without texts.
+"""
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TextIO
+
+OUR_LOGGERS = ("aggregator", "common", "owner_node", "deploy")
+"""The packages whose lines `--log-level` decides about; libraries are heard from warning upwards."""
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_LONGEST_TEXT = 500
+
+
+class LogLevel(StrEnum):
+    """What `--log-level` accepts."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+def places(error: BaseException) -> list[str]:
+    """Return where an error came from, innermost last, as places and types without any text of it."""
+    lines = []
+    traceback = error.__traceback__
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        lines.append(f"{_short(code.co_filename)}:{traceback.tb_lineno} in {code.co_name}")
+        traceback = traceback.tb_next
+    return [*lines, type(error).__name__]
+
+
+def _short(filename: str) -> str:
+    """Return the last two parts of a file name, which is what names a module of ours."""
+    return "/".join(Path(filename).parts[-2:])
+
+
+def _plain(value: object) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else value[:_LONGEST_TEXT] + "…"
+    if isinstance(value, Decimal | Path):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return f"<{type(value).__name__}>"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what a line speaks of: the `extra` of the call, and the places of an exception."""
+    fields = {name: _plain(value) for name, value in vars(record).items() if name not in _STANDARD}
+    if record.exc_info and record.exc_info[1] is not None:
+        fields["traceback"] = places(record.exc_info[1])
+    return fields
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, event, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        head = {
+            "time": time.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        return json.dumps(_fields(record) | head, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """One line for a person: time of day, level, event, then the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        fields = _fields(record)
+        trace = fields.pop("traceback", [])
+        words = [time, f"{record.levelname.lower():7}", one_line(record.getMessage())]
+        words += [f"{name}={one_line(_text(value))}" for name, value in fields.items()]
+        return "\n    ".join([" ".join(words), *trace])
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def one_line(text: str) -> str:
+    """Return a text with its control characters escaped: what a peer sends cannot steer a terminal."""
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -> None:
+    """Send the log to a stream, replacing whatever was set up before.
+
+    Args:
+        level: The quietest level that our own packages are heard at.
+        stream: Standard error unless given.
+    """
+    target = sys.stderr if stream is None else stream
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(TextFormatter() if target.isatty() else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for name in OUR_LOGGERS:
+        logging.getLogger(name).setLevel(str(level).upper())
