@@ -9,7 +9,8 @@ GENERATED := common/wire/v1
 RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-PYTEST_ARGS ?=
+# Two processes, each taking whole files: daemons and data that a file shares are started once.
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -47,7 +48,7 @@ setup-runtime: $(RUNTIME_STAMP) ## make .venv with only what the programs need
 demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under build/demo
 	@$(RUN) -m deploy.demo
 
-test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k ..." for some of them)
+test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k name" for some of them)
 	@$(RUN) -m pytest $(PYTEST_ARGS)
 
 bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
@@ -67,7 +68,7 @@ types: $(DEVELOPMENT_STAMP) ## strict type check
 	@$(BIN)/mypy
 
 imports: $(DEVELOPMENT_STAMP) ## who may import whom
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 # --- generated code ---
 
@@ -88,8 +89,8 @@ check-generated: $(DEVELOPMENT_STAMP) ## fail if common/wire/v1 differs from wha
 # --- packaging ---
 
 # One set of versions for Python 3.11 and newer on Linux and macOS; no index is written down.
-COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
-  --no-header --no-emit-index-url --no-emit-find-links --no-annotate --no-config pyproject.toml
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+  --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --no-config pyproject.toml
 
 lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@test -x $(BIN)/uv || { echo "error: no uv in $(VENV); run: make setup" >&2; exit 2; }

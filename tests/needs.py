@@ -1,0 +1,110 @@
+"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser.
+
+A test marked `@pytest.mark.needs("data")` is skipped with the reason where the thing is missing. Where
+`TESSERA_REQUIRE` names the thing (comma or space separated), the same test fails instead, so that a machine
+which was set up to have it cannot lose it unnoticed.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+DATA_SETS = ("adult.csv", "census_casc.csv", "wine_quality.csv")
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+PROBE_SECONDS = 30
+
+
+def missing_data() -> str | None:
+    """Return why the published data sets cannot be read, or None."""
+    folder = os.environ.get("TESSERA_DATA", "")
+    if not folder:
+        return "TESSERA_DATA does not name the folder of the data sets"
+    absent = [name for name in DATA_SETS if not (Path(folder) / name).is_file()]
+    return f"the folder that TESSERA_DATA names lacks {', '.join(absent)}" if absent else None
+
+
+def missing_docker() -> str | None:
+    """Return why no container can be started, or None."""
+    if shutil.which("docker") is None:
+        return "there is no docker command"
+    return None if _succeeds("docker", "info") else "the docker command reaches no running engine"
+
+
+def missing_postgres() -> str | None:
+    """Return why no PostgreSQL server of our own can be started, or None."""
+    programs = [shutil.which("initdb"), *Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if any(program is not None and _succeeds(str(program), "--version") for program in programs):
+        return None
+    return "there are no PostgreSQL server programs (initdb)"
+
+
+def missing_chromium() -> str | None:
+    """Return why no browser can be started, or None."""
+    if any(shutil.which(name) is not None and _succeeds(name, "--version") for name in BROWSERS):
+        return None
+    return f"there is no working browser ({', '.join(BROWSERS)})"
+
+
+def _succeeds(*command: str) -> bool:
+    """Tell whether a command ends well within the time of a probe."""
+    try:
+        finished = subprocess.run(
+            command, capture_output=True, timeout=PROBE_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return finished.returncode == 0
+
+
+PROBES: dict[str, Callable[[], str | None]] = {
+    "data": cache(missing_data),
+    "docker": cache(missing_docker),
+    "postgres": cache(missing_postgres),
+    "chromium": cache(missing_chromium),
+}
+
+
+def required() -> frozenset[str]:
+    """Return the things that `TESSERA_REQUIRE` says this machine has.
+
+    Raises:
+        pytest.UsageError: A name is none of the known things, so its tests could be skipped unnoticed.
+    """
+    names = frozenset(os.environ.get("TESSERA_REQUIRE", "").replace(",", " ").split())
+    if unknown := sorted(names - PROBES.keys()):
+        raise pytest.UsageError(
+            f"TESSERA_REQUIRE names {', '.join(unknown)}; known are {', '.join(sorted(PROBES))}"
+        )
+    return names
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the mark known and refuse a `TESSERA_REQUIRE` that nobody understands."""
+    config.addinivalue_line("markers", "needs(*things): what the test needs that a machine may lack")
+    required()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse marks that name nothing known: such a test would never be checked against the machine."""
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            if not mark.args or not set(mark.args) <= PROBES.keys():
+                raise pytest.UsageError(
+                    f"{item.nodeid}: needs() takes one or more of {', '.join(sorted(PROBES))}"
+                )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose needs this machine cannot meet, or fail it where they were promised."""
+    for thing in sorted({thing for mark in item.iter_markers("needs") for thing in mark.args}):
+        reason = PROBES[thing]()
+        if reason is None:
+            continue
+        if thing in required():
+            pytest.fail(f"TESSERA_REQUIRE names {thing}, but {reason}", pytrace=False)
+        pytest.skip(f"needs {thing}: {reason}")
