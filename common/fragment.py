@@ -59,9 +59,9 @@ class Statement(ABC):
         try:
             statement = cls.from_document(json.loads(data))
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as problem:
-            raise ValueError(f"not a {kind} ({type(problem).__name__})") from None
+            raise ValueError(f"no {kind} ({type(problem).__name__})") from None
         if statement.to_bytes() != data:
-            raise ValueError(f"not the canonical form of a {kind}")
+            raise ValueError(f"no canonical form of {kind}")
         return statement
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.arrays import Int64Array, TokenArray
+from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import IntegrityError, InternalError, TesseraError
 from common.plan import Plan, Task
 from common.wire.arrow_messages import check_messages
@@ -214,8 +214,7 @@ def _check_sorted(tokens: pa.Array, previous: bytes | None, error: TesseraError)
     """Check that tokens rise strictly, also from the batch before; returns the last one."""
     if not len(tokens):
         return previous
-    # numpy compares all sixteen bytes of an S16 element as unsigned numbers, trailing zeros included.
-    view = token_view(tokens).view(f"S{TOKEN_BYTES}").ravel()
+    view = sortable(token_view(tokens))
     first: bytes = token_view(tokens)[0].tobytes()
     last: bytes = token_view(tokens)[-1].tobytes()
     if bool(np.any(view[1:] <= view[:-1])) or (previous is not None and first <= previous):
