@@ -1,0 +1,162 @@
+"""The types that keys of a configuration file have: durations, budgets, paths, names, addresses.
+
+Each reads what TOML gives and refuses everything else with a sentence that says what is accepted.
+Relative paths are relative to the folder of the configuration file.
+"""
+
+import os
+import re
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
+
+from common.errors import UsageError
+from common.settings import Section, TlsSection, is_url
+
+NOT_SUPPORTED = "not supported by this version"
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_LONGEST_DURATION = timedelta(days=3650)
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+def _wrong(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def parse_duration(value: object) -> timedelta:
+    """Read a duration: a whole number and its unit, s, m, h or d.
+
+    Raises:
+        ValueError: If it is something else, zero, or longer than ten years.
+    """
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        _wrong('expected a duration such as "60s", "5m", "2h" or "7d"')
+    duration = timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+    if not timedelta(0) < duration <= _LONGEST_DURATION:
+        _wrong(f'expected a duration from "1s" to "{_LONGEST_DURATION.days}d"')
+    return duration
+
+
+def _epsilon(value: object) -> Decimal:
+    from common.privacy import parse_epsilon
+
+    if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
+        _wrong('expected a positive decimal such as 0.5 or "0.5"')
+    try:
+        return parse_epsilon(str(value))
+    except UsageError as problem:
+        raise ValueError(problem.message) from None
+
+
+def _folder(info: ValidationInfo) -> Path:
+    context: dict[str, Path] = info.context or {}
+    return context["folder"]
+
+
+def _path(value: object, info: ValidationInfo) -> Path:
+    if not isinstance(value, str) or not value or "\0" in value:
+        _wrong("expected a path")
+    if value.startswith("~"):
+        _wrong('expected a path in full: "~" is not expanded')
+    return Path(os.path.normpath(_folder(info) / value))
+
+
+def _source(value: object, info: ValidationInfo) -> str:
+    return value if isinstance(value, str) and is_url(value) else str(_path(value, info))
+
+
+def _date(value: object) -> date:
+    if type(value) is date:
+        return value
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else _wrong("")
+    except ValueError:
+        raise ValueError("expected a date such as 2026-12-31") from None
+
+
+def _name(value: object) -> str:
+    from common.identity import NAME_RULE, is_name
+
+    return value if isinstance(value, str) and is_name(value) else _wrong(f"expected {NAME_RULE}")
+
+
+def _label(value: object) -> str:
+    ok = isinstance(value, str) and _LABEL.fullmatch(value)
+    return str(value) if ok else _wrong("expected letters, digits, '.', '-' and '_', at most 64")
+
+
+def _trust_domain(value: object) -> str:
+    from common.identity import Party, PartyKind
+
+    try:
+        return Party(PartyKind.OWNER, "x", str(value)).trust_domain
+    except ValueError:
+        raise ValueError("expected a name such as hospitals.example: a-z, 0-9, '.', '-', '_'") from None
+
+
+def _listen(value: object) -> str:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match["port"]) > 65535:
+        _wrong('expected an address such as "host:8443" or "[::1]:8443"')
+    return match.group()
+
+
+def _dial(value: str) -> str:
+    return value if int(value.rpartition(":")[2]) > 0 else _wrong("expected a port from 1 to 65535")
+
+
+def _one_or_several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names) or "" in names:
+        _wrong("expected names that are not empty, each once")
+    return names
+
+
+def not_yet(*off: object) -> PlainValidator:
+    """Return what refuses a key that this version knows but does not carry out.
+
+    Args:
+        off: Values that ask for nothing and are accepted.
+    """
+
+    def check(value: object) -> object:
+        asks = not any(type(value) is type(each) and value == each for each in off)
+        return _wrong(NOT_SUPPORTED) if asks else value
+
+    return PlainValidator(check)
+
+
+Duration = Annotated[timedelta, PlainValidator(parse_duration)]
+Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
+FilePath = Annotated[Path, PlainValidator(_path)]
+Source = Annotated[str, PlainValidator(_source)]
+Date = Annotated[date, PlainValidator(_date)]
+Name = Annotated[str, PlainValidator(_name)]
+Label = Annotated[str, PlainValidator(_label)]
+TrustDomain = Annotated[str, PlainValidator(_trust_domain)]
+ListenAddress = Annotated[str, PlainValidator(_listen)]
+DialAddress = Annotated[str, PlainValidator(_listen), AfterValidator(_dial)]
+Names = Annotated[list[str], AfterValidator(_distinct)]
+OneOrSeveralNames = Annotated[list[str], BeforeValidator(_one_or_several), AfterValidator(_distinct)]
+
+
+class TlsTable(Section):
+    """The table `[tls]`, the same for both programs."""
+
+    ca: FilePath = Field(description="the authorities' certificates, PEM")
+    cert: FilePath = Field(description="this party's certificate, PEM")
+    key: FilePath = Field(description="its private key, PEM")
+
+    def section(self) -> TlsSection:
+        """Return the run-time form."""
+        return TlsSection(self.ca, self.cert, self.key)

@@ -1,0 +1,164 @@
+"""`owner.toml`: what an owner node is told about itself, its policy and its data sets (DESIGN §5).
+
+The values here are the run-time form, plain and frozen, so that pure modules can take them; the shape of the
+file is in `owner_node.config_file`, imported late.
+"""
+
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from common.errors import UsageError
+from common.plan import Layout
+from common.privacy import MECHANISMS, SMALLEST_K, Accounting
+from common.schema import Attribute
+from common.settings import TlsSection, locate
+
+FILE_NAME = "owner.toml"
+NORMALISATION_STEPS = ("nfkc", "trim", "casefold", "digits-only", "strip-leading-zeros", "date")
+"""Steps that make identifiers of different owners comparable (`owner_node.linkage` carries them out)."""
+
+Missing = Literal["error", "drop", "category"]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSection:
+    """Who the owner is and where its state is kept."""
+
+    id: str
+    """Id in its SPIFFE ID."""
+    trust_domain: str
+    """Trust domain of its SPIFFE ID and of the aggregators'."""
+    state_dir: Path
+    """Folder of the ledger, the sessions, the outbox and the linkage key."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorSection:
+    """An aggregator that the owner node connects to."""
+
+    name: str
+    """Name in the aggregator's SPIFFE ID."""
+    address: str
+    """Where to dial, `host:port`."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """What the owner consents to without asking a person. An empty tuple sets no limit."""
+
+    max_epsilon_per_release: Decimal | None = None
+    """Largest charge of one release; None sets no limit beside the budget."""
+    min_k: int = SMALLEST_K
+    """Smallest k of a clustered mechanism."""
+    mechanisms: tuple[str, ...] = tuple(MECHANISMS)
+    """Ids of the mechanisms that are allowed."""
+    layouts: tuple[str, ...] = tuple(map(str, Layout))
+    """Layouts that are allowed."""
+    attributes: tuple[str, ...] = ()
+    """Attributes that may take part."""
+    aggregators: tuple[str, ...] = ()
+    """Names of aggregators whose releases may be taken part in."""
+    purposes: tuple[str, ...] = ()
+    """Purposes, word for word, that are allowed."""
+    valid_from: date | None = None
+    """First day on which anything is accepted."""
+    valid_until: date | None = None
+    """Last day on which anything is accepted."""
+    approval: Literal["auto"] = "auto"
+    """Whether the policy alone decides."""
+    accounting: Accounting = "joint"
+    """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions:
+    """How a CSV file is written."""
+
+    delimiter: str = ","
+    """Character between fields."""
+    decimal: str = "."
+    """Decimal mark."""
+    encoding: str = "utf-8"
+    """Name of the encoding."""
+    date_format: str = "%Y-%m-%d"
+    """How dates are written, as in `strptime`."""
+    na_values: tuple[str, ...] = ("",)
+    """Texts that mean a missing value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetConfig:
+    """A data set that the owner offers to releases."""
+
+    name: str
+    """Name that releases ask for."""
+    source: str
+    """Absolute path of a file, or a URL."""
+    query: str | None = None
+    """What to ask a database; None for files."""
+    budget: str
+    """Name of the budget that releases of this data set are charged to."""
+    total_epsilon: Decimal
+    """What that budget holds for its lifetime."""
+    identifier: tuple[str, ...] = ()
+    """Columns that together identify a person; empty if there are none."""
+    normalise: tuple[str, ...] = ()
+    """Steps applied to identifiers before they are compared, in this order."""
+    max_records_per_person: int = 1
+    """Most records that one identifier may have."""
+    missing: Missing = "error"
+    """What happens to a missing value: an error, the record is dropped, or it becomes a category."""
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    """How a CSV source is written."""
+    attributes: tuple[Attribute, ...]
+    """Declared attributes, in declared order; no other column is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerConfig:
+    """A whole `owner.toml`, validated."""
+
+    path: Path
+    """The file it came from."""
+    owner: OwnerSection
+    """Who the owner is."""
+    aggregators: tuple[AggregatorSection, ...] = ()
+    """Aggregators to connect to."""
+    tls: TlsSection
+    """What the owner proves its identity with."""
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    """What it consents to."""
+    datasets: tuple[DatasetConfig, ...] = ()
+    """What it offers."""
+
+    def dataset(self, name: str) -> DatasetConfig:
+        """Return a data set by name.
+
+        Raises:
+            UsageError: If there is none of that name.
+        """
+        for dataset in self.datasets:
+            if dataset.name == name:
+                return dataset
+        known = [dataset.name for dataset in self.datasets]
+        hint = (
+            f"known data sets: {', '.join(known)}" if known else f"declare one as [[dataset]] in {self.path}"
+        )
+        raise UsageError(f"there is no data set {name!r}", hint, {"dataset": name, "known": known})
+
+
+def load(path: Path | None = None) -> OwnerConfig:
+    """Read and validate the configuration.
+
+    Args:
+        path: What `--config` named; None looks for `./owner.toml`, then `/etc/tessera/owner.toml`.
+
+    Raises:
+        ConfigurationError: If there is none, or with every problem of it.
+    """
+    from owner_node.config_file import parse
+
+    return parse(locate(path, FILE_NAME))
