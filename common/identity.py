@@ -1,0 +1,295 @@
+"""Who a certificate says its holder is, and whether it may say so (DESIGN §8).
+
+Parties are named by SPIFFE IDs in a URI SAN: `spiffe://TRUST-DOMAIN/owner/ID` and
+`spiffe://TRUST-DOMAIN/aggregator/NAME`. A certificate with two URI names, or none, names nobody. Nothing
+here reads a clock or a file: the moment and the certificates come in.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509 import verification
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from common.errors import IdentityError
+
+Purpose = Literal["client", "server"]
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
+_TRUST_DOMAIN = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}\Z")
+_URI = re.compile(r"spiffe://([^/?#]+)/([^/?#]+)/([^/?#]+)\Z")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}\Z")
+_USAGE = {"client": ExtendedKeyUsageOID.CLIENT_AUTH, "server": ExtendedKeyUsageOID.SERVER_AUTH}
+_USAGE_NAME = {"client": "clientAuth", "server": "serverAuth"}
+
+
+class PartyKind(StrEnum):
+    """The two kinds of parties."""
+
+    OWNER = "owner"
+    AGGREGATOR = "aggregator"
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """A participant of the system, as its certificate names it."""
+
+    kind: PartyKind
+    """Owner or aggregator."""
+    name: str
+    """The owner's id or the aggregator's name."""
+    trust_domain: str
+    """The trust domain that the name belongs to."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "kind", PartyKind(self.kind))
+        if not is_name(self.name):
+            raise ValueError(f"{self.name!r} is no id: {NAME_RULE}")
+        if not _TRUST_DOMAIN.match(self.trust_domain):
+            raise ValueError(
+                f"{self.trust_domain!r} is no trust domain: lower-case letters, digits, '.', '-', '_'"
+            )
+
+    @property
+    def uri(self) -> str:
+        """The SPIFFE ID."""
+        return f"spiffe://{self.trust_domain}/{self.kind}/{self.name}"
+
+    @classmethod
+    def parse(cls, uri: str) -> "Party":
+        """Read a SPIFFE ID.
+
+        Raises:
+            ValueError: If it is not the SPIFFE ID of an owner or an aggregator.
+        """
+        match = _URI.match(uri)
+        if match is None:
+            raise ValueError(f"{uri!r} is not spiffe://TRUST-DOMAIN/owner/ID or …/aggregator/NAME")
+        trust_domain, kind, name = match.groups()
+        return cls(PartyKind(kind), name, trust_domain)
+
+
+NAME_RULE = "lower-case letters, digits, '.', '-' and '_', at most 64, the first a letter or a digit"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the id of an owner or the name of an aggregator."""
+    return _NAME.match(text) is not None
+
+
+def party_of_certificate(certificate: x509.Certificate) -> Party:
+    """Return the party that a certificate names.
+
+    Raises:
+        IdentityError: If it has not exactly one URI name, or that is no party's.
+    """
+    names = _alternative_names(certificate)
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
+    if len(uris) != 1:
+        raise IdentityError(
+            f"a certificate names {len(uris)} URIs, exactly one SPIFFE ID is needed",
+            "have the certificate issued with one URI name, spiffe://TRUST-DOMAIN/owner/ID",
+            {"fingerprint": fingerprint(certificate.public_key())},
+        )
+    try:
+        return Party.parse(uris[0])
+    except ValueError as error:
+        raise IdentityError(
+            f"a certificate names no party: {error}",
+            "have the certificate issued with one URI name, spiffe://TRUST-DOMAIN/owner/ID",
+            {"fingerprint": fingerprint(certificate.public_key())},
+        ) from None
+
+
+def host_names(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return the DNS and IP names of a certificate, which are what a server is recognised by."""
+    names = _alternative_names(certificate)
+    if names is None:
+        return ()
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return (*names.get_values_for_type(x509.DNSName), *map(str, addresses))
+
+
+def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternativeName | None:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return None
+    except ValueError:
+        raise IdentityError(
+            "a certificate's names cannot be read", "have the certificate issued anew"
+        ) from None
+
+
+def fingerprint(key: PublicKeyTypes) -> str:
+    """Return the SHA-256 of a public key's SubjectPublicKeyInfo, 64 lower-case hexadecimal digits.
+
+    It names the key, not the certificate: a renewed certificate over the same key keeps it.
+    """
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+def spoken(digits: str) -> str:
+    """Group a fingerprint by four digits, as two people read it to each other on the telephone."""
+    return " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
+
+
+def parse_fingerprint(text: str) -> str:
+    """Read a fingerprint as typed by a person: groups, colons and capitals are accepted.
+
+    Raises:
+        ValueError: If it is not 64 hexadecimal digits.
+    """
+    digits = re.sub(r"[\s:-]", "", text).lower()
+    if not _FINGERPRINT.match(digits):
+        raise ValueError("a fingerprint has 64 hexadecimal digits")
+    return digits
+
+
+def load_certificates(pem: bytes) -> list[x509.Certificate]:
+    """Read the certificates of a PEM text.
+
+    Raises:
+        IdentityError: If there is none in it, or one cannot be read.
+    """
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise IdentityError(
+            "no certificate can be read from the PEM text", "it begins with -----BEGIN CERTIFICATE-----"
+        ) from None
+
+
+def check_validity(certificate: x509.Certificate, at: datetime) -> None:
+    """Check that a certificate is valid at a moment.
+
+    Args:
+        certificate: The certificate.
+        at: The moment, with a time zone.
+
+    Raises:
+        IdentityError: If it is not valid yet or has expired.
+    """
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    if at > ends:
+        raise IdentityError(
+            f"the certificate of {describe(certificate)} expired on {ends:%Y-%m-%d %H:%M} UTC",
+            "renew the certificate",
+        )
+    if at < begins:
+        raise IdentityError(
+            f"the certificate of {describe(certificate)} is not valid before {begins:%Y-%m-%d %H:%M} UTC",
+            "compare the clocks of both machines",
+        )
+
+
+def check_purpose(certificate: x509.Certificate, purpose: Purpose) -> None:
+    """Check that a certificate may be used as a client or as a server.
+
+    Raises:
+        IdentityError: If its extended key usage does not say so; one without any says nothing.
+    """
+    try:
+        usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except (x509.ExtensionNotFound, ValueError):
+        usages = set()
+    if _USAGE[purpose] not in usages:
+        raise IdentityError(
+            f"the certificate of {describe(certificate)} is not for a {purpose} "
+            f"(extended key usage {_USAGE_NAME[purpose]} is missing)",
+            "owners use clientAuth certificates, the aggregator a serverAuth certificate",
+        )
+
+
+def check_key(certificate: x509.Certificate) -> ec.EllipticCurvePublicKey:
+    """Return a certificate's P-256 key.
+
+    Raises:
+        IdentityError: If its key is of another kind.
+    """
+    key = certificate.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise IdentityError(
+            f"the certificate of {describe(certificate)} has no P-256 key", "make a P-256 key and enrol it"
+        )
+    return key
+
+
+def describe(certificate: x509.Certificate) -> str:
+    """Say whose certificate it is in a few words: its URI name, else its host names, else its key."""
+    names = _alternative_names(certificate)
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
+    return ", ".join(uris or host_names(certificate)) or f"key {fingerprint(certificate.public_key())[:16]}"
+
+
+def verify_chain(
+    leaf: x509.Certificate,
+    intermediates: Sequence[x509.Certificate],
+    ca_certificates: Sequence[x509.Certificate],
+    at: datetime,
+    purpose: Purpose,
+) -> None:
+    """Check offline that a certificate was issued under a CA and was valid at a moment.
+
+    Path building, signatures, basic constraints, key usage, path lengths and validity of every
+    certificate of the chain are cryptography's X.509 verifier's (RFC 5280); the purpose of the leaf is
+    checked here, because that verifier knows host names for servers only.
+
+    Args:
+        leaf: The party's certificate.
+        intermediates: Certificates between the leaf and the CA, in any order.
+        ca_certificates: The trusted CA certificates.
+        at: The moment to judge, with a time zone; now, or the manifest's time.
+        purpose: What the leaf must be allowed to be.
+
+    Raises:
+        IdentityError: Naming the first thing that does not hold.
+    """
+    check_validity(leaf, at)
+    check_purpose(leaf, purpose)
+    if not ca_certificates:
+        raise IdentityError("there is no CA certificate to check against", "name the CA's PEM file")
+    leaf_policy = verification.ExtensionPolicy.permit_all().require_present(
+        x509.SubjectAlternativeName, verification.Criticality.AGNOSTIC, None
+    )
+    ca_policy = verification.ExtensionPolicy.webpki_defaults_ca()
+    verifier = (
+        verification.PolicyBuilder()
+        .store(verification.Store(list(ca_certificates)))
+        .time(at)
+        .extension_policies(ee_policy=leaf_policy, ca_policy=ca_policy)
+        .build_client_verifier()
+    )
+    try:
+        verifier.verify(leaf, list(intermediates))
+    except verification.VerificationError:
+        raise _not_issued(leaf, ca_certificates, at) from None
+
+
+def _not_issued(
+    leaf: x509.Certificate, ca_certificates: Sequence[x509.Certificate], at: datetime
+) -> IdentityError:
+    """Say why no chain leads to a CA; the library's own words quote whole certificates."""
+    expired = [
+        each for each in ca_certificates if not each.not_valid_before_utc <= at <= each.not_valid_after_utc
+    ]
+    if len(expired) == len(ca_certificates):
+        ends = max(each.not_valid_after_utc for each in expired)
+        return IdentityError(
+            f"no CA certificate is valid at {at:%Y-%m-%d %H:%M} UTC (the last ends {ends:%Y-%m-%d %H:%M})",
+            "get the CA's current certificate",
+        )
+    return IdentityError(
+        f"the certificate of {describe(leaf)} was not issued under the given CA",
+        "check that both sides use the same CA file, and that the chain holds its intermediate certificates",
+        {"ca_fingerprints": [fingerprint(each.public_key()) for each in ca_certificates]},
+    )
