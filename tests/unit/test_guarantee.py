@@ -1,0 +1,97 @@
+"""The words of a release: what they promise follows from the plan, and never more than that."""
+
+from dataclasses import replace
+
+import pytest
+
+from common.guarantee import composition, invariants, promises
+from common.privacy import MECHANISMS
+from common.schema import Attribute, AttributeType, CategoryOrder
+from tests.fakes.releases import ATTRIBUTES, make_plan
+
+
+def with_mechanism(plan, mechanism, factor):
+    """The same plan under another mechanism."""
+    tasks = [
+        replace(
+            task,
+            attributes=tuple(
+                replace(each, mechanism=mechanism, epsilon_joint=each.epsilon * factor)
+                for each in task.attributes
+            ),
+        )
+        for task in plan.tasks
+    ]
+    return replace(plan, tasks=tuple(tasks))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_has_its_words(mechanism):
+    """A mechanism that can be in a plan has a promise, with its own ε and its joint bound."""
+    factor = int(MECHANISMS[mechanism].joint_factor)
+    plan = with_mechanism(make_plan([(["age", "income"], ["a", "b"])]), mechanism, factor)
+    told = " ".join(promises(plan))
+    assert f"age, income of a, b ({mechanism}): individual differential privacy with ε = 0.1 " in told
+    if factor != 1:
+        assert f"released values ε = 0.{factor}." in told
+    assert (
+        f"All attributes of one person together: individual differential privacy with ε = 0.{2 * factor}"
+        in told
+    )
+
+
+def test_individual_differential_privacy_is_never_shortened():
+    """The words never call it DP, and differential privacy only to say that this is weaker."""
+    plan = make_plan([(["age"], ["a"]), (["income"], ["b"])])
+    told = " ".join([*promises(plan), *invariants(plan)])
+    assert "DP" not in told
+    rest = told.replace("individual differential privacy", "").replace("Individual differential privacy", "")
+    assert rest.count("differential privacy") == 1
+    assert "weaker promise than differential privacy" in rest
+
+
+def test_frequency_order_has_no_joint_bound():
+    """Categories ordered by the data get no bound, for the attribute and for the whole."""
+    ward = Attribute(
+        "ward", AttributeType.CATEGORY, 0, 1, categories=("x", "y"), order=CategoryOrder.FREQUENCY
+    )
+    plan = make_plan([(["age", "ward"], ["a"])], attributes=(ATTRIBUTES[0], ward))
+    tasks = [
+        replace(task, attributes=(task.attributes[0], replace(task.attributes[1], epsilon_joint=None)))
+        for task in plan.tasks
+    ]
+    told = promises(replace(plan, tasks=tuple(tasks)))
+    line = next(each for each in told if each.startswith("ward"))
+    assert "no bound for the whole list" in line
+    assert "for the whole list of the attribute's released values" not in line
+    assert any("All attributes of one person together: no bound" in each for each in told)
+
+
+def test_unit_of_privacy():
+    """Without an identifier the words say record, and that disjointness was asserted, not checked."""
+    asserted = " ".join(promises(make_plan([(["age"], ["a", "b"])], tokens=False)))
+    assert "unit of privacy is the record" in asserted
+    assert "disjointness asserted, not checked" in asserted
+    assert "person together" not in asserted
+    checked = " ".join(promises(make_plan([(["age"], ["a", "b"])])))
+    assert "unit of privacy is the person" in checked
+    assert "asserted" not in checked
+    several = " ".join(promises(make_plan([(["age"], ["a"])], max_records_per_person=4)))
+    assert "at most 4 records" in several
+
+
+def test_composition_follows_the_grid():
+    """Parallel composition is named only where a group has several owners."""
+    assert "parallel" in composition(make_plan([(["age"], ["a", "b"])]))
+    vertical = composition(make_plan([(["age"], ["a"]), (["income"], ["b"])]))
+    assert "parallel" not in vertical
+    assert "different owners hold them" in vertical
+
+
+def test_invariants_name_everything_that_is_not_hidden():
+    """Every invariant is listed, with the plan's k."""
+    told = " ".join(invariants(make_plan([(["age"], ["a"])], k=25)))
+    for word in ("exact number", "a record exists", "owner", "missing", "scales", "k = 25", "as a whole"):
+        assert word in told
+    assert "same records" not in told
+    assert "same records" in " ".join(invariants(make_plan([(["age"], ["a"]), (["income"], ["b"])])))
