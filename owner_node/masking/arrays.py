@@ -1,0 +1,19 @@
+"""The array types of masking, in one place."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64Array: TypeAlias = NDArray[np.int64]
+"""Values, sums, sensitivities and scales, in resolution units."""
+UInt64Array: TypeAlias = NDArray[np.uint64]
+"""Words of random bits."""
+PositionArray: TypeAlias = NDArray[np.int64]
+"""Positions of records, 0 to n_records - 1."""
+BoolArray: TypeAlias = NDArray[np.bool_]
+"""One truth value per element."""
+Float64Array: TypeAlias = NDArray[np.float64]
+"""Numbers after the noise, where rounding no longer tells anything."""
+SparseIndexArray: TypeAlias = NDArray[np.signedinteger[Any]]
+"""Row or column numbers of a sparse matrix: 32 bits where they fit, else 64."""

@@ -1,0 +1,196 @@
+"""Mask attributes and whole tables: rank, release a list, give every record its entry of the list.
+
+`check_table` raises everything that can be foreseen, so that after the budget is spent `mask_table` does not
+fail for a reason that could have been known before.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+
+from common.errors import DataError, UnusableDataError, UsageError
+from common.privacy import smallest_k
+from common.schema import Attribute, CategoryOrder
+from owner_node.masking.arrays import Int64Array, PositionArray
+from owner_node.masking.bits import BitSource, SystemBits
+from owner_node.masking.calibration import Setting
+from owner_node.masking.categories import frequency_order
+from owner_node.masking.mechanisms import mechanism
+from owner_node.masking.ranking import rank
+from owner_node.masking.released import ReleasedList
+
+COLUMNS_IN_FLIGHT = 5
+"""Memory that masking one attribute needs beyond its result, in columns of 64-bit values."""
+CLUSTERS_PER_BLOCK = 2**11
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeTask:
+    """How one attribute of one fragment is masked."""
+
+    attribute: Attribute
+    """The attribute as the schema declares it."""
+    epsilon: Decimal
+    """The attribute's share of the budget."""
+    k: int
+    """Minimum cluster size."""
+    mechanism: str
+    """Mechanism id."""
+    max_records_per_person: int = 1
+    """g, the most records that one person has."""
+
+    @property
+    def setting(self) -> Setting:
+        """What calibration needs of this."""
+        attribute = self.attribute
+        return Setting(attribute.name, attribute.n_values, self.epsilon, self.k, self.max_records_per_person)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedAttribute:
+    """The two products of masking an attribute, kept apart (MECHANISMS §1)."""
+
+    released: ReleasedList
+    """The rank-ordered list of released values, in resolution units of the attribute."""
+    order: PositionArray
+    """The assignment, `(n_records,)`: the record at rank q is `order[q]`."""
+
+    def by_record(self) -> Int64Array:
+        """Return the masked value of every record, `(n_records,)`, in the order of the original records."""
+        values = np.empty(self.order.size, dtype=np.int64)
+        sizes = self.released.sizes
+        ends = np.cumsum(sizes)
+        # Blocks of clusters: the repeated values of all records never exist beside their places.
+        for first in range(0, sizes.size, CLUSTERS_PER_BLOCK):
+            block = slice(first, first + CLUSTERS_PER_BLOCK)
+            places = self.order[ends[first] - sizes[first] : ends[block][-1]]
+            values[places] = np.repeat(self.released.values[block], sizes[block])
+        return values
+
+
+def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> None:
+    """Raise whatever would make `mask_table` fail; to be called before anything is spent.
+
+    Args:
+        columns: As in `mask_table`.
+        tasks: As in `mask_table`.
+
+    Raises:
+        UsageError: If a setting makes no sense: k, epsilon, mechanism, an attribute twice.
+        DataError: If a column is absent, has another length, or values outside its domain.
+        UnusableDataError: If there are fewer records than k, or a domain is too wide for exact sums.
+    """
+    names = [task.attribute.name for task in tasks]
+    if len(set(names)) != len(names):
+        raise UsageError("an attribute is to be masked twice", "name every attribute once")
+    absent = [name for name in names if name not in columns]
+    if absent:
+        raise DataError(f"no column for: {', '.join(absent)}", "load every attribute that is to be masked")
+    if len({columns[name].size for name in names}) > 1:
+        raise DataError("columns differ in their number of records", "load all attributes from one source")
+    for task in tasks:
+        check_attribute(columns[task.attribute.name], task)
+
+
+def check_attribute(values: Int64Array, task: AttributeTask) -> None:
+    """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
+    name, n_records = task.attribute.name, values.size
+    if not task.epsilon.is_finite() or task.epsilon <= 0:
+        raise UsageError(f"attribute {name!r}: epsilon must be positive, not {task.epsilon}")
+    chosen = mechanism(task.mechanism)
+    needed = smallest_k(task.mechanism, task.max_records_per_person)
+    if task.k < needed:
+        raise UsageError(
+            f"attribute {name!r}: k = {task.k} is too small, {task.mechanism} takes at least {needed}",
+            f"ask for k of at least {needed}",
+            {"attribute": name, "k": task.k, "least": needed},
+        )
+    if n_records < task.k:
+        raise UnusableDataError(
+            f"{n_records} records, k = {task.k}: at least {task.k} are needed",
+            "ask for a smaller k, or leave this owner out",
+            {"attribute": name, "records": n_records, "k": task.k},
+        )
+    chosen.check(task.setting)
+    _check_domain(values, task.attribute)
+
+
+def _check_domain(values: Int64Array, attribute: Attribute) -> None:
+    if values.dtype != np.int64 or values.ndim != 1:
+        raise DataError(f"attribute {attribute.name!r}: not a column of 64-bit integers")
+    if int(values.min()) >= attribute.lower and int(values.max()) <= attribute.upper:
+        return
+    outside = int(np.count_nonzero((values < attribute.lower) | (values > attribute.upper)))
+    raise DataError(
+        f"attribute {attribute.name!r}: {outside} of {values.size} values are outside the declared domain",
+        'correct the source, declare a wider domain, or set outside = "clamp"',
+        {"attribute": attribute.name, "outside": outside, "records": int(values.size)},
+    )
+
+
+def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedAttribute:
+    """Mask one attribute.
+
+    Args:
+        values: One value per record, `(n_records,)`, in resolution units of the attribute; categories and
+            booleans as declared indices.
+        task: How to mask it.
+        bits: Source of random bits.
+
+    Returns:
+        The released list and the assignment of records to it.
+
+    Raises:
+        UsageError, DataError, UnusableDataError: As `check_table` says.
+
+    References:
+        Del Vasto-Terrientes et al. 2025, Algorithm 1.
+    """
+    check_attribute(values, task)
+    attribute = task.attribute
+    by_frequency = None
+    if attribute.is_categorical and attribute.order is CategoryOrder.FREQUENCY:
+        by_frequency = frequency_order(values, attribute.n_values)
+        values = by_frequency.place_of[values]
+    ranking = rank(values)
+    ranking.values.__isub__(attribute.lower)
+    released = mechanism(task.mechanism).release(ranking.values, task.setting, bits)
+    if by_frequency is not None:
+        return MaskedAttribute(
+            ReleasedList(by_frequency.category_at[released.values], released.sizes), ranking.order
+        )
+    return MaskedAttribute(ReleasedList(released.values + attribute.lower, released.sizes), ranking.order)
+
+
+def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:
+    """Mask a table with the operating system's randomness; no other source can be handed in.
+
+    Attributes are masked in parallel threads, as many as keep the additional memory below that of the result.
+
+    Args:
+        columns: One column per attribute, `(n_records,)` each, in resolution units of the attribute.
+        tasks: The attributes to mask and how.
+
+    Returns:
+        The masked columns, `(n_records,)` each, in resolution units within the declared domains, records in
+        their original order, attributes in the order of the tasks.
+
+    Raises:
+        UsageError, DataError, UnusableDataError: As `check_table` says, before any noise is drawn.
+    """
+    check_table(columns, tasks)
+    bits = SystemBits()
+
+    def masked(task: AttributeTask) -> Int64Array:
+        return mask_attribute(columns[task.attribute.name], task, bits).by_record()
+
+    names = [task.attribute.name for task in tasks]
+    n_threads = min(os.cpu_count() or 1, len(tasks) // COLUMNS_IN_FLIGHT)
+    if n_threads < 2:
+        return dict(zip(names, map(masked, tasks), strict=True))
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="mask") as threads:
+        return dict(zip(names, threads.map(masked, tasks), strict=True))

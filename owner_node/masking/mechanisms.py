@@ -1,0 +1,116 @@
+"""The mechanisms by id: sorted values in, the rank-ordered list of released values out.
+
+What a mechanism promises is in `common.privacy`; here is what it does. A mechanism that adds noise to sums of
+clusters is a `SumMechanism`; one that makes its list another way implements `Mechanism` itself. Which record
+gets which entry of the list is not a mechanism's business.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from common.errors import UsageError
+from owner_node.masking.arrays import Int64Array
+from owner_node.masking.bits import BitSource
+from owner_node.masking.calibration import (
+    TAIL,
+    ScaleBound,
+    Scales,
+    Setting,
+    fraction_bits,
+    joint_scale_bound,
+    joint_scales,
+    local_scale_bound,
+    local_scales,
+)
+from owner_node.masking.centroids import plain_sums, trimmed_sums
+from owner_node.masking.clusters import Clusters
+from owner_node.masking.noise import add_saturating, discrete_laplace
+from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids
+
+
+class Mechanism(Protocol):
+    """Makes the released list of one attribute."""
+
+    def check(self, setting: Setting) -> None:
+        """Raise what `release` could raise because of the setting; called before anything is spent."""
+        ...
+
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise and return the released list, in resolution units above L."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SumMechanism:
+    """Individual-ranking clusters, one noisy sum each (MECHANISMS §2 and §6)."""
+
+    sums: Callable[[Int64Array, int], Int64Array]
+    """Sorted values of clusters of equal size and g to the sums the noise is added to."""
+    scale_bound: ScaleBound
+    """Public bound on the noise scale."""
+    scales: Scales
+    """The noise scale of each cluster."""
+    monotone: bool
+    """Whether the noisy centroids are made to ascend before they are rounded."""
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a domain whose noisy sums cannot be kept exact.
+
+        Raises:
+            UnusableDataError: With the reason.
+        """
+        fraction_bits(setting, self.scale_bound(setting))
+
+    def noisy_sums(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> Int64Array:
+        """Draw Y_C = 2^f T_C + DL(t_C) for every cluster, `(n_clusters,)`."""
+        clusters = Clusters(sorted_values.size, setting.k)
+        bound = self.scale_bound(setting)
+        f = fraction_bits(setting, bound)
+        sums = clusters.apply(sorted_values, lambda rows: self.sums(rows, setting.g)) << f
+        noise = discrete_laplace(self.scales(sorted_values, clusters, setting, f), bits)
+        return add_saturating(sums, noise, TAIL * bound << f)
+
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise and return the released list.
+
+        Args:
+            sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
+            setting: What is agreed about the attribute.
+            bits: Source of random bits.
+
+        Returns:
+            One value per cluster, from 0 to V - 1.
+        """
+        noisy = self.noisy_sums(sorted_values, setting, bits)
+        sizes = Clusters(sorted_values.size, setting.k).sizes
+        divisors = sizes << fraction_bits(setting, self.scale_bound(setting))
+        if self.monotone:
+            values = round_monotone_centroids(noisy, divisors, sizes, setting.n_values)
+        else:
+            values = round_centroids(noisy, divisors, setting.n_values)
+        return ReleasedList(values, sizes)
+
+
+def _plain_sums(rows: Int64Array, _g: int) -> Int64Array:
+    return plain_sums(rows)
+
+
+MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
+    {
+        "idp-ls": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
+        "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),
+    }
+)
+
+
+def mechanism(name: str) -> Mechanism:
+    """Return a mechanism by its id.
+
+    Raises:
+        UsageError: If there is none of that id.
+    """
+    if name not in MECHANISMS:
+        raise UsageError(f"unknown mechanism {name!r}", f"mechanisms are: {', '.join(sorted(MECHANISMS))}")
+    return MECHANISMS[name]
