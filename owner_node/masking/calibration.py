@@ -21,7 +21,8 @@ LARGEST_INT64 = 2**63 - 1
 MOST_FRACTION_BITS = 20
 TAIL = 64
 """Scales of room above and below every sum; a draw goes further with probability below e^-64."""
-_WIDEST_DENOMINATOR = 2**61
+WIDEST_DENOMINATOR = 2**61
+"""Factors of scales stay below it: one over epsilon, whose numerator is the denominator here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,18 @@ class Setting:
     """Minimum cluster size."""
     g: int = 1
     """The most records that one person has."""
+
+    def __post_init__(self) -> None:
+        if not self.epsilon.is_finite() or self.epsilon <= 0:
+            raise UsageError(
+                f"attribute {self.attribute!r}: epsilon must be positive, not {self.epsilon}",
+                "write epsilon as a positive decimal number, for example 0.5 or 1",
+            )
+        if self.exact_epsilon.numerator >= WIDEST_DENOMINATOR:
+            raise UsageError(
+                f"attribute {self.attribute!r}: epsilon has too many digits for exact scales",
+                "use at most 12 decimal places and 6 digits before them",
+            )
 
     @property
     def exact_epsilon(self) -> Fraction:
@@ -140,19 +153,12 @@ def multiply_up(values: Int64Array, factor: Fraction) -> Int64Array:
 
     Args:
         values: Integers of at least 0 whose results fit into 63 bits, `(n,)`.
-        factor: A positive factor with a denominator below 2^61.
+        factor: A positive factor with a denominator below `WIDEST_DENOMINATOR`, as every setting has.
 
     Returns:
         The products, rounded up, `(n,)`.
-
-    Raises:
-        UsageError: If the denominator has more bits than that (an epsilon of too many digits).
     """
     numerator, denominator = factor.numerator, factor.denominator
-    if denominator >= _WIDEST_DENOMINATOR:
-        raise UsageError(
-            "epsilon has too many digits", "use at most 12 decimal places and 6 digits before them"
-        )
     step = 62 - denominator.bit_length()
     n_steps = -(-numerator.bit_length() // step)
     whole, rest = np.divmod(values, denominator)

@@ -99,9 +99,7 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
 def check_attribute(values: Int64Array, task: AttributeTask) -> None:
     """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
     name, n_records = task.attribute.name, values.size
-    if not task.epsilon.is_finite() or task.epsilon <= 0:
-        raise UsageError(f"attribute {name!r}: epsilon must be positive, not {task.epsilon}")
-    chosen = mechanism(task.mechanism)
+    setting, chosen = task.setting, mechanism(task.mechanism)
     needed = smallest_k(task.mechanism, task.max_records_per_person)
     if task.k < needed:
         raise UsageError(
@@ -115,7 +113,7 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
             "ask for a smaller k, or leave this owner out",
             {"attribute": name, "records": n_records, "k": task.k},
         )
-    chosen.check(task.setting)
+    chosen.check(setting)
     _check_domain(values, task.attribute)
 
 

@@ -104,6 +104,7 @@ def test_multiplying_by_a_fraction_is_exact_and_rounds_up(factor):
 
 
 def test_an_epsilon_of_too_many_digits_is_refused():
-    """Exactness has a limit that is said, not passed."""
+    """Exactness has a limit that is said, not passed; the largest epsilon with 12 places is within it."""
     with pytest.raises(UsageError, match="too many digits"):
-        multiply_up(np.array([1]), Fraction(1, 2**61))
+        setting(epsilon="1234567.123456789012345")
+    assert setting(epsilon="999999.999999999999").exact_epsilon > 999_999
