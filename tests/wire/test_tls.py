@@ -1,0 +1,336 @@
+"""Real TLS between real gRPC endpoints: who gets through, who does not, and what each side is told."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from common.errors import ConfigurationError, IdentityError, NotConnectedError, TesseraError
+from common.tls import (
+    MESSAGE_LIMIT,
+    channel_credentials,
+    channel_options,
+    explain_handshake,
+    peer_party,
+    server_credentials,
+    server_options,
+)
+from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
+
+TRUST_DOMAIN = "tests.example"
+HOSTS = ("localhost", "127.0.0.1")
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+Files = tuple[Path, Path, Path]
+
+
+@pytest.fixture(scope="module")
+def authority() -> DevelopmentCa:
+    """The CA that both sides trust unless a test says otherwise."""
+    return DevelopmentCa(TRUST_DOMAIN)
+
+
+class Folder:
+    """Writes certificates of one CA and returns the three paths that TLS takes."""
+
+    def __init__(self, directory: Path, authority: DevelopmentCa) -> None:
+        self._directory = directory
+        self._ca, _ = authority.issued.write(directory, "ca")
+        self._count = 0
+
+    def files(self, issued: Issued, ca: DevelopmentCa | None = None) -> Files:
+        """Write a certificate and its key; return the paths of CA, certificate and key."""
+        self._count += 1
+        cert, key = issued.write(self._directory, f"party-{self._count}")
+        trusted = self._ca
+        if ca is not None:
+            trusted, _ = ca.issued.write(self._directory, f"ca-{self._count}")
+        return trusted, cert, key
+
+
+@pytest.fixture
+def folder(tmp_path: Path, authority: DevelopmentCa) -> Folder:
+    """Where one test keeps its certificates."""
+    return Folder(tmp_path, authority)
+
+
+@asynccontextmanager
+async def serving(
+    credentials: grpc.ServerCredentials | None, now: datetime = NOW, host: str = "127.0.0.1"
+) -> AsyncIterator[int]:
+    """Run a server whose one method answers who called, or with the code of the identity error."""
+
+    async def who(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+        try:
+            return peer_party(context, TRUST_DOMAIN, now).uri.encode()
+        except IdentityError as error:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
+
+    handler = grpc.unary_unary_rpc_method_handler(who)
+    server = grpc.aio.server(options=server_options())
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Who", {"Ask": handler}),))
+    if credentials is None:
+        port = server.add_insecure_port(f"{host}:0")
+    else:
+        port = server.add_secure_port(f"{host}:0", credentials)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(None)
+
+
+async def ask(port: int, files: Files | None, host: str = "127.0.0.1", request: bytes = b"") -> str:
+    """Call the server as an owner would; without files, in plaintext."""
+    address, options = f"{host}:{port}", channel_options()
+    if files is None:
+        channel = grpc.aio.insecure_channel(address, options)
+    else:
+        channel = grpc.aio.secure_channel(address, channel_credentials(*files), options)
+    async with channel:
+        answer: Any = await channel.unary_unary("/test.Who/Ask", bytes, bytes)(request, timeout=20)
+        return bytes(answer).decode()
+
+
+async def refused_with(port: int, files: Files | None, host: str = "127.0.0.1") -> grpc.StatusCode:
+    """Call the server, which must fail; return the status."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await ask(port, files, host)
+    return caught.value.code()
+
+
+async def explain(
+    port: int, files: Files, host: str = "127.0.0.1", now: datetime = NOW
+) -> TesseraError | None:
+    """Ask for the reason beside the running server."""
+    return await asyncio.to_thread(explain_handshake, (host, port), *files, now, 3.0)
+
+
+async def test_parties_reach_each_other(folder: Folder, authority: DevelopmentCa) -> None:
+    """An enrolled owner gets through and is known by its certificate; nothing is left to explain."""
+    server, owner = authority.aggregator("main", HOSTS), folder.files(authority.owner("a"))
+    async with serving(server_credentials(*folder.files(server))) as port:
+        assert await ask(port, owner) == f"spiffe://{TRUST_DOMAIN}/owner/a"
+        assert await explain(port, owner) is None
+
+
+async def test_wrong_ca_at_the_owner(folder: Folder, authority: DevelopmentCa) -> None:
+    """An owner does not speak to an aggregator of another CA, and is told whose certificate it saw."""
+    other = DevelopmentCa(TRUST_DOMAIN)
+    owner = folder.files(authority.owner("a"), ca=other)
+    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+        assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, owner)
+    assert isinstance(reason, IdentityError)
+    assert "aggregator/main" in reason.message
+    assert "not issued under the CA" in reason.message
+
+
+async def test_owner_of_another_ca(folder: Folder, authority: DevelopmentCa) -> None:
+    """A certificate with the right name from a stranger's CA does not get in."""
+    stranger = folder.files(DevelopmentCa(TRUST_DOMAIN).owner("a"))
+    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+        assert await refused_with(port, stranger) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, stranger)
+    assert isinstance(reason, IdentityError)
+    assert "refused this owner's certificate" in reason.message
+
+
+@pytest.mark.parametrize(
+    ("dialled", "names"), [("127.0.0.1", ["main.example"]), ("localhost", ["127.0.0.2"])]
+)
+async def test_wrong_host_name(
+    folder: Folder, authority: DevelopmentCa, dialled: str, names: list[str]
+) -> None:
+    """The host that was dialled must be in the certificate; both names are told."""
+    owner, server = folder.files(authority.owner("a")), folder.files(authority.aggregator("main", names))
+    async with serving(server_credentials(*server)) as port:
+        assert await refused_with(port, owner, dialled) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, owner, dialled)
+    assert isinstance(reason, IdentityError)
+    assert reason.details == {"expected": dialled, "seen": names}
+
+
+async def test_expired_aggregator(folder: Folder, authority: DevelopmentCa) -> None:
+    """An expired aggregator is not spoken to, and the day is told."""
+    expired = authority.aggregator("main", HOSTS, not_before=NOW - 9 * DAY, not_after=NOW - DAY)
+    owner = folder.files(authority.owner("a"))
+    async with serving(server_credentials(*folder.files(expired))) as port:
+        assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, owner)
+    assert isinstance(reason, IdentityError)
+    assert f"expired on {NOW - DAY:%Y-%m-%d}" in reason.message
+
+
+async def test_expired_owner(folder: Folder, authority: DevelopmentCa) -> None:
+    """An expired owner does not get in, and is told by its own side and by the aggregator's refusal."""
+    expired = folder.files(authority.owner("a", not_before=NOW - 9 * DAY, not_after=NOW - DAY))
+    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+        assert await refused_with(port, expired) is grpc.StatusCode.UNAVAILABLE
+        own_clock_says = await explain(port, expired)
+        # With a clock that runs behind, only the aggregator notices.
+        aggregator_says = await explain(port, expired, now=NOW - 2 * DAY)
+    assert isinstance(own_clock_says, IdentityError)
+    assert "owner/a expired on" in own_clock_says.message
+    assert isinstance(aggregator_says, IdentityError)
+    assert "refused this owner's certificate" in aggregator_says.message
+
+
+async def test_expiry_on_a_live_connection(folder: Folder, authority: DevelopmentCa) -> None:
+    """A certificate that was good when the connection was made is refused once it has expired."""
+    server = server_credentials(*folder.files(authority.aggregator("main", HOSTS)))
+    async with serving(server, now=NOW + 91 * DAY) as port:
+        assert await refused_with(port, folder.files(authority.owner("a"))) is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_no_client_certificate(folder: Folder, authority: DevelopmentCa) -> None:
+    """A connection without a client certificate is refused before any call."""
+    ca, cert, key = folder.files(authority.aggregator("main", HOSTS))
+    async with serving(server_credentials(ca, cert, key)) as port:
+        anonymous = grpc.ssl_channel_credentials(ca.read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", anonymous) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await channel.unary_unary("/test.Who/Ask", bytes, bytes)(b"", timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_plaintext_client(folder: Folder, authority: DevelopmentCa) -> None:
+    """The aggregator's port answers nobody without TLS."""
+    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+        assert await refused_with(port, None) is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_plaintext_server(folder: Folder, authority: DevelopmentCa) -> None:
+    """An owner sends nothing to a server without TLS, and is told so."""
+    owner = folder.files(authority.owner("a"))
+    async with serving(None) as port:
+        assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, owner)
+    assert isinstance(reason, NotConnectedError)
+    assert "no TLS is spoken" in reason.message
+
+
+@pytest.mark.parametrize("hosts", [(), HOSTS])
+async def test_owner_posing_as_aggregator(
+    folder: Folder, authority: DevelopmentCa, hosts: tuple[str, ...]
+) -> None:
+    """An owner's certificate cannot serve, not even one that was wrongly issued with host names."""
+    impostor, owner = authority.owner("b", hosts=hosts), folder.files(authority.owner("a"))
+    async with serving(server_credentials(*folder.files(impostor))) as port:
+        assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, owner)
+    assert isinstance(reason, IdentityError)
+    assert "owner/b is not for a server" in reason.message
+
+
+async def test_aggregator_as_client(folder: Folder, authority: DevelopmentCa) -> None:
+    """The aggregator's certificate cannot call; its own files say so before anything is sent."""
+    server = folder.files(authority.aggregator("main", HOSTS))
+    async with serving(server_credentials(*server)) as port:
+        assert await refused_with(port, server) is grpc.StatusCode.UNAVAILABLE
+        reason = await explain(port, server)
+    assert isinstance(reason, IdentityError)
+    assert "aggregator/main is not for a client" in reason.message
+
+
+async def test_names_that_tls_lets_through(folder: Folder, authority: DevelopmentCa) -> None:
+    """What TLS cannot judge is judged on the call: kind, trust domain, host names, number of names."""
+    both = (CLIENT_AUTH, SERVER_AUTH)
+    callers = [
+        authority.aggregator("other", HOSTS, usages=both),
+        authority.owner("a", hosts=["localhost"]),
+        authority.issue("spiffe://elsewhere.example/owner/a", hosts=(), usages=(CLIENT_AUTH,)),
+        authority.issue(
+            f"spiffe://{TRUST_DOMAIN}/owner/a",
+            f"spiffe://{TRUST_DOMAIN}/owner/b",
+            hosts=(),
+            usages=(CLIENT_AUTH,),
+        ),
+    ]
+    server = folder.files(authority.aggregator("main", HOSTS))
+    async with serving(server_credentials(*server)) as port:
+        for caller in callers:
+            cert, key = caller.write(server[0].parent, "caller")
+            credentials = grpc.ssl_channel_credentials(
+                server[0].read_bytes(), key.read_bytes(), cert.read_bytes()
+            )
+            async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await channel.unary_unary("/test.Who/Ask", bytes, bytes)(b"", timeout=20)
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_message_limit(folder: Folder, authority: DevelopmentCa) -> None:
+    """No message over 4 MiB leaves or arrives."""
+    owner = folder.files(authority.owner("a"))
+    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+        assert await ask(port, owner, request=bytes(MESSAGE_LIMIT - 1024))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ask(port, owner, request=bytes(MESSAGE_LIMIT + 1))
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_unreachable(folder: Folder, authority: DevelopmentCa) -> None:
+    """A closed port and an unknown name are told apart from TLS failures."""
+    owner = folder.files(authority.owner("a"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    closed = explain_handshake(("127.0.0.1", port), *owner, NOW, 3.0)
+    unknown = explain_handshake(("host.invalid", port), *owner, NOW, 3.0)
+    assert isinstance(closed, NotConnectedError)
+    assert "refuses connections" in closed.message
+    assert isinstance(unknown, NotConnectedError)
+    assert "'host.invalid' is not found" in unknown.message
+
+
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[int]:
+    """Listen without TLS: answer the first bytes with something and hang up, or (None) never answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_once() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                if answer is None:
+                    connection.recv(4096)
+                else:
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", None])
+def test_something_else_listens(folder: Folder, authority: DevelopmentCa, answer: bytes | None) -> None:
+    """A web server, a port that hangs up and one that says nothing are told apart from refusals."""
+    owner = folder.files(authority.owner("a"))
+    with answering(answer) as port:
+        reason = explain_handshake(("127.0.0.1", port), *owner, NOW, 0.5)
+    assert isinstance(reason, NotConnectedError)
+    assert "no TLS is spoken" in reason.message
+
+
+def test_wrong_files(folder: Folder, authority: DevelopmentCa) -> None:
+    """Files that gRPC would take and fail with are refused when they are loaded."""
+    ca, cert, key = folder.files(authority.owner("a"))
+    _, _, other_key = folder.files(authority.owner("a"))
+    with pytest.raises(ConfigurationError, match="not for the given key"):
+        channel_credentials(ca, cert, other_key)
+    with pytest.raises(ConfigurationError, match="no certificate can be read"):
+        channel_credentials(key, cert, key)
+    key.chmod(0o640)
+    with pytest.raises(ConfigurationError) as caught:
+        server_credentials(ca, cert, key)
+    assert caught.value.hint == f"close it: chmod 600 {key}"
