@@ -1,0 +1,127 @@
+"""Load a data set once: from a file to integer columns, identifiers and a digest.
+
+The only place that reads original data. Nothing here is heavy until something is loaded.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from common.errors import DataError, UsageError
+from common.schema import (
+    MISSING_CATEGORY,
+    Attribute,
+    AttributeType,
+    IdentifierRules,
+    Schema,
+    round_to_leading_digit,
+)
+from owner_node.config import DatasetConfig
+from owner_node.sources.findings import Findings
+from owner_node.sources.loaded import LoadCounts, LoadedData, Source
+
+__all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "schema_of"]
+
+
+def load(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> LoadedData:
+    """Load a data set.
+
+    Args:
+        dataset: Its settings.
+        attributes: Names of the attributes to load; None for all declared ones. Others are never read.
+
+    Returns:
+        Columns in declared order, whatever the order of `attributes`.
+
+    Raises:
+        DataError: With everything that is wrong with the source, by column and count, never a value.
+        UsageError: If an attribute is not declared.
+    """
+    chosen = _chosen(dataset, attributes)
+    from owner_node.sources.reading import read
+
+    findings = Findings()
+    source = _open(dataset, findings)
+    loaded = read(dataset, chosen, source, findings)
+    findings.check(dataset.name, dataset.source)
+    return loaded
+
+
+def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> int:
+    """Count the records that `load` would load, after dropping what `missing = "drop"` drops.
+
+    Values are not parsed, so a value of the wrong type is not found here.
+
+    Raises:
+        DataError: If the source cannot be read, lacks a column, or has missing values that are errors.
+        UsageError: If an attribute is not declared.
+    """
+    chosen = _chosen(dataset, attributes)
+    from owner_node.sources.reading import count
+
+    findings = Findings()
+    n_records = count(dataset, chosen, _open(dataset, findings), findings)
+    findings.check(dataset.name, dataset.source)
+    return n_records
+
+
+def schema_of(dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: int) -> Schema:
+    """Return what an owner says about a data set when it is invited.
+
+    Args:
+        dataset: Its settings.
+        allowed: Attributes that the owner's policy lets take part; None or empty for all.
+        n_records: Exact number of records; the schema holds it rounded.
+    """
+    declared = _with_missing_category(dataset)
+    return Schema(
+        tuple(attribute for attribute in declared if not allowed or attribute.name in allowed),
+        IdentifierRules(len(dataset.identifier), tuple(dataset.normalise)) if dataset.identifier else None,
+        dataset.max_records_per_person,
+        round_to_leading_digit(n_records),
+    )
+
+
+def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attribute, ...]:
+    declared = _with_missing_category(dataset)
+    if names is None:
+        return declared
+    unknown = sorted(set(names) - {attribute.name for attribute in declared})
+    if unknown:
+        known = ", ".join(attribute.name for attribute in declared)
+        raise UsageError(
+            f"data set {dataset.name!r} has no attribute {', '.join(map(repr, unknown))}",
+            f"declared attributes: {known}",
+        )
+    return tuple(attribute for attribute in declared if attribute.name in names)
+
+
+def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
+    """The declared attributes; a missing category is one more category, whether or not one is missing."""
+    if dataset.missing != "category":
+        return tuple(dataset.attributes)
+    return tuple(
+        replace(attribute, categories=(*attribute.categories, MISSING_CATEGORY), upper=attribute.upper + 1)
+        if attribute.type is AttributeType.CATEGORY
+        else attribute
+        for attribute in dataset.attributes
+    )
+
+
+def _open(dataset: DatasetConfig, findings: Findings) -> Source:
+    """Open a source by its scheme."""
+    scheme = urlsplit(dataset.source).scheme if "://" in dataset.source else ""
+    if scheme:
+        # The address may hold a password, so it is not repeated.
+        raise DataError(
+            f"data set {dataset.name!r} cannot be used: {scheme}:// is not supported by this version",
+            "export the data to a CSV or Parquet file and name that in source",
+            {"dataset": dataset.name, "scheme": scheme},
+        )
+    from owner_node.sources.files import open_file
+
+    source = open_file(Path(dataset.source), dataset.csv, findings)
+    if source is None:
+        raise findings.error(dataset.name, dataset.source)
+    return source

@@ -1,0 +1,265 @@
+"""CSV and Parquet files as sources of records.
+
+No text of a library's error goes on from here: they quote the values that they stumbled over.
+"""
+
+import codecs
+import csv
+import io
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from owner_node.config import CsvOptions
+from owner_node.sources.findings import Findings
+from owner_node.sources.loaded import Source
+
+BLOCK_BYTES = 8 * 2**20
+"""Bytes of a CSV file that are parsed at a time; no record can be longer."""
+BATCH_RECORDS = 2**17
+"""Records of a Parquet file that are read at a time."""
+_CHARACTERS = 2**16
+_PARQUET_MARK = b"PAR1"
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+_REPLACED = "\ufffd"
+# Well-formed UTF-8 (Unicode 15, table 3-7), for a regular expression over bytes.
+_UTF8 = (
+    r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|[\xe1-\xec\xee\xef][\x80-\xbf]{2}"
+    r"|\xed[\x80-\x9f][\x80-\xbf]|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"
+    r"|\xf4[\x80-\x8f][\x80-\xbf]{2})*\z"
+)
+
+
+def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
+    """Open a file as what it is: Parquet by its mark or name, CSV otherwise.
+
+    Args:
+        path: The file.
+        form: How a CSV file is written.
+        findings: Takes what is wrong with the file as a whole.
+
+    Returns:
+        The source, or None if it cannot be read; `findings` says why.
+    """
+    mark = _first_bytes(path, findings)
+    if mark is None:
+        return None
+    if not mark:
+        findings.add(None, "the file is empty", 1, "export the data again", counted="")
+        return None
+    if mark == _PARQUET_MARK or path.suffix.lower() in _PARQUET_SUFFIXES:
+        return _open_parquet(path, findings)
+    return _open_csv(path, form, findings)
+
+
+def _first_bytes(path: Path, findings: Findings) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_PARQUET_MARK))
+    except FileNotFoundError:
+        problem, hint = "there is no such file", "correct the path in source"
+    except IsADirectoryError:
+        problem, hint = "this is a folder, not a file", "name one CSV or Parquet file in source"
+    except PermissionError:
+        problem, hint = "the file may not be read", "let the account of the owner node read the file"
+    except OSError as fault:
+        problem, hint = f"the file cannot be read: {fault.strerror}", "check the path and the disk"
+    findings.add(None, problem, 1, hint, counted="")
+    return None
+
+
+class ParquetSource:
+    """A Parquet file."""
+
+    def __init__(self, file: Any, names: Sequence[str]) -> None:
+        self._file = file
+        self.names = names
+
+    def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
+        """Read columns in the file's own types (see `Source`)."""
+        try:
+            for batch in self._file.iter_batches(batch_size=BATCH_RECORDS, columns=list(columns)):
+                yield [batch.column(name) for name in columns]
+        except (pa.ArrowException, OSError):
+            hint = "the file is damaged or uses a feature that is not supported; write it again"
+            findings.add(None, "not readable as Parquet", 1, hint, counted="")
+        finally:
+            self._file.close()
+
+
+def _open_parquet(path: Path, findings: Findings) -> Source | None:
+    try:
+        file = pa.parquet.ParquetFile(path)
+        return ParquetSource(file, tuple(file.schema_arrow.names))
+    except (pa.ArrowException, OSError):
+        hint = "write the file again, or give a CSV file a name that does not end in .parquet"
+        findings.add(None, "not readable as Parquet", 1, hint, counted="")
+        return None
+
+
+class CsvSource:
+    """A CSV file, every column read as text."""
+
+    def __init__(self, path: Path, form: CsvOptions, names: Sequence[str], *, has_records: bool) -> None:
+        self.names = names
+        self._path = path
+        self._form = form
+        self._has_records = has_records
+        self._utf8 = _is_utf8(form.encoding)
+
+    def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
+        """Read columns as text (see `Source`)."""
+        if not self._has_records:
+            return
+        uneven: list[int | None] = []
+        positions = [str(self.names.index(name)) for name in columns]
+        try:
+            with _bytes_of(self._path, self._form.encoding) as stream:
+                for batch in self._open(stream, positions, uneven):
+                    yield self._decoded(batch, columns, findings)
+        except (pa.ArrowException, OSError):
+            hint = "check csv.delimiter, and that quotes inside values are doubled"
+            findings.add(None, "not readable as CSV", 1, hint, counted="")
+        problem = "wrong number of fields"
+        if uneven and uneven[0] is not None:
+            problem += f", first in record {uneven[0] - 1:,}"
+        hint = "check csv.delimiter; a value that holds the delimiter or a line break has to be in quotes"
+        findings.add(None, problem, len(uneven), hint)
+        if _unclosed(self._path, self._form):
+            hint = "close every quote, and double quotes inside values"
+            findings.add(None, "a quote that is never closed", 1, hint, counted="")
+
+    def _open(self, stream: Any, positions: list[str], uneven: list[int | None]) -> Any:
+        """Open the file with columns named by position, so that names may repeat and hold line breaks."""
+
+        def skip(row: Any) -> str:
+            uneven.append(row.number)
+            return "skip"
+
+        return pa.csv.open_csv(
+            stream,
+            read_options=pa.csv.ReadOptions(
+                use_threads=False,  # only so do uneven records come with their number
+                block_size=BLOCK_BYTES,
+                column_names=[str(position) for position in range(len(self.names))],
+                skip_rows_after_names=1,
+            ),
+            parse_options=pa.csv.ParseOptions(
+                delimiter=self._form.delimiter,
+                newlines_in_values=True,
+                ignore_empty_lines=len(self.names) > 1,  # with one column it is a missing value
+                invalid_row_handler=skip,
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                check_utf8=False,  # checked per value, to be counted
+                column_types=dict.fromkeys(positions, pa.binary()),
+                include_columns=positions,
+                null_values=list(self._form.na_values),
+                strings_can_be_null=True,
+            ),
+        )
+
+    def _decoded(self, batch: Any, columns: Sequence[str], findings: Findings) -> list[Any]:
+        """Turn bytes into text; records that cannot be are counted and left out."""
+        good = None
+        hint = "set csv.encoding to the encoding that the file was written in, for example cp1252"
+        for name, array in zip(columns, batch.columns, strict=True):
+            valid = self._valid(array)
+            if valid is not None:
+                bad = len(array) - pc.sum(valid).as_py()
+                findings.add(name, f"not in the encoding {self._form.encoding}", bad, hint)
+                good = valid if good is None else pc.and_(good, valid)
+        if good is not None:
+            batch = batch.filter(good)
+        return [array.cast(pa.string()) for array in batch.columns]
+
+    def _valid(self, array: Any) -> Any | None:
+        """Where the bytes of a column are text; None if everywhere."""
+        if not self._utf8:
+            broken = pc.fill_null(pc.match_substring(array, _REPLACED), False)
+            return pc.invert(broken) if pc.any(broken, min_count=0).as_py() else None
+        try:
+            array.cast(pa.string())
+        except pa.ArrowInvalid:
+            return pc.fill_null(pc.match_substring_regex(array, _UTF8), True)
+        return None
+
+
+def _open_csv(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
+    try:
+        encoding = "utf-8-sig" if _is_utf8(form.encoding) else form.encoding
+    except LookupError:
+        hint = "set csv.encoding to one that Python knows, for example utf-8 or cp1252"
+        findings.add(None, f"unknown encoding {form.encoding!r}", 1, hint, counted="")
+        return None
+    with path.open(encoding=encoding, errors="replace", newline="") as file:
+        try:
+            reader = csv.reader(file, delimiter=form.delimiter)
+            names = next(reader, [])
+            has_records = next(reader, None) is not None
+        except (csv.Error, UnicodeError):
+            hint = "check csv.encoding and csv.delimiter, and that every quote is closed"
+            findings.add(None, "the header cannot be read", 1, hint, counted="")
+            return None
+    if any(_REPLACED in name or "\0" in name for name in names):
+        hint = "set csv.encoding to the encoding that the file was written in"
+        problem = f"the header is not in the encoding {form.encoding}"
+        findings.add(None, problem, 1, hint, counted="")
+        return None
+    if not names:
+        hint = "the first line has to name the columns"
+        findings.add(None, "there is no header", 1, hint, counted="")
+        return None
+    return CsvSource(path, form, tuple(names), has_records=has_records)
+
+
+def _is_utf8(encoding: str) -> bool:
+    return codecs.lookup(encoding).name in ("utf-8", "utf-8-sig")
+
+
+def _unclosed(path: Path, form: CsvOptions) -> bool:
+    """Whether a quote stays open until the end, which silently swallows every record after it."""
+    with path.open("rb") as file:
+        n_quotes = sum(block.count(b'"') for block in iter(lambda: file.read(BLOCK_BYTES), b""))
+    if n_quotes % 2 == 0:
+        return False
+    with path.open(encoding=form.encoding, errors="replace", newline="") as text:
+        try:
+            deque(csv.reader(text, delimiter=form.delimiter, strict=True), maxlen=0)
+        except csv.Error:
+            return True
+    return False
+
+
+class _Utf8Stream(io.RawIOBase):
+    """The bytes of a file in another encoding, as UTF-8; what cannot be decoded becomes U+FFFD."""
+
+    def __init__(self, file: BinaryIO, encoding: str) -> None:
+        self._text = io.TextIOWrapper(file, encoding, errors="replace", newline="")
+        self._left = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = self._text.read(_CHARACTERS).encode(errors="replace")
+        n_bytes = min(len(buffer), len(self._left))
+        buffer[:n_bytes], self._left = self._left[:n_bytes], self._left[n_bytes:]
+        return n_bytes
+
+    def close(self) -> None:
+        self._text.close()
+        super().close()
+
+
+def _bytes_of(path: Path, encoding: str) -> Any:
+    if _is_utf8(encoding):
+        return pa.OSFile(str(path), "rb")
+    return pa.PythonFile(_Utf8Stream(path.open("rb"), encoding), mode="r")

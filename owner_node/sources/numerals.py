@@ -1,0 +1,127 @@
+"""Decimal text to integers in resolution units, exactly: no binary fraction is ever made.
+
+A numeral is taken apart into its significant digits and a power of ten. The first 19 digits fit an unsigned
+64-bit integer; later digits can only decide a rounding, so of them it is enough to know how they compare
+with one half. Everything is done on whole columns.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from common.arrays import Int64Array
+
+BoolArray = NDArray[np.bool_]
+
+_HEAD = 19
+"""Digits of which any number fits 64 bits without a sign."""
+_POWERS = np.array([10**power for power in range(_HEAD + 1)], dtype=np.uint64)
+_LARGEST = np.uint64(2**63 - 1)
+_EXPONENT_DIGITS = 9
+"""An exponent with more digits is as good as infinite: no text is long enough to make up for it."""
+_NOT_FINITE = r"(?i)^[+-]?(?:s?nan|inf|infinity)$"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A column of numerals in resolution units. All arrays have shape (n_records,)."""
+
+    units: Int64Array
+    """Values, rounded half to even; 0 where there is none, the nearest 64-bit integer where `beyond`."""
+    wrong: BoolArray
+    """Where the text is no numeral."""
+    not_finite: BoolArray
+    """Where the text is NaN or an infinity."""
+    beyond: BoolArray
+    """Where the value does not fit 64 bits, and so lies outside every domain."""
+    inexact: BoolArray
+    """Where the text has more decimals than the resolution."""
+
+
+def scaled(texts: Any, decimals: int, point: str = ".") -> Scaled:
+    """Read numerals as integers in units of 10^-decimals.
+
+    Args:
+        texts: Arrow string array without nulls, shape (n_records,).
+        decimals: Decimal places of the resolution.
+        point: The decimal point, "." or ",".
+
+    Returns:
+        Values and what is wrong with the others.
+    """
+    trimmed = pc.utf8_trim_whitespace(texts)
+    dot = re.escape(point)
+    is_numeral = pc.match_substring_regex(
+        trimmed, rf"^[+-]?(?:[0-9]+{dot}?[0-9]*|{dot}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+    )
+    odd = ~bools(is_numeral)
+    not_finite = np.zeros_like(odd)
+    if odd.any():
+        not_finite = odd & bools(pc.match_substring_regex(trimmed, _NOT_FINITE))
+        trimmed = pc.if_else(is_numeral, trimmed, "0")
+    mantissas, exponents = _without_exponents(trimmed)
+    unsigned = pc.ascii_ltrim(mantissas, "+-")
+    dots = ints(pc.find_substring(unsigned, point))
+    places = np.where(dots < 0, 0, ints(pc.binary_length(unsigned)) - dots - 1)
+    digits = pc.ascii_ltrim(pc.replace_substring(unsigned, point, ""), "0")
+    units, beyond, inexact = _rounded(digits, decimals - places + exponents)
+    negative = bools(pc.starts_with(trimmed, "-"))
+    return Scaled(np.where(negative, -units, units), odd & ~not_finite, not_finite, beyond, inexact)
+
+
+def _without_exponents(numerals: Any) -> tuple[Any, Int64Array]:
+    """Split numerals into mantissas and the integer after the "e" (0 without one)."""
+    if not pc.any(pc.match_substring_regex(numerals, "[eE]"), min_count=0).as_py():
+        return numerals, np.zeros(len(numerals), dtype=np.int64)
+    pattern = r"^(?P<mantissa>[^eE]*)(?:[eE](?P<sign>[+-]?)0*(?P<power>[0-9]*))?$"
+    mantissas, signs, powers = pc.extract_regex(numerals, pattern).flatten()
+    lengths = pc.binary_length(powers)
+    powers = pc.if_else(pc.greater(lengths, _EXPONENT_DIGITS), "9" * _EXPONENT_DIGITS, powers)
+    powers = ints(pc.if_else(pc.equal(lengths, 0), "0", powers))
+    return mantissas, np.where(bools(pc.equal(signs, "-")), -powers, powers)
+
+
+def _rounded(digits: Any, shifts: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
+    """Return digits × 10^shifts, rounded half to even; where that is beyond 64 bits; where it was rounded."""
+    lengths = ints(pc.binary_length(digits))
+    above, tie, some = (np.zeros(len(digits), dtype=np.bool_) for _ in range(3))
+    if lengths.max(initial=0) > _HEAD:
+        tails = pc.utf8_slice_codeunits(digits, _HEAD)
+        above = bools(pc.match_substring_regex(tails, "^(?:[6-9]|5[0-9]*[1-9])"))
+        tie = bools(pc.match_substring_regex(tails, "^50*$"))
+        some = bools(pc.match_substring_regex(tails, "[1-9]"))
+        digits = pc.utf8_slice_codeunits(digits, 0, _HEAD)
+        shifts = shifts + np.maximum(lengths - _HEAD, 0)
+        lengths = np.minimum(lengths, _HEAD)
+    heads = pc.if_else(pc.equal(pc.binary_length(digits), 0), "0", digits).cast(pa.uint64()).to_numpy()
+    beyond = (lengths > 0) & (lengths + shifts > _HEAD)
+    raised = heads * _POWERS[np.where(beyond, 0, np.clip(shifts, 0, _HEAD))]
+    cut = np.clip(-shifts, 0, _HEAD + 1)
+    whole, rest = np.divmod(raised, _POWERS[np.minimum(cut, _HEAD)])
+    # Cut by 20 digits or more, 19 digits are less than a tenth of a unit.
+    whole, rest = np.where(cut > _HEAD, np.uint64(0), whole), np.where(cut > _HEAD, raised, rest)
+    half = _POWERS[np.minimum(cut, _HEAD)] >> np.uint64(1)
+    inside = (cut > 0) & (cut <= _HEAD)
+    up = np.where(cut == 0, above, inside & ((rest > half) | ((rest == half) & some)))
+    even = np.where(cut == 0, tie, inside & (rest == half) & ~some)
+    whole = whole + (up | (even & (whole % np.uint64(2) == 1)))
+    beyond = beyond | (whole > _LARGEST)
+    units = np.where(beyond, _LARGEST, whole).astype(np.int64)
+    return units, beyond, (rest > 0) | some
+
+
+def bools(array: Any) -> BoolArray:
+    """Return an Arrow boolean array as a numpy one; null counts as false."""
+    values: BoolArray = pc.fill_null(array, False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def ints(array: Any) -> Int64Array:
+    """Return an Arrow array of integers, or of texts of integers, without nulls as a numpy one."""
+    values: Int64Array = array.cast(pa.int64()).to_numpy()
+    return values

@@ -1,0 +1,39 @@
+"""How many persons have more records than the data set allows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from owner_node.config import DatasetConfig
+from owner_node.sources.findings import Findings
+
+
+def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
+    """Count persons with more than `limit` records, and their records.
+
+    Args:
+        identifiers: One Arrow string array per identifier column, normalised, no nulls; shape (n_records,).
+        limit: The most records that one person may have.
+
+    Returns:
+        Number of persons, and number of their records.
+    """
+    persons = np.zeros(len(identifiers[0]), dtype=np.int64)
+    for column in identifiers:
+        codes = column.dictionary_encode().indices.to_numpy().astype(np.int64)
+        # Numbered anew after every column, so that the product never exceeds n_records squared.
+        pairs = persons * (int(codes.max(initial=0)) + 1) + codes
+        persons = np.unique(pairs, return_inverse=True)[1]
+    sizes = np.bincount(persons)
+    above = sizes[sizes > limit]
+    return len(above), int(above.sum())
+
+
+def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: Findings) -> None:
+    """Find persons with too many records, by their normalised identifiers."""
+    persons, records = repeated(identifiers, dataset.max_records_per_person)
+    hint = f"keep at most {dataset.max_records_per_person} of each person's records (max_records_per_person)"
+    limit = f"more than {dataset.max_records_per_person} record(s)"
+    problem = f"1 person has {limit}" if persons == 1 else f"{persons:,} persons have {limit}"
+    findings.add(", ".join(dataset.identifier), problem, records, hint)

@@ -1,0 +1,227 @@
+"""From an opened source to columns of integers: batch by batch, so that no text outlives its batch."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.arrays import Int64Array
+from common.canonical import canonical
+from common.schema import MISSING_CATEGORY, Attribute, AttributeType
+from owner_node.config import DatasetConfig
+from owner_node.sources import texts
+from owner_node.sources.findings import Findings
+from owner_node.sources.loaded import LoadCounts, LoadedData, Source
+from owner_node.sources.persons import find_repeated
+from owner_node.sources.values import parse
+
+DIGEST_VERSION = 1
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Some records, missing values dealt with."""
+
+    values: list[Any]
+    """One Arrow array per attribute, without nulls."""
+    identifiers: list[Any]
+    """One Arrow string array per identifier column, without nulls."""
+    n_records: int
+    """Number of records kept."""
+    dropped: int
+    """Number of records left out for a missing value."""
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What was read so far."""
+
+    chunks: list[list[Int64Array]]
+    identifiers: list[list[Any]]
+    n_records: int = 0
+    dropped: int = 0
+    rounded: dict[str, int] = field(default_factory=dict)
+    clamped: dict[str, int] = field(default_factory=dict)
+
+
+def read(
+    dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
+) -> LoadedData:
+    """Load attributes and identifiers of a data set.
+
+    Args:
+        dataset: Its settings.
+        attributes: Attributes to load, in declared order, the category of missing values included.
+        source: Where to read.
+        findings: Takes every problem.
+
+    Returns:
+        The data; meaningless if anything was found.
+    """
+    progress = _Progress([[] for _ in attributes], [[] for _ in dataset.identifier])
+    for batch in _batches(dataset, attributes, source, findings):
+        progress.n_records += batch.n_records
+        progress.dropped += batch.dropped
+        _keep(progress, dataset, attributes, batch, findings)
+    identifiers = tuple(pa.concat_arrays(chunks) for chunks in progress.identifiers if chunks)
+    if identifiers and all(len(column) == progress.n_records for column in identifiers):
+        find_repeated(dataset, identifiers, findings)
+    if findings:
+        return LoadedData({}, (), progress.n_records, LoadCounts(), "")
+    columns = {
+        attribute.name: _joined(chunks) for attribute, chunks in zip(attributes, progress.chunks, strict=True)
+    }
+    counts = LoadCounts(progress.rounded, progress.clamped, progress.dropped)
+    digest = _digest(attributes, columns, identifiers)
+    return LoadedData(columns, identifiers, progress.n_records, counts, digest)
+
+
+def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings) -> int:
+    """Count the records that `read` would load, without parsing any value."""
+    return sum(batch.n_records for batch in _batches(dataset, attributes, source, findings))
+
+
+def _batches(
+    dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
+) -> Iterator[_Batch]:
+    """Read what is there of the columns asked for, and find those that are not."""
+    wanted = [attribute.name for attribute in attributes] + list(dataset.identifier)
+    present = [name for name in wanted if _occurs_once(name, source, findings)]
+    n_records = n_seen = 0
+    for arrays in source.batches(present, findings) if present else ():
+        n_seen += len(arrays[0])
+        found = dict(zip(present, arrays, strict=True))
+        batch = _cleaned(dataset, attributes, found, findings)
+        n_records += batch.n_records
+        yield batch
+    if n_seen and not n_records:
+        hint = 'fill the missing values, or set missing to "error" to see in which columns they are'
+        findings.add(None, "no record without a missing value", n_seen, hint)
+    elif not n_seen and not findings:
+        findings.add(None, "there are no records", 1, "export the data again", counted="")
+
+
+def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
+    times = source.names.count(name)
+    if times == 0:
+        hint = "declare columns by the names in the source, letter by letter, and check csv.delimiter"
+        findings.add(name, "not in the source", 1, hint, counted="")
+    elif times > 1:
+        findings.add(name, "occurs more than once", times, "give every column its own name", "columns")
+    return times == 1
+
+
+def _cleaned(
+    dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
+) -> _Batch:
+    """Find, drop or fill missing values; columns that cannot be used become empty."""
+    n_records = len(next(iter(found.values())))
+    for name in [name for name, array in found.items() if not texts.is_readable(array.type)]:
+        hint = "store numbers, texts, dates, booleans or dictionaries of them"
+        findings.add(name, "values of a type that cannot be read", n_records, hint)
+        del found[name]
+    for name in filter(found.__contains__, dataset.identifier):
+        found[name] = _blank_as_missing(texts.as_text(found[name]))
+    if dataset.missing == "drop":
+        complete = _complete(found, n_records)
+        found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
+        kept = int(np.count_nonzero(complete))
+    else:
+        kept = n_records
+    _fill(dataset, attributes, found, findings)
+    nothing = pa.array([], pa.string())
+    return _Batch(
+        [found.get(attribute.name, nothing) for attribute in attributes],
+        [found.get(name, nothing) for name in dataset.identifier],
+        kept,
+        n_records - kept,
+    )
+
+
+def _blank_as_missing(identifiers: Any) -> Any:
+    """An identifier of blanks identifies nobody."""
+    blank = pc.equal(pc.utf8_trim_whitespace(identifiers), "")
+    return pc.if_else(blank, pa.scalar(None, pa.string()), identifiers)
+
+
+def _complete(found: dict[str, Any], n_records: int) -> Any:
+    complete = np.ones(n_records, dtype=np.bool_)
+    for array in found.values():
+        if array.null_count:
+            complete &= array.is_valid().to_numpy(zero_copy_only=False)
+    return complete
+
+
+def _fill(
+    dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
+) -> None:
+    """Make missing categories a category of their own; every other missing value is a problem."""
+    for name in filter(found.__contains__, dataset.identifier):
+        hint = 'every record needs its identifier; complete them, or set missing = "drop"'
+        findings.add(name, "missing identifier", found[name].null_count, hint)
+        found[name] = found[name].drop_null()
+    for attribute in attributes:
+        array = found.get(attribute.name)
+        if array is None or not array.null_count:
+            continue
+        if dataset.missing == "category" and attribute.type is AttributeType.CATEGORY:
+            found[attribute.name] = pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
+            continue
+        hint = 'complete them, or set missing = "drop"'
+        if attribute.type is AttributeType.CATEGORY:
+            hint += ' or missing = "category"'
+        findings.add(attribute.name, "missing value", array.null_count, hint)
+        found[attribute.name] = array.drop_null()
+
+
+def _keep(
+    progress: _Progress,
+    dataset: DatasetConfig,
+    attributes: Sequence[Attribute],
+    batch: _Batch,
+    findings: Findings,
+) -> None:
+    for attribute, array, chunks in zip(attributes, batch.values, progress.chunks, strict=True):
+        parsed = parse(attribute, array, dataset.csv, findings)
+        chunks.append(parsed.units)
+        for counts, changed in ((progress.rounded, parsed.rounded), (progress.clamped, parsed.clamped)):
+            if changed:
+                counts[attribute.name] = counts.get(attribute.name, 0) + changed
+    for array, chunks in zip(batch.identifiers, progress.identifiers, strict=True):
+        chunks.append(array)
+
+
+def _joined(chunks: list[Int64Array]) -> Int64Array:
+    """Join the chunks of one attribute and let go of them, so that one column at a time exists twice."""
+    column = np.concatenate(chunks)
+    chunks.clear()
+    column.setflags(write=False)
+    return column
+
+
+def _digest(
+    attributes: Sequence[Attribute], columns: dict[str, Int64Array], identifiers: tuple[Any, ...]
+) -> str:
+    """Digest settings, values and identifiers in record order, but nothing of how the source encodes them."""
+    head = {
+        "version": DIGEST_VERSION,
+        "attributes": [attribute.to_document() for attribute in attributes],
+        "identifiers": len(identifiers),
+        "records": len(next(iter(columns.values()), ())),
+    }
+    state = hashlib.sha256(canonical(head) + b"\n")
+    for column in columns.values():
+        state.update(column.astype("<i8", copy=False).data)
+    for identifier in identifiers:
+        # Lengths first: without them the same bytes could be cut into other identifiers.
+        lengths = pc.binary_length(identifier).to_numpy().astype("<i8")
+        state.update(lengths.data)
+        _, offsets, data = identifier.buffers()
+        ends = np.frombuffer(offsets, dtype=np.int32)[identifier.offset :][: len(identifier) + 1]
+        if data is not None:
+            state.update(memoryview(data)[ends[0] : ends[-1]])
+    return state.hexdigest()

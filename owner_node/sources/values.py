@@ -1,0 +1,150 @@
+"""One column of values, as found, to integers in resolution units, with what is wrong or was changed."""
+
+from dataclasses import dataclass
+from datetime import datetime, time
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.arrays import Int64Array
+from common.schema import Attribute, AttributeType
+from owner_node.config import CsvOptions
+from owner_node.sources import texts
+from owner_node.sources.findings import Findings
+from owner_node.sources.numerals import BoolArray, Scaled, bools, ints, scaled
+
+_EPOCH = datetime(1970, 1, 1).toordinal()  # noqa: DTZ001 - a calendar day, not an instant
+_TRUE = ("true", "t", "yes", "y", "1")
+_FALSE = ("false", "f", "no", "n", "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """Values of one attribute; meaningless once something was found wrong with the column."""
+
+    units: Int64Array
+    """Values in resolution units, within the domain; shape (n_records,)."""
+    rounded: int = 0
+    """Values that had more decimals than declared."""
+    clamped: int = 0
+    """Values that were moved to the nearest end of the domain."""
+
+
+def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
+    """Parse one column.
+
+    Args:
+        attribute: The declared attribute.
+        array: Arrow array of a readable type without nulls, shape (n_records,).
+        form: How text writes numbers and dates.
+        findings: Takes every problem.
+
+    Returns:
+        The values.
+    """
+    array = texts.plain(array)
+    if attribute.type is AttributeType.DATE:
+        return _date(attribute, array, form, findings)
+    if attribute.type is AttributeType.BOOLEAN:
+        return _boolean(attribute, array, findings)
+    if attribute.type is AttributeType.CATEGORY:
+        return _category(attribute, array, findings)
+    return _number(attribute, array, form, findings)
+
+
+def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
+    column = attribute.name
+    if pa.types.is_signed_integer(array.type) and not attribute.decimals:
+        none = np.zeros(len(array), dtype=np.bool_)
+        read = Scaled(ints(array), none, none, none, none)
+    else:
+        point = form.decimal if texts.is_text(array) else "."
+        read = scaled(texts.as_text(array), attribute.decimals, point)
+    hint = "correct them in the source, or name the text that stands for a missing value in na_values"
+    wrong, article = read.wrong, "a number"
+    if attribute.type is AttributeType.INTEGER:
+        wrong, article = wrong | read.inexact, "an integer"
+    findings.add(column, f"not {article}", _count(wrong), hint)
+    findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
+    proper = ~(wrong | read.not_finite)
+    units, clamped = _within(attribute, read.units, read.beyond, proper, findings)
+    return Parsed(units, _count(read.inexact & proper & ~read.beyond), clamped)
+
+
+def _within(
+    attribute: Attribute, units: Int64Array, beyond: BoolArray, proper: BoolArray, findings: Findings
+) -> tuple[Int64Array, int]:
+    """Clamp values to the domain, or find those outside it, as the schema says."""
+    outside = _count(proper & (beyond | (units < attribute.lower) | (units > attribute.upper)))
+    if not outside:
+        return units, 0
+    if attribute.outside == "clamp":
+        return np.clip(units, attribute.lower, attribute.upper), outside
+    hint = 'correct them, declare the domain they belong to, or set outside = "clamp"'
+    findings.add(attribute.name, "outside the declared domain", outside, hint)
+    return units, 0
+
+
+def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings) -> Parsed:
+    if pa.types.is_date(array.type) or pa.types.is_timestamp(array.type):
+        days, timed = texts.whole_days(array)
+        hint = "store dates, or timestamps at midnight"
+        findings.add(attribute.name, "a time of day where a date is declared", _count(timed), hint)
+        proper = ~timed
+    else:
+        days, proper = _days(texts.as_text(array), form.date_format)
+        hint = f"write dates as {form.date_format}, or set csv.date_format to how they are written"
+        findings.add(attribute.name, "not a date", _count(~proper), hint)
+    units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
+    return Parsed(units, 0, clamped)
+
+
+def _days(written: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
+    """Read dates; a column has few different ones, so each is read once, by the strict standard library."""
+    distinct = pc.utf8_trim_whitespace(written).dictionary_encode()
+    read = [_day(text, date_format) for text in distinct.dictionary.to_pylist()]
+    days = np.array([day or 0 for day in read], dtype=np.int64)
+    known = np.array([day is not None for day in read], dtype=np.bool_)
+    positions = ints(distinct.indices)
+    return days[positions], known[positions]
+
+
+def _day(text: str, date_format: str) -> int | None:
+    try:
+        moment = datetime.strptime(text, date_format)  # noqa: DTZ007 - a calendar day, not an instant
+    except ValueError:
+        return None
+    return moment.toordinal() - _EPOCH if moment.time() == time.min else None
+
+
+def _boolean(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
+    lowered = pc.utf8_lower(pc.utf8_trim_whitespace(texts.as_text(array)))
+    found = ints(pc.fill_null(pc.index_in(lowered, pa.array(_FALSE + _TRUE)), -1))
+    hint = "write true or false, yes or no, t or f, y or n, 1 or 0"
+    findings.add(attribute.name, "not a boolean", _count(found < 0), hint)
+    return Parsed((found >= len(_FALSE)).astype(np.int64))
+
+
+def _category(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
+    labels = pa.array(attribute.categories, pa.string())
+    written = texts.as_text(array)
+    found = pc.index_in(written, labels)
+    if found.null_count:
+        strangers = written.filter(pc.is_null(found))
+        near = _count(bools(pc.is_in(_alike(strangers), _alike(labels))))
+        differs = "differs from a declared category only in case or blanks"
+        findings.add(attribute.name, differs, near, "write categories exactly as they are declared")
+        hint = "declare the category, or correct the source"
+        findings.add(attribute.name, "unknown category", len(strangers) - near, hint)
+    return Parsed(ints(pc.fill_null(found, 0)))
+
+
+def _alike(labels: Any) -> Any:
+    """Labels without what people overlook: case, and blanks anywhere."""
+    return pc.utf8_lower(pc.replace_substring_regex(labels, r"[\s\p{Z}]+", ""))
+
+
+def _count(marked: BoolArray) -> int:
+    return int(np.count_nonzero(marked))
