@@ -1,0 +1,278 @@
+"""What can happen to a release. The journal stores these, and nothing else decides its state.
+
+Signatures are hexadecimal, documents the text of their canonical JSON, times Unix seconds. `content` is what
+makes an owner's answer the same answer when it is repeated; signatures and times may differ then.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from aggregator.protocol.request import Request
+from common.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a release."""
+
+    name: ClassVar[str] = ""
+    """Name in the table of states and in the journal."""
+
+    at: int
+    """When."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerEvent(Event):
+    """Something that an owner said."""
+
+    owner: str
+    """Owner id."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """What a repeated answer must have in common with the first."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started(Event):
+    """An operator asked for the release."""
+
+    name: ClassVar[str] = "started"
+
+    request: Request
+    """The arguments."""
+    confirmed: bool = False
+    """Whether the operator has agreed to the plan without seeing it (--yes)."""
+    allowed: Mapping[str, int]
+    """Seconds that each state may last, as configured when the release started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described(OwnerEvent):
+    """An owner sent the schema of its data set."""
+
+    name: ClassVar[str] = "described"
+
+    schema: str
+    """Canonical JSON."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The schema."""
+        return (self.schema,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned(Event):
+    """The schemas fitted, and a plan was made and signed."""
+
+    name: ClassVar[str] = "planned"
+
+    plan: str
+    """Canonical JSON."""
+    signature: str
+    """Over tessera/v1/plan."""
+    certificate: str
+    """PEM chain of the aggregator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmed(Event):
+    """The operator agreed to the plan."""
+
+    name: ClassVar[str] = "confirmed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting(OwnerEvent):
+    """A person at the owner has to decide."""
+
+    name: ClassVar[str] = "waiting"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consented(OwnerEvent):
+    """An owner accepted the plan and reserved the charge."""
+
+    name: ClassVar[str] = "consented"
+
+    key_check: str
+    """Linkage key-check value; empty without an identifier."""
+    signature: str
+    """Over tessera/v1/consent."""
+    certificate: str
+    """PEM chain of the owner."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The key-check value."""
+        return (self.key_check,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linked(OwnerEvent):
+    """An owner loaded and pinned its source, and sent tokens where the plan wants them."""
+
+    name: ClassVar[str] = "linked"
+
+    records: int
+    """Exact number of records."""
+    tokens_digest: str
+    """Of the token list; empty where the plan wants none."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The number of records and the list's digest."""
+        return (self.records, self.tokens_digest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addended(Event):
+    """Linking succeeded; what it found was signed."""
+
+    name: ClassVar[str] = "addended"
+
+    addendum: str
+    """Canonical JSON."""
+    signature: str
+    """Over tessera/v1/addendum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed(OwnerEvent):
+    """An owner spent, masked and sealed its fragment."""
+
+    name: ClassVar[str] = "sealed"
+
+    statement: str
+    """Canonical JSON of the fragment statement."""
+    signature: str
+    """Over tessera/v1/fragment."""
+    certificate: str
+    """PEM chain of the owner."""
+
+    @property
+    def content(self) -> tuple[object, ...]:
+        """The statement."""
+        return (self.statement,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Received(OwnerEvent):
+    """An owner's fragment arrived and was checked."""
+
+    name: ClassVar[str] = "received"
+
+    receipt: str
+    """Canonical JSON."""
+    signature: str
+    """Over tessera/v1/receipt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published(Event):
+    """The release folder appeared."""
+
+    name: ClassVar[str] = "published"
+
+    manifest_digest: str
+    """SHA-256 of manifest.json."""
+    directory: str
+    """The folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending(Event):
+    """The release ended without being published."""
+
+    code: str
+    """Code of the error catalogue."""
+    message: str
+    """Why, in a sentence."""
+    hint: str = ""
+    """What to do."""
+    owner: str = ""
+    """Whose answer ended it; empty if nobody's."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the error speaks of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflicted(Ending):
+    """Schemas, linkage keys or records of the owners do not fit."""
+
+    name: ClassVar[str] = "conflicted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Ending):
+    """An owner refused."""
+
+    name: ClassVar[str] = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Ending):
+    """An owner or the aggregator could not go on."""
+
+    name: ClassVar[str] = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled(Ending):
+    """The operator cancelled."""
+
+    name: ClassVar[str] = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired(Ending):
+    """A step's deadline passed."""
+
+    name: ClassVar[str] = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged(OwnerEvent):
+    """An owner knows how the release ended."""
+
+    name: ClassVar[str] = "acknowledged"
+
+
+EVENTS: Mapping[str, type[Event]] = {
+    event.name: event
+    for event in (
+        *(Started, Described, Planned, Confirmed, Waiting, Consented, Linked, Addended, Sealed, Received),
+        *(Published, Conflicted, Refused, Failed, Cancelled, Expired, Acknowledged),
+    )
+}
+"""Every event by its name."""
+
+
+def to_json(event: Event) -> str:
+    """Return the text that the journal stores."""
+    fields = asdict(event)
+    if isinstance(event, Started):
+        fields["request"] = event.request.to_document()
+    return json.dumps({"event": event.name, **fields}, ensure_ascii=False, sort_keys=True)
+
+
+def from_json(text: str) -> Event:
+    """Read what `to_json` wrote.
+
+    Raises:
+        InternalError: If this version does not know the event.
+    """
+    fields = json.loads(text)
+    kind = EVENTS.get(fields.pop("event", ""))
+    if kind is None:
+        raise InternalError(
+            "the journal holds an event unknown to this version", "run the version that wrote it"
+        )
+    if kind is Started:
+        fields["request"] = Request.from_document(fields["request"])
+    return kind(**fields)

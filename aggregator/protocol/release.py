@@ -1,0 +1,235 @@
+"""A release as the fold of its events: `apply` takes a state and an event to the next state.
+
+A repeated answer of an owner changes nothing; another answer to the same question is refused. Everything
+else is looked up in the table of `aggregator.protocol.states`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aggregator.protocol.events import (
+    Acknowledged,
+    Addended,
+    Consented,
+    Described,
+    Ending,
+    Event,
+    Linked,
+    OwnerEvent,
+    Planned,
+    Published,
+    Received,
+    Refused,
+    Sealed,
+    Started,
+    Waiting,
+)
+from aggregator.protocol.request import Request
+from aggregator.protocol.states import ENDS, State, next_state
+from common.errors import ConflictError, InternalError, ProtocolError
+from common.fragment import Addendum, FragmentStatement
+from common.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What an owner has answered so far."""
+
+    described: Described | None = None
+    """Its schema."""
+    waiting: Waiting | None = None
+    """That a person has to decide."""
+    consented: Consented | None = None
+    """Its consent."""
+    linked: Linked | None = None
+    """Its number of records and tokens."""
+    sealed: Sealed | None = None
+    """What it says about its fragment."""
+    received: Received | None = None
+    """The receipt that it was given."""
+    refused: Refused | None = None
+    """Its refusal."""
+    acknowledged: Acknowledged | None = None
+    """That it knows how the release ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A release after some events."""
+
+    request: Request
+    """What was asked for."""
+    created: int
+    """When."""
+    allowed: Mapping[str, int]
+    """Seconds that each state may last."""
+    confirmed: bool
+    """Whether the operator has agreed to the plan."""
+    progress: Mapping[str, Progress]
+    """Owners' answers by owner id, in the order of the request."""
+    state: State = State.INVITING
+    """Where it is."""
+    entered: int = 0
+    """When it came into this state."""
+    planned: Planned | None = None
+    """The signed plan."""
+    plan: Plan | None = None
+    """The plan."""
+    addended: Addended | None = None
+    """The signed addendum."""
+    addendum: Addendum | None = None
+    """What linking found."""
+    published: Published | None = None
+    """Where it was published."""
+    ending: Ending | None = None
+    """Why it ended without being published."""
+
+    @property
+    def id(self) -> str:
+        """Release id."""
+        return self.request.release
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen but acknowledgements."""
+        return self.state in ENDS or (self.state is State.PLANNED and self.request.dry_run)
+
+    @property
+    def deadline(self) -> int | None:
+        """When the current step must be over; None where it need not."""
+        allowed = None if self.ended else self.allowed.get(self.state)
+        return None if allowed is None else self.entered + allowed
+
+    @property
+    def plan_digest(self) -> str:
+        """The plan's digest; empty before there is one."""
+        return self.plan.digest if self.plan else ""
+
+    def the_plan(self) -> Plan:
+        """Return the plan of a release that is past planning."""
+        if self.plan is None:
+            raise InternalError(f"release {self.id} has no plan in state {self.state}")
+        return self.plan
+
+    def missing(self, answer: str) -> tuple[str, ...]:
+        """Return the owners that have not given an answer, named as in `Progress`."""
+        return tuple(owner for owner, progress in self.progress.items() if getattr(progress, answer) is None)
+
+    def statement(self, owner: str) -> FragmentStatement | None:
+        """Return what an owner stated about its fragment, once it has sealed."""
+        sealed = self.progress[owner].sealed
+        return None if sealed is None else FragmentStatement.from_bytes(sealed.statement.encode())
+
+    def session(self, owner: str) -> str:
+        """Return the name of an owner's session state as far as the aggregator knows it."""
+        progress = self.progress[owner]
+        if progress.refused:
+            return "refused"
+        if self.ended:
+            return "published" if self.state is State.PUBLISHED else "ended"
+        reached = (
+            ("uploaded", progress.received),
+            ("sealed", progress.sealed),
+            ("linked", progress.linked),
+            ("reserved", progress.consented),
+            ("awaiting_approval", progress.waiting),
+        )
+        return next((name for name, answer in reached if answer is not None), "invited")
+
+
+def begin(event: Event) -> Release:
+    """Return the release that its first event makes.
+
+    Raises:
+        InternalError: If it is not the event that releases begin with.
+    """
+    if not isinstance(event, Started):
+        raise InternalError(f"a release begins with 'started', not {event.name!r}")
+    progress = {owner: Progress() for owner in event.request.owners}
+    return Release(
+        request=event.request,
+        created=event.at,
+        allowed=event.allowed,
+        confirmed=event.confirmed,
+        progress=progress,
+        entered=event.at,
+    )
+
+
+def fold(events: Iterable[Event]) -> Release:
+    """Return the release that a sequence of events makes, the first being `Started`."""
+    stream = iter(events)
+    release = begin(next(stream))
+    for event in stream:
+        release = apply(release, event)
+    return release
+
+
+def apply(release: Release, event: Event) -> Release:
+    """Return the release after an event; the same object if the event repeats what is known.
+
+    Raises:
+        ProtocolError: If the event does not happen in the release's state, or comes from an owner that
+            takes no part.
+        ConflictError: If an owner answers something else than it has answered before.
+    """
+    if isinstance(event, OwnerEvent):
+        return _answered(release, event)
+    state = next_state(release.state, event.name)
+    if isinstance(event, Planned):
+        plan = Plan.from_bytes(event.plan.encode())
+        return _moved(replace(release, planned=event, plan=plan), state, event)
+    if isinstance(event, Addended):
+        addendum = Addendum.from_bytes(event.addendum.encode())
+        return _moved(replace(release, addended=event, addendum=addendum), state, event)
+    if isinstance(event, Published):
+        return _moved(replace(release, published=event), state, event)
+    if isinstance(event, Ending):
+        return _ended(release, state, event)
+    return _moved(replace(release, confirmed=True), state, event)
+
+
+def _answered(release: Release, event: OwnerEvent) -> Release:
+    progress = release.progress.get(event.owner)
+    if progress is None:
+        raise ProtocolError(f"owner {event.owner} takes no part in release {release.id}")
+    known: OwnerEvent | None = getattr(progress, event.name)
+    if known is not None:
+        if known.content != event.content:
+            raise ConflictError(
+                f"owner {event.owner} gave another answer {event.name!r} for release {release.id} before",
+                "an answer cannot be changed; cancel the release and start another",
+                {"owner": event.owner, "release": release.id, "event": event.name},
+            )
+        return release
+    if isinstance(event, Waiting) and progress.consented is not None:
+        return release
+    if isinstance(event, Acknowledged) and not release.ended:
+        raise ProtocolError(f"release {release.id} has not ended, there is nothing to acknowledge")
+    changes: dict[str, Any] = {event.name: event}
+    after = replace(release, progress={**release.progress, event.owner: replace(progress, **changes)})
+    barrier = f"{event.name}_by_all"
+    last = barrier in _BARRIERS and not after.missing(event.name)
+    return _moved(after, next_state(release.state, barrier if last else event.name), event)
+
+
+_BARRIERS = frozenset({"consented_by_all", "sealed_by_all", "received_by_all"})
+
+
+def _ended(release: Release, state: State, event: Ending) -> Release:
+    """End a release. Of several refusals, one that is not for balance is the one that is told."""
+    after = release
+    if isinstance(event, Refused) and event.owner in release.progress:
+        progress = replace(release.progress[event.owner], refused=event)
+        after = replace(after, progress={**release.progress, event.owner: progress})
+    told = release.ending
+    if told is None or (told.code == "balance" and event.code != "balance"):
+        told = event
+    return _moved(replace(after, ending=told), state, event)
+
+
+def _moved(release: Release, state: State, event: Event) -> Release:
+    if state is release.state:
+        return release
+    return replace(release, state=state, entered=event.at)

@@ -1,0 +1,179 @@
+"""What an operator asked for, checked as far as it can be without any owner."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from common.errors import UsageError
+from common.identity import NAME_RULE, is_name
+from common.plan import RELEASE_ID, BudgetSplit, Layout
+from common.privacy import DEFAULT_MECHANISM, MECHANISMS, SMALLEST_K, parse_epsilon
+
+FORMATS = ("parquet", "csv")
+"""Formats that a release can be published in."""
+_LATER = "not supported by this version"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of a release. Two requests are the same if all of them are."""
+
+    release: str
+    """Release id."""
+    dataset: str
+    """Name of the data set at every owner."""
+    layout: Layout
+    """Layout."""
+    groups: tuple[tuple[str, ...], ...]
+    """Owner ids by attribute group: one group in horizontal, one owner each in vertical layout."""
+    epsilon: Decimal
+    """The release's epsilon."""
+    k: int
+    """Minimum cluster size of every attribute."""
+    mechanism: str = DEFAULT_MECHANISM
+    """Mechanism id."""
+    attributes: tuple[str, ...] = ()
+    """Attributes to release, in the order of the columns; empty for all."""
+    budget_split: BudgetSplit = BudgetSplit.OWNER
+    """How epsilon is divided among groups."""
+    purpose: str = ""
+    """What the release is for."""
+    formats: tuple[str, ...] = FORMATS
+    """Data formats of the release folder."""
+    out: str = ""
+    """Folder for a finished copy; empty for none."""
+    dry_run: bool = False
+    """Whether the release ends with its plan."""
+    owners: tuple[str, ...] = field(init=False, compare=False)
+    """Owner ids, each once, group by group."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "owners", tuple(owner for group in self.groups for owner in group))
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the request as JSON-serialisable values."""
+        document = asdict(self)
+        del document["owners"]
+        return document | {"epsilon": format(self.epsilon, "f")}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Request":
+        """Read a request that `to_document` wrote."""
+        changed = {
+            "layout": Layout(document["layout"]),
+            "groups": tuple(tuple(group) for group in document["groups"]),
+            "epsilon": Decimal(document["epsilon"]),
+            "attributes": tuple(document["attributes"]),
+            "budget_split": BudgetSplit(document["budget_split"]),
+            "formats": tuple(document["formats"]),
+        }
+        return cls(**{**document, **changed})
+
+
+def parse_request(
+    *,
+    release: str,
+    dataset: str,
+    layout: str,
+    groups: Sequence[Sequence[str]],
+    epsilon: str,
+    k: str,
+    mechanism: str = "",
+    attributes: Sequence[str] = (),
+    budget_split: str = "",
+    purpose: str = "",
+    formats: Sequence[str] = (),
+    out: str = "",
+    dry_run: bool = False,
+) -> Request:
+    """Read the arguments of a release as an operator wrote them.
+
+    Args:
+        release: Release id.
+        dataset: Name of the data set.
+        layout: Layout.
+        groups: Owner ids by group.
+        epsilon: Decimal text.
+        k: An integer as text.
+        mechanism: A mechanism id; empty for the default.
+        attributes: Attribute names; empty for all.
+        budget_split: How epsilon is divided; empty for the default.
+        purpose: What the release is for.
+        formats: Data formats; empty for all.
+        out: Folder for a copy; empty for none.
+        dry_run: Whether to stop at the plan.
+
+    Raises:
+        UsageError: Saying which argument cannot be used and what is accepted.
+    """
+    if not RELEASE_ID.fullmatch(release):
+        raise UsageError(
+            f"{release!r} cannot be the id of a release",
+            "use a-z, 0-9, '.', '_' and '-', 64 characters at most, a letter or digit at both ends",
+        )
+    if not dataset:
+        raise UsageError("no data set is named", "name one with --dataset")
+    kind = _layout(layout)
+    return Request(
+        release=release,
+        dataset=dataset,
+        layout=kind,
+        groups=_groups(kind, groups),
+        epsilon=parse_epsilon(epsilon),
+        k=_k(k),
+        mechanism=_one_of("mechanism", mechanism or DEFAULT_MECHANISM, MECHANISMS),
+        attributes=_distinct("attribute", attributes),
+        budget_split=BudgetSplit(_one_of("budget split", budget_split or "owner", tuple(BudgetSplit))),
+        purpose=purpose,
+        formats=tuple(_one_of("format", each, FORMATS) for each in _distinct("format", formats)) or FORMATS,
+        out=out,
+        dry_run=dry_run,
+    )
+
+
+def _layout(text: str) -> Layout:
+    layout = Layout(_one_of("layout", text, tuple(Layout)))
+    if layout is Layout.MIXED:
+        raise UsageError(f"the mixed layout is {_LATER}", "use horizontal or vertical")
+    return layout
+
+
+def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    owners = [owner for group in groups for owner in group]
+    if not owners or not all(groups):
+        raise UsageError("no owners are named", "name them with --owners a,b,c")
+    for owner in owners:
+        if not is_name(owner):
+            raise UsageError(f"{owner!r} cannot be the id of an owner", NAME_RULE)
+    _distinct("owner", owners)
+    if layout is Layout.HORIZONTAL and len(groups) != 1:
+        raise UsageError("a horizontal release has one group of owners", "name them with --owners a,b,c")
+    if layout is Layout.VERTICAL and len(groups) != len(owners):
+        raise UsageError("in a vertical release every owner is a group", "name them with --owners a,b,c")
+    return tuple(tuple(group) for group in groups)
+
+
+def _k(text: str) -> int:
+    if text.strip() == "auto":
+        raise UsageError(f"--k auto is {_LATER}", "name k as a whole number")
+    try:
+        k = int(text)
+    except ValueError:
+        raise UsageError(f"k must be a whole number, not {text!r}", f"{SMALLEST_K} is the smallest") from None
+    if not SMALLEST_K <= k < 2**31:
+        raise UsageError(f"k must be at least {SMALLEST_K}, not {k}", "a larger k means less noise")
+    return k
+
+
+def _one_of(what: str, text: str, accepted: Sequence[str] | Mapping[str, Any]) -> str:
+    if text not in accepted:
+        raise UsageError(f"{what} {text!r} is not known", f"accepted: {', '.join(accepted)}")
+    return text
+
+
+def _distinct(what: str, names: Sequence[str]) -> tuple[str, ...]:
+    twice = sorted({name for name in names if list(names).count(name) > 1})
+    if twice:
+        raise UsageError(f"{what} {', '.join(twice)} is named twice", "name each once")
+    return tuple(names)

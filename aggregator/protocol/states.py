@@ -1,0 +1,111 @@
+"""The states of a release and what may happen in each, as one table.
+
+An owner's answer leaves the state as it is, except the last one that a step waits for: it counts as the
+event `…_by_all`. What is not in the table does not happen.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from common.errors import ProtocolError
+
+
+class State(StrEnum):
+    """Where a release is (DESIGN §2)."""
+
+    INVITING = "inviting"
+    PLANNED = "planned"
+    CONSENTING = "consenting"
+    LINKING = "linking"
+    MASKING = "masking"
+    COLLECTING = "collecting"
+    JOINING = "joining"
+    PUBLISHED = "published"
+    CONFLICT = "conflict"
+    REFUSED = "refused"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+
+
+ENDS = frozenset(
+    {State.PUBLISHED, State.CONFLICT, State.REFUSED, State.FAILED, State.CANCELLED, State.EXPIRED}
+)
+"""States that a release never leaves. A dry run also ends, in `planned`."""
+
+TRANSITIONS: Mapping[State, Mapping[str, State]] = {
+    State.INVITING: {
+        "described": State.INVITING,
+        "planned": State.PLANNED,
+        "conflicted": State.CONFLICT,
+        "refused": State.REFUSED,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
+    State.PLANNED: {
+        "confirmed": State.CONSENTING,
+        "acknowledged": State.PLANNED,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
+    State.CONSENTING: {
+        "waiting": State.CONSENTING,
+        "consented": State.CONSENTING,
+        "consented_by_all": State.LINKING,
+        "refused": State.REFUSED,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
+    State.LINKING: {
+        "linked": State.LINKING,
+        "addended": State.MASKING,
+        "conflicted": State.CONFLICT,
+        "refused": State.REFUSED,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
+    State.MASKING: {
+        "sealed": State.MASKING,
+        "sealed_by_all": State.COLLECTING,
+        "refused": State.REFUSED,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
+    State.COLLECTING: {
+        "received": State.COLLECTING,
+        "received_by_all": State.JOINING,
+        "failed": State.FAILED,
+        "cancelled": State.CANCELLED,
+        "expired": State.EXPIRED,
+    },
+    # The release folder appears in here, and what has appeared cannot be cancelled.
+    State.JOINING: {"published": State.PUBLISHED, "failed": State.FAILED},
+    State.PUBLISHED: {"acknowledged": State.PUBLISHED},
+    State.CONFLICT: {"acknowledged": State.CONFLICT},
+    # Owners that refuse at the same time are all heard.
+    State.REFUSED: {"refused": State.REFUSED, "acknowledged": State.REFUSED},
+    State.FAILED: {"acknowledged": State.FAILED},
+    State.CANCELLED: {"acknowledged": State.CANCELLED},
+    State.EXPIRED: {"acknowledged": State.EXPIRED},
+}
+
+
+def next_state(state: State, event: str) -> State:
+    """Look an event up in the table.
+
+    Raises:
+        ProtocolError: If the event does not happen in this state.
+    """
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise ProtocolError(
+            f"aggregator: a release in state {state} takes no {event!r}",
+            "ask for the work that is due and answer that",
+            {"role": "aggregator", "state": str(state), "event": event},
+        ) from None

@@ -1,0 +1,69 @@
+"""What an owner should do now, derived from the release alone.
+
+The same work is told until it is answered, so that a lost message, a repeated poll and a restart of either
+side all have the same cure.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+
+Step = Literal["describe", "consent", "link", "mask", "collect", "conclude"]
+
+DRY_RUN_REASON = "only a plan was asked for"
+"""What owners are told when a dry run has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One thing to do for one release."""
+
+    release: str
+    """Release id."""
+    step: Step
+    """What to do; the content comes from the release."""
+
+
+_STEPS: dict[State, tuple[str, Step]] = {
+    State.INVITING: ("described", "describe"),
+    State.CONSENTING: ("consented", "consent"),
+    State.LINKING: ("linked", "link"),
+    State.MASKING: ("sealed", "mask"),
+    State.COLLECTING: ("received", "collect"),
+}
+"""The answer that each state waits for, and the work that it answers."""
+
+
+def awaited(state: State) -> str | None:
+    """Return the name of the answer that a state waits for, as in `Progress`; None if it waits for none."""
+    step = _STEPS.get(state)
+    return step[0] if step else None
+
+
+def work_for(release: Release, owner: str) -> Work | None:
+    """Return what an owner should do now, or None if there is nothing.
+
+    Args:
+        release: The release.
+        owner: A participant's id; anybody else has nothing to do.
+    """
+    progress = release.progress.get(owner)
+    if progress is None:
+        return None
+    if release.ended:
+        return None if progress.acknowledged else Work(release.id, "conclude")
+    if release.state not in _STEPS:
+        return None
+    answer, step = _STEPS[release.state]
+    return Work(release.id, step) if getattr(progress, answer) is None else None
+
+
+def conclusion(release: Release) -> tuple[str, str, str]:
+    """Return what an owner is told at the end: state, reason and the manifest's digest."""
+    if release.published is not None:
+        return str(release.state), "", release.published.manifest_digest
+    if release.ending is not None:
+        return str(release.state), release.ending.message, ""
+    return str(State.CANCELLED), DRY_RUN_REASON, ""
