@@ -1,0 +1,87 @@
+"""What differs between two declarations, in words."""
+
+from collections.abc import Iterator, Mapping
+
+from common.schema import Attribute, AttributeType, IdentifierRules
+
+
+def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
+    """Compare two declarations of one attribute.
+
+    Args:
+        expected: The declaration that others are compared with.
+        seen: Another owner's.
+
+    Yields:
+        One text per setting that differs, ending so that "at OWNER" can follow.
+    """
+    if expected.type is not seen.type:
+        yield f"type is {seen.type}, {expected.type}"
+        return
+    if expected.type is AttributeType.NUMBER and expected.decimals != seen.decimals:
+        yield f"decimals is {seen.decimals}, {expected.decimals}"
+    if expected.type is AttributeType.CATEGORY:
+        yield from _category_differences(expected, seen)
+    elif expected.type is not AttributeType.BOOLEAN:
+        # As written, so that the ends of domains with different decimals can be compared.
+        for end, ours, theirs in (
+            ("min", expected.text(expected.lower), seen.text(seen.lower)),
+            ("max", expected.text(expected.upper), seen.text(seen.upper)),
+        ):
+            if ours != theirs:
+                yield f"{end} is {theirs}, {ours}"
+    if expected.outside != seen.outside:
+        yield f"outside is {seen.outside!r}, {expected.outside!r}"
+
+
+def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
+    lacking = [label for label in expected.categories if label not in set(seen.categories)]
+    more = [label for label in seen.categories if label not in set(expected.categories)]
+    if lacking:
+        yield f"categories {_listed(lacking)} are not declared, but"
+    if more:
+        yield f"categories {_listed(more)} are declared, but not"
+    if not lacking and not more and expected.categories != seen.categories:
+        yield "categories are in another order than"
+    if expected.ordered != seen.ordered:
+        yield f"ordered is {str(seen.ordered).lower()}, {str(expected.ordered).lower()}"
+    if expected.order is not seen.order:
+        yield f"order is {seen.order}, {expected.order}"
+
+
+def _listed(labels: list[str], most: int = 8) -> str:
+    shown = ", ".join(repr(label) for label in labels[:most])
+    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+
+
+def missing_identifiers(
+    rules: Mapping[str, IdentifierRules | None], *, needed: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Compare how the owners' identifiers become comparable.
+
+    Args:
+        rules: Identifier rules by owner id; None where no identifier is declared.
+        needed: Whether records have to be aligned between groups.
+
+    Yields:
+        Owner, what differs, what would resolve it.
+    """
+    declared = {owner: each for owner, each in rules.items() if each is not None}
+    if not declared and not needed:
+        return
+    reference = next(iter(declared), None)
+    why = "records of different groups are aligned by it" if needed else f"{reference} declares one"
+    for owner, each in rules.items():
+        if each is None:
+            yield owner, f"no identifier is declared, but {why}", "declare the identifier of the data set"
+        elif reference is not None and each != declared[reference]:
+            yield (
+                owner,
+                f"the identifier rules are {_told(each)}, {_told(declared[reference])} at {reference}",
+                "declare the same number of columns and the same normalise steps everywhere",
+            )
+
+
+def _told(rules: IdentifierRules) -> str:
+    steps = ", ".join(rules.normalise) or "no normalisation"
+    return f"{rules.n_columns} columns with {steps} (version {rules.version})"
