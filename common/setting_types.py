@@ -22,6 +22,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _LONGEST_DURATION = timedelta(days=3650)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_EPSILON = 'expected a positive decimal such as 0.5 or "0.5", up to 1000000, with at most 12 decimal places'
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
@@ -48,11 +49,11 @@ def _epsilon(value: object) -> Decimal:
     from common.privacy import parse_epsilon
 
     if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
-        _wrong('expected a positive decimal such as 0.5 or "0.5"')
+        _wrong(_EPSILON)
     try:
         return parse_epsilon(str(value))
-    except UsageError as problem:
-        raise ValueError(problem.message) from None
+    except UsageError:
+        raise ValueError(_EPSILON) from None
 
 
 def _folder(info: ValidationInfo) -> Path:
@@ -130,7 +131,7 @@ def not_yet(*off: object) -> PlainValidator:
     """
 
     def check(value: object) -> object:
-        asks = not any(type(value) is type(each) and value == each for each in off)
+        asks = not any(isinstance(value, bool) == isinstance(each, bool) and value == each for each in off)
         return _wrong(NOT_SUPPORTED) if asks else value
 
     return PlainValidator(check)

@@ -9,11 +9,12 @@ from pydantic import Field, PlainValidator, model_validator
 
 from common.schema import Attribute, AttributeType, CategoryOrder, to_units
 from common.setting_types import Names, not_yet
-from common.settings import Contradictions, Section
+from common.settings import Contradictions, Section, shown
 
 _MOST_DIGITS = 28
 """Digits that a decimal keeps exactly when it is scaled; a domain of 64-bit integers has fewer."""
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_QUOTE = '"'
 _RANGED = ("number", "integer", "date")
 _GOES_WITH = {
     "min": _RANGED,
@@ -92,7 +93,7 @@ class AttributeTable(Section):
             try:
                 units[key] = self._units(text or "")
             except ValueError as problem:
-                yield key, f"{text}: {problem}"
+                yield key, f"{shown(key, text or '').strip(_QUOTE)}: {problem}"
         if len(units) < 2:
             return
         if units["min"] > units["max"]:
@@ -119,8 +120,8 @@ class AttributeTable(Section):
         try:
             return to_units(kind, text, self.decimals or 0)
         except ValueError:
-            places = f"with at most {self.decimals} decimal places, as declared" if self.decimals else ""
-            raise ValueError(f"expected {'a number ' + places if places else 'a whole number'}") from None
+            places = f"a number with {self.decimals} decimals or fewer" if self.decimals else "a whole number"
+            raise ValueError(f"expected {places}") from None
 
     def attribute(self, name: str) -> Attribute:
         """Return the run-time form under the attribute's name."""

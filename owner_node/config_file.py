@@ -27,7 +27,7 @@ from common.setting_types import (
     TrustDomain,
     not_yet,
 )
-from common.settings import Contradictions, Problem, Section, is_url, nearest, read, validate
+from common.settings import Contradictions, Problem, Section, is_url, nearest, read, shown, validate
 from owner_node.attribute_table import AttributeTable
 from owner_node.config import (
     NORMALISATION_STEPS,
@@ -48,7 +48,7 @@ _CSV = CsvOptions()
 def _known(names: list[str], accepted: tuple[str, ...]) -> list[str]:
     for name in names:
         if name not in accepted:
-            raise ValueError(f"{name!r} is unknown; {nearest(name, accepted)}")
+            raise ValueError(f"{shown('', name)} is unknown; {nearest(name, accepted)}")
     return names
 
 

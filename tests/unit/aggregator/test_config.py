@@ -1,0 +1,99 @@
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from aggregator.config import AggregatorConfig, Deadlines, load
+from common.errors import ConfigurationError
+from common.settings import TlsSection
+
+SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
+HEAD = """
+[aggregator]
+name = "central"
+trust_domain = "hospitals.example"
+state_dir = "state"
+release_dir = "releases"
+"""
+TLS = '[tls]\nca = "ca.pem"\ncert = "c.pem"\nkey = "k.pem"\n'
+
+
+def _load(folder: Path, *parts: str) -> AggregatorConfig:
+    path = folder / "aggregator.toml"
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return load(path)
+
+
+def _problems(folder: Path, *parts: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(folder, *parts)
+    return caught.value.problems
+
+
+def test_the_full_sample_states_the_defaults_of_the_minimal_one():
+    """The sample that explains every option does not quietly change one."""
+    minimal, full = (load(SAMPLES / f"aggregator.{name}.toml") for name in ("minimal", "full"))
+    assert full.aggregator == minimal.aggregator
+    assert (full.tls, full.deadlines) == (minimal.tls, minimal.deadlines)
+    assert minimal.deadlines == Deadlines()
+
+
+def test_defaults_and_paths(tmp_path):
+    """Paths start at the file's folder, the socket lies in the state, deadlines are as documented."""
+    config = _load(tmp_path, HEAD, TLS)
+    assert config.aggregator.listen == "0.0.0.0:8443"
+    assert config.aggregator.control_socket == tmp_path / "state" / "control" / "aggregator.sock"
+    assert config.aggregator.release_dir == tmp_path / "releases"
+    assert config.tls == TlsSection(tmp_path / "ca.pem", tmp_path / "c.pem", tmp_path / "k.pem")
+    assert config.deadlines == Deadlines(
+        invite=timedelta(seconds=30),
+        consent=timedelta(days=7),
+        link=timedelta(minutes=10),
+        mask=timedelta(hours=1),
+        collect=timedelta(hours=1),
+    )
+
+
+def test_each_deadline_lands_in_its_own_step(tmp_path):
+    """A deadline for consent does not cut the masking short."""
+    text = "[deadlines]\n" + "\n".join(
+        f'{step} = "{hours}h"'
+        for hours, step in enumerate(("invite", "consent", "link", "mask", "collect"), 1)
+    )
+    assert _load(tmp_path, HEAD, TLS, text).deadlines == Deadlines(*(timedelta(hours=h) for h in range(1, 6)))
+
+
+def test_the_working_directory_is_searched(tmp_path, monkeypatch):
+    """`aggregator serve` without an option finds ./aggregator.toml."""
+    _load(tmp_path, HEAD, TLS)
+    monkeypatch.chdir(tmp_path)
+    assert load().path == tmp_path / "aggregator.toml"
+
+
+def test_what_this_version_does_not_carry_out_is_refused(tmp_path):
+    """Nobody believes that certificates renew themselves when they do not."""
+    (problem,) = _problems(tmp_path, HEAD, TLS, '[enrolment]\nca_key = "ca.key"')
+    assert problem == "enrolment: not supported by this version"
+
+
+def test_all_problems_come_together(tmp_path):
+    """A person corrects the file once."""
+    head = HEAD.replace('"central"', '"Central"').replace("release_dir", "relese_dir")
+    problems = _problems(tmp_path, head, 'listen = "8443"', '[deadlines]\nmask = "soon"\nmusk = "1h"')
+    assert [problem.split()[0].rstrip(":") for problem in problems] == [
+        "aggregator.name",
+        "aggregator.listen",
+        "aggregator.release_dir",
+        "aggregator.relese_dir",
+        "tls",
+        "deadlines.mask",
+        "deadlines.musk",
+    ]
+
+
+@pytest.mark.parametrize("lines", [f'control_socket = "{"x" * 120}"', ""])
+def test_a_socket_path_that_no_system_takes_is_refused(tmp_path, lines):
+    """A long state folder ends in an explanation, not in a daemon that cannot bind."""
+    head = HEAD if lines else HEAD.replace('"state"', f'"{"x" * 120}"')
+    (problem,) = _problems(tmp_path, head, lines, TLS)
+    assert problem.startswith("aggregator.control_socket: its path has ")

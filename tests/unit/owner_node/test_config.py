@@ -1,0 +1,404 @@
+import re
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from common.errors import ConfigurationError, UsageError
+from common.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.attribute_table import AttributeTable
+from owner_node.config import AggregatorSection, CsvOptions, OwnerConfig, PolicyConfig, load
+from owner_node.config_file import _File
+
+SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
+HEAD = """
+[owner]
+id = "north"
+trust_domain = "hospitals.example"
+state_dir = "state"
+[[aggregator]]
+name = "central"
+address = "host:8443"
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+"""
+DATASET = """
+[[dataset]]
+name = "adult"
+source = "adult.csv"
+total_epsilon = 2
+"""
+AGE = """
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+"""
+
+
+def _load(folder: Path, *parts: str) -> OwnerConfig:
+    path = folder / "owner.toml"
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return load(path)
+
+
+def _problems(folder: Path, *parts: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(folder, *parts)
+    return caught.value.problems
+
+
+def _attribute(folder: Path, text: str) -> Attribute:
+    return _load(folder, HEAD, DATASET, "[dataset.attributes.x]", text).datasets[0].attributes[0]
+
+
+def _attribute_problem(folder: Path, text: str) -> str:
+    problems = _problems(folder, HEAD, DATASET, "[dataset.attributes.x]", text)
+    assert all(problem.startswith("dataset[adult].attributes.x") for problem in problems)
+    return "\n".join(problems)
+
+
+def test_the_minimal_sample_has_every_default():
+    """What a first owner.toml leaves out means what the documentation says."""
+    config = load(SAMPLES / "owner.minimal.toml")
+    dataset = config.dataset("patients")
+    assert config.owner.state_dir == SAMPLES / "state"
+    assert config.aggregators == (AggregatorSection("central", "aggregator.hospitals.example:8443"),)
+    assert config.policy == PolicyConfig()
+    assert (dataset.budget, dataset.total_epsilon, dataset.missing) == ("patients", Decimal(2), "error")
+    assert (dataset.identifier, dataset.normalise, dataset.csv) == ((), (), CsvOptions())
+    assert dataset.source == str(SAMPLES / "patients.csv")
+    assert dataset.attributes == (Attribute("age", AttributeType.INTEGER, 0, 120),)
+
+
+def test_the_full_sample_states_the_defaults():
+    """The sample that explains every option does not quietly change one."""
+    config = load(SAMPLES / "owner.full.toml")
+    dataset = config.dataset("patients")
+    assert config.policy == PolicyConfig(max_epsilon_per_release=Decimal(1))
+    assert dataset.csv == CsvOptions()
+    assert [attribute.type for attribute in dataset.attributes] == [
+        AttributeType.INTEGER,
+        AttributeType.NUMBER,
+        AttributeType.DATE,
+        AttributeType.CATEGORY,
+        AttributeType.CATEGORY,
+        AttributeType.BOOLEAN,
+    ]
+
+
+def _keys(model: type[BaseModel], unsupported: tuple[str, ...]) -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        found |= {name} - set(unsupported)
+        for inner in re.findall(r"\w+", str(field.annotation)):
+            table = {"_Owner", "_Aggregator", "_Policy", "_Csv", "_Dataset", "TlsTable", "AttributeTable"} & {
+                inner
+            }
+            for each in table:
+                found |= _keys(_model(each), unsupported)
+    return found
+
+
+def _model(name: str) -> Any:
+    from owner_node import config_file
+
+    return getattr(config_file, name)
+
+
+def test_the_full_sample_explains_every_supported_option():
+    """A new option does not stay out of the sample."""
+    unsupported = tuple(
+        name for name, field in _model("_Policy").model_fields.items() if field.annotation is Any
+    )
+    keys = _keys(_File, (*unsupported, "query", "taxonomy", "method"))
+    text = (SAMPLES / "owner.full.toml").read_text()
+    assert len(keys) > 35
+    assert [key for key in sorted(keys) if not re.search(rf"(^|\n)(# )?\[*(dataset\.)?{key}\b", text)] == []
+
+
+def test_an_unknown_data_set_names_the_known_ones():
+    """A release for a data set that is not there says which ones are."""
+    config = load(SAMPLES / "owner.minimal.toml")
+    with pytest.raises(UsageError) as caught:
+        config.dataset("x")
+    assert "patients" in caught.value.hint
+
+
+def test_everything_reaches_the_run_time_form(tmp_path):
+    """No policy that was written down gets lost on its way."""
+    policy = """
+        [policy]
+        max_epsilon_per_release = "0.5"
+        min_k = 7
+        mechanisms = ["idp-joint"]
+        layouts = ["vertical"]
+        attributes = ["age"]
+        aggregators = ["central"]
+        purposes = ["care"]
+        valid_from = 2026-01-01
+        valid_until = "2026-12-31"
+        accounting = "per-centroid"
+        max_overlap = 1
+        allow_intersect = false
+        max_unchanged_share = 1.0
+    """
+    assert _load(tmp_path, HEAD, policy).policy == PolicyConfig(
+        max_epsilon_per_release=Decimal("0.5"),
+        min_k=7,
+        mechanisms=("idp-joint",),
+        layouts=("vertical",),
+        attributes=("age",),
+        aggregators=("central",),
+        purposes=("care",),
+        valid_from=date(2026, 1, 1),
+        valid_until=date(2026, 12, 31),
+        accounting="per-centroid",
+    )
+
+
+def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
+    """No setting of a data set gets lost on its way, and a single name is a list of one."""
+    more = 'budget = "b"\nidentifier = "id"\nnormalise = "trim"\nmissing = "drop"\n'
+    csv = '[dataset.csv]\ndelimiter = ";"\ndecimal = ","\nencoding = "latin-1"\nna_values = ["", "NA"]\n'
+    dataset = _load(tmp_path, HEAD, DATASET, more, csv, AGE).dataset("adult")
+    assert (dataset.budget, dataset.identifier, dataset.normalise) == ("b", ("id",), ("trim",))
+    assert dataset.missing == "drop"
+    assert dataset.csv == CsvOptions(";", ",", "iso8859-1", "%Y-%m-%d", ("", "NA"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'approval = "manual"',
+        "manual_above_epsilon = 1",
+        'co_owners = ["south"]',
+        "max_overlap = 2",
+        "max_overlap = true",
+        "allow_intersect = true",
+        "max_unchanged_share = 0.5",
+        "max_zero_noise_share = 0.1",
+        "min_rank_noise = 1",
+        "total_rank_loss = 1.0",
+    ],
+)
+def test_a_policy_that_is_not_carried_out_is_refused(tmp_path, line):
+    """Nobody relies on a protection that this version does not give."""
+    (problem,) = _problems(tmp_path, HEAD, "[policy]", line)
+    assert problem.startswith(f"policy.{line.split()[0]}")
+    assert "not supported by this version" in problem
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("min_k = 2", "policy.min_k = 2: expected at least 3"),
+        (
+            'mechanisms = ["idp-join"]',
+            "policy.mechanisms: \"idp-join\" is unknown; did you mean 'idp-joint'?",
+        ),
+        ('layouts = ["verticle"]', "did you mean 'vertical'?"),
+        ("max_epsilon_per_release = 0", "policy.max_epsilon_per_release = 0: expected a positive decimal"),
+        ("valid_from = 2026-02-01\nvalid_until = 2026-01-31", "2026-01-31 is before valid_from, 2026-02-01"),
+        ('accounting = "other"', 'policy.accounting = "other": expected one of "joint" or "per-centroid"'),
+        ('purposes = "care"', 'policy.purposes = "care": expected a list, [...]'),
+        ('purposes = ["care", "care"]', "policy.purposes: expected names that are not empty, each once"),
+    ],
+)
+def test_policies_that_make_no_sense(tmp_path, line, expected):
+    """A policy that cannot mean what its author thinks is refused before any release."""
+    (problem,) = _problems(tmp_path, HEAD, "[policy]", line)
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("type = 'integer'\nmin = -3\nmax = '4'", (-3, 4, 0)),
+        ("type = 'number'\nmin = -0.5\nmax = 1e1\ndecimals = 2", (-50, 1000, 2)),
+        ("type = 'date'\nmin = 1970-01-02\nmax = '1970-01-11'", (1, 10, 0)),
+        ("type = 'category'\ncategories = ['b', 'a', 'c']", (0, 2, 0)),
+        ("type = 'boolean'", (0, 1, 0)),
+        (f"type = 'integer'\nmin = -1\nmax = {2**63 - 3}", (-1, 2**63 - 3, 0)),
+    ],
+)
+def test_domains_are_in_resolution_units(tmp_path, text, expected):
+    """What is declared becomes the integers that masking works with, exactly."""
+    attribute = _attribute(tmp_path, text)
+    assert (attribute.lower, attribute.upper, attribute.decimals) == expected
+
+
+def test_the_settings_of_attributes_are_kept(tmp_path):
+    """Order and clamping, which owners of a group compare, are as declared."""
+    text = "type = 'category'\ncategories = ['b', 'a']\nordered = true\norder = 'frequency'"
+    attribute = _attribute(tmp_path, text)
+    assert (attribute.categories, attribute.ordered) == (("b", "a"), True)
+    assert attribute.order is CategoryOrder.FREQUENCY
+    assert _attribute(tmp_path, "type = 'integer'\nmin = 0\nmax = 1\noutside = 'clamp'").outside == "clamp"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("type = 'integer'\nmin = 3\nmax = 1", ".min: 3 is above max, 1"),
+        ("type = 'integer'\nmin = 0.5\nmax = 1", ".min: 0.5: expected a whole number"),
+        ("type = 'integer'\nmin = 0", ".max: missing; type integer needs it"),
+        ("type = 'integer'\nmin = 0\nmax = inf", ".max: Infinity: expected a whole number"),
+        ("type = 'integer'\nmin = 0\nmax = 1e999999999", ".max: 1E+999999999: expected at most 28 digits"),
+        (f"type = 'integer'\nmin = -1\nmax = {2**63 - 2}", "more values than 64-bit integers can count"),
+        (f"type = 'integer'\nmin = 0\nmax = {2**63}", "more values than 64-bit integers can count"),
+        ("type = 'integer'\nmin = true\nmax = 1", ".min = true: expected a number or a date"),
+        ("type = 'integer'\nmin = 0\nmax = 1\ndecimals = 1", ".decimals: goes with type number"),
+        (
+            "type = 'number'\nmin = 0.25\nmax = 1\ndecimals = 1",
+            "0.25: expected a number with 1 decimals or fewer",
+        ),
+        ("type = 'number'\nmin = 0\nmax = 1.00000000000000000000000000000001\ndecimals = 1", "28 digits"),
+        ("type = 'number'\nmin = 0\nmax = 1", ".decimals: missing; type number needs it"),
+        ("type = 'number'\nmin = 0\nmax = 1\ndecimals = 19", ".decimals = 19: expected at most 18"),
+        ("type = 'number'\nmin = 'a'\nmax = 1\ndecimals = 1", ".min: a: expected a number"),
+        ("type = 'date'\nmin = 2026-01-01\nmax = '2026-02-30'", ".max: 2026-02-30: expected a date"),
+        (
+            "type = 'date'\nmin = 2026-01-01T00:00:00\nmax = 2026-02-01",
+            ".min = 2026-01-01 00:00:00: expected",
+        ),
+        ("type = 'date'\nmin = 3\nmax = 2026-02-01", ".min: 3: expected a date"),
+        ("type = 'number'\ncategories = ['a']\nmin = 0\nmax = 1\ndecimals = 0", "goes with type category"),
+        ("type = 'category'", ".categories: missing; type category needs it"),
+        ("type = 'category'\ncategories = []", ".categories = a list of 0: expected"),
+        (
+            "type = 'category'\ncategories = ['a', 'a']",
+            ".categories: expected names that are not empty, each once",
+        ),
+        (
+            "type = 'category'\ncategories = ['a', '']",
+            ".categories: expected names that are not empty, each once",
+        ),
+        ("type = 'category'\ncategories = ['a', 1]", ".categories[2] = 1: expected a text in quotes"),
+        (
+            "type = 'category'\ncategories = ['a']\noutside = 'clamp'",
+            '.outside: "clamp" goes with type number',
+        ),
+        ("type = 'category'\ncategories = ['a']\ntaxonomy = 'x.csv'", "not supported by this version"),
+        ("type = 'category'\ncategories = ['a']\nmethod = 'rank'", "not supported by this version"),
+        ("type = 'boolean'\nmin = 0", ".min: goes with type number"),
+        (
+            "type = 'text'",
+            '.type = "text": expected one of "integer", "number", "date", "category" or "boolean"',
+        ),
+        ("categories = ['a']", ".type: missing; one of"),
+    ],
+)
+def test_attributes_that_contradict_themselves(tmp_path, text, expected):
+    """A domain that cannot be meant is found before the data is read."""
+    assert expected in _attribute_problem(tmp_path, text)
+
+
+BOUNDS = st.decimals(min_value=-(10**9), max_value=10**9, places=4)
+
+
+@given(BOUNDS, BOUNDS, st.integers(0, 6))
+def test_ends_of_a_domain_against_plain_arithmetic(lower, upper, decimals):
+    """A domain is accepted exactly if its ends are in order and fit the decimals, and then it is exact."""
+    table = {"type": "number", "min": lower, "max": upper, "decimals": decimals}
+    units = [end * 10**decimals for end in (lower, upper)]
+    if lower <= upper and all(unit % 1 == 0 for unit in units):
+        attribute = AttributeTable.model_validate(table).attribute("x")
+        assert [Decimal(attribute.lower), Decimal(attribute.upper)] == units
+    else:
+        with pytest.raises(ValidationError):
+            AttributeTable.model_validate(table)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('query = "select 1"', "dataset[adult].query: goes with the URL of a database"),
+        ('normalise = ["trim"]', "dataset[adult].normalise: there is no identifier to normalise"),
+        ('identifier = "id"\nnormalise = ["trimm"]', "\"trimm\" is unknown; did you mean 'trim'?"),
+        ("max_records_per_person = 2", "more than 1 is not supported by this version"),
+        ("max_records_per_person = 0", "dataset[adult].max_records_per_person = 0: expected at least 1"),
+        ('identifier = ["id", "age"]', "dataset[adult].attributes.age: an identifier is never released"),
+        ('[dataset.csv]\ndelimiter = "::"', 'dataset[adult].csv.delimiter = "::": expected one character'),
+        ('[dataset.csv]\ndecimal = ","', 'dataset[adult].csv.decimal: "," is the delimiter too'),
+        ('[dataset.csv]\nencoding = "latin-99"', "expected the name of an encoding"),
+        ('[dataset.attributes.record]\ntype = "boolean"', "attributes.record: the name is taken"),
+    ],
+)  # fmt: skip
+def test_data_sets_that_contradict_themselves(tmp_path, text, expected):
+    """Settings of a data set that do not go together are found before the data is read."""
+    (problem,) = _problems(tmp_path, HEAD, DATASET, text, AGE)
+    assert expected in problem
+
+
+def test_the_label_of_missing_values_cannot_be_a_category_of_its_own(tmp_path):
+    """A missing value and a category of the same name would be counted as one."""
+    labels = '[dataset.attributes.x]\ntype = "category"\ncategories = ["(missing)"]'
+    (problem,) = _problems(tmp_path, HEAD, DATASET, 'missing = "category"', labels)
+    assert problem.startswith("dataset[adult].attributes.x.categories:")
+
+
+def test_a_database_needs_a_query_and_its_address_stays_hidden(tmp_path):
+    """The password in the URL of a database is not printed with the problem beside it."""
+    text = '[[dataset]]\nname = "a"\nsource = "postgresql://u:hunter2@h/d"\ntotal_epsilon = 1'
+    (problem,) = _problems(tmp_path, HEAD, text, AGE)
+    assert problem == "dataset[a].query: missing; a database needs one"
+    url = _load(tmp_path, HEAD, text, 'query = "select age from t"', AGE).dataset("a").source
+    assert url == "postgresql://u:hunter2@h/d"
+
+
+def _two(first: str, second: str) -> str:
+    heads = [f'[[dataset]]\nname = "{name}"\n{text}\n{AGE}' for name, text in (("a", first), ("b", second))]
+    return "\n".join(heads)
+
+
+def test_one_budget_has_one_total(tmp_path):
+    """A budget is not as large as the data set that asks for it happens to say."""
+    text = _two("source = 'a.csv'\ntotal_epsilon = 1", "source = 'b.csv'\nbudget = 'a'\ntotal_epsilon = 2.0")
+    assert _problems(tmp_path, HEAD, text) == (
+        "dataset[b].total_epsilon = 2.0: data set 'a' has the same budget with 1",
+    )
+    equal = text.replace("2.0", "'1.0'")
+    assert {each.budget for each in _load(tmp_path, HEAD, equal).datasets} == {"a"}
+
+
+@pytest.mark.parametrize("alias", ["x.csv", "./y/../x.csv", "link.csv"])
+def test_one_source_has_one_budget(tmp_path, alias):
+    """A second name for the same file, a link included, does not open a second budget for the same people."""
+    (tmp_path / "link.csv").symlink_to(tmp_path / "x.csv")
+    text = _two("source = 'x.csv'\ntotal_epsilon = 1", f"source = '{alias}'\ntotal_epsilon = 1")
+    (problem,) = _problems(tmp_path, HEAD, text)
+    assert "has the same source and budget" in problem
+    assert "budget" in problem.split(":")[0]
+
+
+def test_names_are_declared_once(tmp_path):
+    """Two data sets or aggregators of one name could not be told apart."""
+    one_more = '[[aggregator]]\nname = "central"\naddress = "other:8443"'
+    assert _problems(tmp_path, HEAD, one_more, DATASET, AGE, DATASET, AGE) == (
+        "dataset[adult]: declared twice",
+        "aggregator[central]: declared twice",
+    )
+
+
+def test_problems_of_all_tables_come_together(tmp_path):
+    """What is wrong between data sets is told together with what is wrong inside them."""
+    head = HEAD.replace('id = "north"', 'id = "North"').replace("host:8443", "host")
+    text = _two(
+        "source = 'x.csv'\ntotal_epsilon = -1", "source = 'x.csv'\ntotal_epsilon = 1\nmising = 'drop'"
+    )
+    problems = _problems(tmp_path, head, text)
+    assert [re.split(r"[ :]", problem)[0] for problem in problems] == [
+        "owner.id",
+        "aggregator[central].address",
+        "dataset[a].total_epsilon",
+        "dataset[b].mising",
+        "dataset[b].budget",
+    ]
