@@ -140,6 +140,8 @@ class Addended(Event):
     """Canonical JSON."""
     signature: str
     """Over tessera/v1/addendum."""
+    certificate: str
+    """PEM chain of the aggregator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

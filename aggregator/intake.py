@@ -1,0 +1,200 @@
+"""Uploads on disk: resumed where they stopped, checked before they take their name.
+
+    incoming/RELEASE/OWNER.tokens        a whole token list
+    incoming/RELEASE/OWNER.fragment      a whole fragment
+    incoming/RELEASE/OWNER.….part        as much of one as has arrived, begun anew for another blob
+
+A part belongs to one blob: `….want` beside it holds that blob's digest, so that bytes of two blobs never mix.
+"""
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import BinaryIO
+
+from common.durable import private_directory, sync_directory, write_atomic
+from common.errors import IntegrityError, ProtocolError
+
+_SYNC_EVERY = 64 << 20
+
+
+class Kind(StrEnum):
+    """What is uploaded."""
+
+    TOKENS = "tokens"
+    FRAGMENT = "fragment"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What an owner uploads for a release."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id, from its certificate."""
+    kind: Kind
+    """Tokens or fragment."""
+    digest: str
+    """SHA-256 of the whole."""
+    size: int
+    """Bytes of the whole."""
+
+
+class Intake:
+    """The folder of what is being uploaded and has not been joined yet.
+
+    Args:
+        directory: The folder; made, for this user alone.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = private_directory(directory)
+        self._writing: set[Path] = set()
+
+    def path(self, release: str, owner: str, kind: Kind) -> Path:
+        """Return where a whole blob is. Ids of releases and owners never hold a slash or begin with a dot."""
+        return self._directory / release / f"{owner}.{kind}"
+
+    def offset(self, blob: Blob) -> int:
+        """Return how many bytes of a blob are held."""
+        final = self.path(blob.release, blob.owner, blob.kind)
+        if final.exists() and final.stat().st_size == blob.size:
+            return blob.size
+        part, want = _beside(final)
+        if not part.exists() or not want.exists() or want.read_text() != blob.digest:
+            return 0
+        return min(part.stat().st_size, blob.size)
+
+    def held(self, release: str, owner: str, kind: Kind) -> int:
+        """Return how many bytes of an owner's upload have arrived, whatever blob they belong to."""
+        final = self.path(release, owner, kind)
+        for path in (final, _beside(final)[0]):
+            if path.exists():
+                return path.stat().st_size
+        return 0
+
+    async def receive(self, blob: Blob, offset: int, chunks: AsyncIterator[bytes]) -> Path:
+        """Write a blob from an offset to its end.
+
+        Args:
+            blob: What is uploaded.
+            offset: Where the first chunk belongs; must be what `offset` says.
+            chunks: The bytes.
+
+        Returns:
+            The whole, checked file.
+
+        Raises:
+            ProtocolError: If the offset is another, there are more bytes than declared, the stream ends
+                early, or another call is writing the same blob.
+            IntegrityError: If the digest is another; what was received is deleted.
+        """
+        final = self.path(blob.release, blob.owner, blob.kind)
+        if final in self._writing:
+            raise ProtocolError("the blob is being uploaded already", "wait for that call to end")
+        self._writing.add(final)
+        try:
+            return await self._receive(final, blob, offset, chunks)
+        finally:
+            self._writing.discard(final)
+
+    async def _receive(self, final: Path, blob: Blob, offset: int, chunks: AsyncIterator[bytes]) -> Path:
+        held = self.offset(blob)
+        if offset != held:
+            raise ProtocolError(
+                f"the upload starts at byte {offset}, {held} bytes are held",
+                "ask for the offset and go on from there",
+                {"offset": held},
+            )
+        part, want = _beside(final)
+        if held < blob.size or not final.exists():
+            _prepare(final, blob, held)
+            with part.open("r+b") as stream:
+                stream.seek(held)
+                await _append(stream, blob, held, chunks)
+            await asyncio.to_thread(_complete, part, blob, final)
+            want.unlink(missing_ok=True)
+        else:
+            await asyncio.to_thread(_check, final, blob)
+        return final
+
+    def verify(self, blob: Blob) -> bool:
+        """Whether a whole blob is there and is this one. Reads all of it."""
+        final = self.path(blob.release, blob.owner, blob.kind)
+        return final.exists() and final.stat().st_size == blob.size and _digest(final) == blob.digest
+
+    def remove(self, release: str, owner: str, kind: Kind) -> None:
+        """Delete an owner's blob, whole or in part."""
+        final = self.path(release, owner, kind)
+        for path in (final, *_beside(final)):
+            path.unlink(missing_ok=True)
+
+    def remove_all(self, release: str) -> None:
+        """Delete everything of a release."""
+        shutil.rmtree(self._directory / release, ignore_errors=True)
+
+
+def _beside(final: Path) -> tuple[Path, Path]:
+    return final.with_name(f"{final.name}.part"), final.with_name(f"{final.name}.want")
+
+
+def _prepare(final: Path, blob: Blob, held: int) -> None:
+    """Make the part's file; begin anew if what is there belongs to another blob."""
+    part, want = _beside(final)
+    if held == 0:
+        private_directory(final.parent)
+        final.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+        write_atomic(want, blob.digest.encode())
+        part.touch(0o600)
+
+
+async def _append(stream: BinaryIO, blob: Blob, held: int, chunks: AsyncIterator[bytes]) -> None:
+    """Write chunks as they come. A chunk goes to the page cache in far less time than it takes to arrive."""
+    unsynced = 0
+    async for chunk in chunks:
+        held += len(chunk)
+        if held > blob.size:
+            stream.truncate(0)
+            raise ProtocolError(f"more than the declared {blob.size} bytes were sent", "declare the size")
+        stream.write(chunk)
+        unsynced += len(chunk)
+        if unsynced >= _SYNC_EVERY:
+            # Flushed along the way: the disk works while the network does, not after it.
+            stream.flush()
+            await asyncio.to_thread(os.fdatasync, stream.fileno())
+            unsynced = 0
+    if held < blob.size:
+        stream.flush()
+        raise ProtocolError(
+            f"the upload ended at byte {held} of {blob.size}", "ask for the offset and go on from there"
+        )
+    stream.flush()
+    await asyncio.to_thread(os.fsync, stream.fileno())
+
+
+def _complete(part: Path, blob: Blob, final: Path) -> None:
+    _check(part, blob)
+    part.replace(final)
+    sync_directory(final.parent)
+
+
+def _check(path: Path, blob: Blob) -> None:
+    if _digest(path) != blob.digest:
+        path.unlink(missing_ok=True)
+        raise IntegrityError(
+            f"the {blob.kind} of {blob.owner} arrived damaged: its digest is not the declared one",
+            "upload it again from the beginning",
+            {"owner": blob.owner, "digest": blob.digest},
+        )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

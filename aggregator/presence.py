@@ -1,0 +1,59 @@
+"""Who is connected: an owner whose poll is held, or ended a moment ago."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aggregator.signal import Signal
+
+GRACE_SECONDS = 30
+"""An owner counts as connected for so long after its last call: it polls again at once."""
+
+
+class Presence:
+    """The owners' calls, as they come and go.
+
+    Args:
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[str, int] = {}
+        self._heard: dict[str, float] = {}
+        self._since: dict[str, float] = {}
+        self._signals: dict[str, Signal] = {}
+
+    def heard(self, owner: str) -> None:
+        """Take note of a call of an owner."""
+        if not self.connected(owner):
+            self._since[owner] = self._clock()
+        self._heard[owner] = self._clock()
+
+    @contextmanager
+    def polling(self, owner: str) -> Iterator[None]:
+        """Count an owner as connected for as long as its poll is held, and the grace after."""
+        self.heard(owner)
+        self._held[owner] = self._held.get(owner, 0) + 1
+        try:
+            yield
+        finally:
+            self._held[owner] -= 1
+            self._heard[owner] = self._clock()
+
+    def connected(self, owner: str) -> bool:
+        """Whether an owner is connected."""
+        heard = self._heard.get(owner)
+        return self._held.get(owner, 0) > 0 or (heard is not None and self._clock() - heard <= GRACE_SECONDS)
+
+    def since(self, owner: str) -> int:
+        """Return since when an owner is connected, or when it was last heard of; 0 if never in this run."""
+        times = self._since if self.connected(owner) else self._heard
+        return int(times.get(owner, 0))
+
+    def count(self) -> int:
+        """Return how many owners are connected."""
+        return sum(self.connected(owner) for owner in self._heard)
+
+    def signal(self, owner: str) -> Signal:
+        """Return the signal that wakes an owner's poll."""
+        return self._signals.setdefault(owner, Signal())
