@@ -1,0 +1,86 @@
+"""A small program on the frame of both command lines, started as a process by test_console."""
+
+import asyncio
+import signal
+import sys
+from decimal import Decimal
+
+from common import console, log
+from common.errors import BalanceError, ConflictError, IntegrityError, UsageError
+
+app = console.application("program", "Shows what the frame does.", "1.2.3")
+
+
+@app.command()
+def end(
+    how: str, as_json: console.JsonOption = False, log_level: console.LogLevelOption = log.LogLevel.ERROR
+) -> int | None:
+    """End in one of several ways."""
+    log.start(log_level)
+    if how == "balance":
+        raise BalanceError("adult", "1", "0.5")
+    if how == "conflict":
+        raise ConflictError("two\x1b[31m\nlines", "look", {"count": Decimal("1.50")})
+    if how == "group":
+        raise ExceptionGroup(
+            "several", [ValueError("x"), ExceptionGroup("inner", [IntegrityError("broken")])]
+        )
+    if how == "fault":
+        raise ValueError("Maria Musterfrau")
+    if how == "code":
+        return 8
+    return None
+
+
+@app.command()
+def wait() -> None:
+    """Wait for a signal inside an event loop."""
+
+    async def forever() -> None:
+        console.print_line("waiting")
+        await asyncio.Event().wait()
+
+    asyncio.run(forever())
+
+
+@app.command()
+def pause() -> None:
+    """Wait for a signal without an event loop."""
+    console.print_line("waiting")
+    signal.pause()
+
+
+@app.command()
+def flood() -> None:
+    """Print more than any pipe holds."""
+    for _ in range(100_000):
+        console.print_line("x" * 100)
+
+
+@app.command()
+def show(as_json: console.JsonOption = False) -> None:
+    """Show progress, then a table or a document."""
+    with console.progress("making", ["owner", "state", "n"], silent=as_json) as update:
+        update([("a", "inviting", None), ("b", "inviting", 1)])
+        update([("a", "masking", None), ("b", "inviting", 1)])
+    if as_json:
+        console.print_json({"b": Decimal("1.50"), "a": [1, None]})
+        return
+    console.table(
+        "Owners",
+        ["owner", "n", "epsilon", "ok"],
+        [("a\x07", 5, Decimal("1E+1"), True), ("bb", 1234, None, False)],
+    )
+    console.print_line("rich" if "rich" in sys.modules else "no rich")
+
+
+@app.command()
+def ask(yes: console.YesOption = False) -> None:
+    """Ask before going on."""
+    if not yes and not console.confirm("go on?"):
+        raise UsageError("not agreed")
+    console.print_line("went on")
+
+
+if __name__ == "__main__":
+    sys.exit(console.run(app, "program"))
