@@ -50,7 +50,8 @@ def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
             5,
             (
                 "error: budget 'adult' has 0.5 left, the release would charge 1\n"
-                "hint: ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill\n"
+                "hint: ask for a smaller epsilon; a budget is for the lifetime of its data and does "
+                "not refill\n"
             ),
         ),
         ("conflict", 3, "error: two\\x1b[31m\nlines\nhint: look\n"),
