@@ -31,7 +31,8 @@ def application() -> typer.Typer:
                 app.command(name)(command)
     for name, module in _FAMILIES.items():
         if find_spec(f"{__name__}.{module}") is not None:
-            app.add_typer(import_module(f"{__name__}.{module}").app, name=name)
+            # A family without a verb is a usage error like any other, not a page of help.
+            app.add_typer(import_module(f"{__name__}.{module}").app, name=name, no_args_is_help=False)
     return app
 
 
