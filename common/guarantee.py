@@ -86,13 +86,13 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         (
             f"Which records share a cluster (k = {k}): they have equal released values, and ε does not limit "
             "what that pattern of equal values shows. Who knows the original numbers of a few attributes of "
-            "a person can often find that person's record by the pattern alone, whatever ε is (measured: 90 to "
-            "100 % of the records with two or three continuous attributes at k = 10)."
+            "a person can often find that person's record by the pattern alone, whatever ε is (measured: 90 "
+            "to 100 % of the records with two or three continuous attributes at k = 10)."
         ),
         (
             "Which of its values a record has together: the bounds speak of each attribute's list of "
-            "released values, not of the attachment of these values to records, and so not of the released table as a "
-            "whole."
+            "released values, not of the attachment of these values to records, and so not of the released "
+            "table as a whole."
         ),
         "A larger k means less noise. It does not mean more privacy.",
     )

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import IntegrityError, InternalError, TesseraError
 from common.plan import Plan, Task
+from common.schema import Attribute
 from common.wire.arrow_messages import check_messages
 
 BATCH_RECORDS = 65_536
@@ -238,15 +239,19 @@ def _check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
 
 def _decoded(column: pa.Array, plan: Plan, name: str) -> pa.Array:
     """Return one column of one batch as int64, checked against the attribute's domain."""
-    if isinstance(column, pa.DictionaryArray):
-        if column.null_count or column.dictionary.null_count:
-            raise IntegrityError(f"attribute {name!r} has missing values")
-        column = column.dictionary_decode()
+    if not isinstance(column, pa.DictionaryArray):
+        return _in_domain(column, plan.attribute(name))
     if column.null_count:
         raise IntegrityError(f"attribute {name!r} has missing values")
-    attribute = plan.attribute(name)
-    ends = pc.min_max(column)
+    _in_domain(column.dictionary, plan.attribute(name))
+    return column.dictionary_decode()
+
+
+def _in_domain(values: pa.Array, attribute: Attribute) -> pa.Array:
+    if values.null_count:
+        raise IntegrityError(f"attribute {attribute.name!r} has missing values")
+    ends = pc.min_max(values)
     lowest, highest = ends["min"].as_py(), ends["max"].as_py()
-    if len(column) and (lowest < attribute.lower or highest > attribute.upper):
-        raise IntegrityError(f"attribute {name!r} has values outside its domain")
-    return column
+    if len(values) and (lowest < attribute.lower or highest > attribute.upper):
+        raise IntegrityError(f"attribute {attribute.name!r} has values outside its domain")
+    return values

@@ -22,9 +22,7 @@ ATTRIBUTES = (
     Attribute("age", AttributeType.INTEGER, 0, 120),
     Attribute("income", AttributeType.NUMBER, -1_000_000, 999_999_999, decimals=3),
     Attribute("admitted", AttributeType.DATE, -400, 20_000),
-    Attribute(
-        "ward", AttributeType.CATEGORY, 0, 3, categories=("a", 'b "x", y', "café", "=1+1"), ordered=True
-    ),
+    Attribute("ward", AttributeType.CATEGORY, 0, 3, categories=LABELS, ordered=True),
     Attribute("smoker", AttributeType.BOOLEAN, 0, 1),
     Attribute("dose", AttributeType.NUMBER, 0, 10**9, decimals=9),
 )

@@ -1,0 +1,294 @@
+"""Re-check a release folder offline, judged at the time its manifest states.
+
+From the outside in: the manifest's own signature, the plan and the addendum under the aggregator's name,
+every owner's consent and fragment statement under the owner's name, the numbers that follow from them, the
+digest of every file, and the form of the data. The first thing that does not hold is named.
+
+What this cannot show to a third party is that the joined data are the fragments' (the fragments are not in
+the folder); each owner can, for its own (`owner-node verify`).
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from common.canonical import canonical, digest
+from common.errors import IntegrityError, TesseraError, UsageError
+from common.evidence import Evidence, OwnerEvidence, Signed
+from common.fragment import Addendum
+from common.identity import (
+    Party,
+    PartyKind,
+    Purpose,
+    check_purpose,
+    check_validity,
+    fingerprint,
+    load_certificates,
+    parse_fingerprint,
+    party_of_certificate,
+    verify_chain,
+)
+from common.plan import Plan
+from common.signing import Domain, load_chain, verify, verify_document
+
+MANIFEST_FILE = "manifest.json"
+SIGNATURE_FILE = "manifest.sig"
+REPORT_FILE = "report.html"
+_LARGEST_MANIFEST = 1 << 28
+_HINT = "do not use this folder; get the release again from the aggregator or from an owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found to hold."""
+
+    plan: Plan
+    """The plan that the owners consented to."""
+    addendum: Addendum
+    """What linking found."""
+    owners: Mapping[str, OwnerEvidence]
+    """What every owner signed."""
+    manifest_digest: str
+    """SHA-256 of `manifest.json`."""
+    published: datetime
+    """When the release was published; the moment it was judged at."""
+    n_records: int
+    """Number of records of the release."""
+    files: tuple[str, ...]
+    """Names of the files that the manifest vouches for."""
+    identities_checked: bool
+    """Whether all certificates lead to the given CA; without a CA the names in them are only claims."""
+    pinned: tuple[str, ...]
+    """Owners whose key was compared with a given fingerprint."""
+
+    @property
+    def plan_digest(self) -> str:
+        """Digest of the plan."""
+        return self.plan.digest
+
+
+def parse_pins(pins: Sequence[str]) -> dict[str, str]:
+    """Read `--owner ID=FINGERPRINT` options.
+
+    Raises:
+        UsageError: If one has another form, or an owner is named twice.
+    """
+    parsed: dict[str, str] = {}
+    for pin in pins:
+        owner, _, digits = pin.partition("=")
+        try:
+            key = parse_fingerprint(digits)
+        except ValueError as problem:
+            raise UsageError(f"--owner {pin}: {problem}", "write --owner ID=FINGERPRINT") from None
+        if not owner or owner in parsed:
+            raise UsageError(f"--owner {pin} names no owner, or one twice", "write --owner ID=FINGERPRINT")
+        parsed[owner] = key
+    return parsed
+
+
+def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, str] | None = None) -> Verified:
+    """Re-check everything that can be checked offline.
+
+    Args:
+        folder: A release folder.
+        ca: PEM file with the CA certificates that all identities must lead to; None leaves them unchecked.
+        owners: Fingerprints that owners' keys must have, by owner id.
+
+    Returns:
+        What was found to hold.
+
+    Raises:
+        IntegrityError: Naming the first thing that does not hold.
+        UsageError: If there is no such folder.
+        ConfigurationError: If the CA file cannot be used.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", "name a release folder")
+    judge = _Judge(tuple(load_chain(ca)) if ca is not None else None, dict(owners or {}))
+    data, manifest = _read_manifest(folder)
+    with _step("the manifest's signature"):
+        chain = load_certificates(manifest["aggregator"]["certificates"].encode())
+        verify(chain[0], Domain.MANIFEST, data, _read(folder, SIGNATURE_FILE))
+    with _step(MANIFEST_FILE):
+        evidence = Evidence.from_manifest(manifest)
+        published = datetime.fromisoformat(manifest["times"]["published"])
+        if published.tzinfo is None:
+            raise IntegrityError("its time has no time zone")
+    judge.aggregator(evidence, chain, published)
+    for owner in evidence.plan.owners:
+        judge.owner(evidence, owner, published)
+    if unknown := sorted(set(judge.pins) - set(evidence.plan.owners)):
+        raise IntegrityError(f"{', '.join(unknown)} took no part in this release", _HINT)
+    with _step(MANIFEST_FILE):
+        _check_derived(manifest, evidence)
+        files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
+    n_records = _check_files(folder, files, evidence)
+    return Verified(
+        evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
+        tuple(files), ca is not None, tuple(judge.pins),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Checks who signed what."""
+
+    ca: tuple[x509.Certificate, ...] | None
+    pins: Mapping[str, str]
+
+    def aggregator(self, evidence: Evidence, chain: list[x509.Certificate], at: datetime) -> None:
+        plan, addendum = evidence.plan, evidence.addendum
+        with _step("the aggregator's certificate"):
+            party = Party.parse(plan.aggregator)
+            if party.kind is not PartyKind.AGGREGATOR:
+                raise IntegrityError("the plan was not made by an aggregator")
+            self._identity(chain, party, "server", at)
+        with _step("the plan's signature"):
+            self._signed(evidence.plan_signed, Domain.PLAN, plan.to_document(), party, "server", at)
+        with _step("the addendum's signature"):
+            self._signed(
+                evidence.addendum_signed, Domain.ADDENDUM, addendum.to_document(), party, "server", at
+            )
+        with _step("the addendum"):
+            if (addendum.release, addendum.plan_digest) != (plan.release, plan.digest):
+                raise IntegrityError("it belongs to another plan")
+            if set(addendum.records) != set(plan.owners) or set(evidence.owners) != set(plan.owners):
+                raise IntegrityError("it does not name the owners of the plan")
+
+    def owner(self, evidence: Evidence, owner: str, at: datetime) -> None:
+        plan, addendum, signed = evidence.plan, evidence.addendum, evidence.owners[owner]
+        party = Party(PartyKind.OWNER, owner, Party.parse(plan.aggregator).trust_domain)
+        consent, statement = signed.consent, signed.statement
+        with _step(f"the consent of {owner}"):
+            self._signed(signed.consent_signed, Domain.CONSENT, consent.to_document(), party, "client", at)
+            if (consent.release, consent.owner, consent.plan_digest) != (plan.release, owner, plan.digest):
+                raise IntegrityError("it is for another plan")
+            if consent.decision != "accept":
+                raise IntegrityError("it refuses the plan")
+        with _step(f"the fragment statement of {owner}"):
+            certificate = self._signed(
+                signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", at
+            )
+            if (statement.release, statement.owner, statement.plan_digest, statement.addendum_digest) != (
+                plan.release, owner, plan.digest, addendum.digest,
+            ):  # fmt: skip
+                raise IntegrityError("it is for another plan")
+            if statement.records != addendum.records[owner]:
+                raise IntegrityError("its number of records is not that of the addendum")
+            if owner in self.pins and fingerprint(certificate.public_key()) != self.pins[owner]:
+                raise IntegrityError("it was signed with another key than the given fingerprint's")
+
+    def _signed(
+        self,
+        signed: Signed,
+        domain: Domain,
+        document: Mapping[str, Any],
+        party: Party,
+        purpose: Purpose,
+        at: datetime,
+    ) -> x509.Certificate:
+        chain = load_certificates(signed.certificates.encode())
+        self._identity(chain, party, purpose, at)
+        verify_document(chain[0], domain, document, signed.signature)
+        return chain[0]
+
+    def _identity(
+        self, chain: Sequence[x509.Certificate], party: Party, purpose: Purpose, at: datetime
+    ) -> None:
+        named = party_of_certificate(chain[0])
+        if named != party:
+            raise IntegrityError(f"the certificate is {named.uri}'s, not {party.uri}'s")
+        if self.ca is not None:
+            verify_chain(chain[0], chain[1:], self.ca, at, purpose)
+        check_validity(chain[0], at)
+        check_purpose(chain[0], purpose)
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Turn whatever fails in a step into one error that names the step."""
+    try:
+        yield
+    except TesseraError as error:
+        raise IntegrityError(f"{what} does not hold: {error.message}", _HINT, error.details) from None
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError) as problem:
+        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
+    except (UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as problem:
+        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
+
+
+def _read(folder: Path, name: str) -> bytes:
+    path = folder / name
+    try:
+        if path.is_symlink() or path.stat().st_size > _LARGEST_MANIFEST:
+            raise IntegrityError(f"{name} is not a file of a release", _HINT)
+        return path.read_bytes()
+    except OSError as error:
+        raise IntegrityError(f"{name} cannot be read: {error.strerror}", _HINT) from None
+
+
+def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    data = _read(folder, MANIFEST_FILE)
+    with _step(MANIFEST_FILE):
+        manifest = json.loads(data)
+        if not isinstance(manifest, dict):
+            raise IntegrityError("it is not a manifest")
+        if manifest["format"] != "1":
+            raise IntegrityError("its form is of another version of the software")
+    return data, manifest
+
+
+def _check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
+    """Compare the numbers that the manifest shows with those that follow from what was signed."""
+    from common.release_summary import summary
+
+    plan = evidence.plan
+    derived = json.loads(canonical(summary(plan, evidence.addendum)))
+    shown_owners = [
+        {key: value for key, value in owner.items() if key not in ("consent", "fragment")}
+        for owner in manifest["owners"]
+    ]
+    shown = {"owners": shown_owners, "totals": manifest["totals"], "schema": manifest["schema"]}
+    for key, value in derived.items():
+        if shown[key] != value:
+            raise IntegrityError(f"its {key} are not those of the plan")
+    named = (manifest["release"], manifest["layout"], manifest["purpose"], manifest["times"]["planned"])
+    if named != (plan.release, plan.layout, plan.purpose, plan.created):
+        raise IntegrityError("it describes another release than its plan")
+    if manifest["aggregator"]["id"] != plan.aggregator:
+        raise IntegrityError("it names another aggregator than its plan")
+
+
+def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence) -> int:
+    """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
+    from common.release_data import DATA_FILES, check_data
+    from common.release_summary import n_records
+
+    present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    if missing := sorted(set(files) - present):
+        raise IntegrityError(f"{', '.join(missing)} is missing from the folder", _HINT)
+    if extra := sorted(present - set(files)):
+        raise IntegrityError(f"{', '.join(extra)} does not belong to the release", _HINT)
+    for name, (expected, size) in files.items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
+            raise IntegrityError(f"{name} was changed: its size is not that of the manifest", _HINT)
+        with path.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
+                raise IntegrityError(f"{name} was changed: its digest is not that of the manifest", _HINT)
+    n_released = n_records(evidence.plan, evidence.addendum)
+    held = [name for name in DATA_FILES if name in files]
+    if not held or REPORT_FILE not in files:
+        raise IntegrityError("the release has no data file, or no report", _HINT)
+    for name in held:
+        with _step(name):
+            check_data(folder / name, evidence.plan, n_released)
+    return n_released

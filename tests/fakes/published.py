@@ -1,0 +1,132 @@
+"""A whole release made in memory and published into a folder: real keys, real fragments, no network."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from aggregator.joining import join
+from aggregator.publication import publish
+from common.arrays import Int64Array
+from common.canonical import digest
+from common.evidence import Evidence, OwnerEvidence, Signed
+from common.fragment import Addendum, Consent, FragmentStatement
+from common.plan import Plan
+from common.shuffle import random_order
+from common.signing import Domain, Signer
+from common.wire.arrow import decode
+from deploy.development_ca import DevelopmentCa, Issued
+from tests.fakes.releases import (
+    ATTRIBUTES,
+    TRUST_DOMAIN,
+    Groups,
+    by_token,
+    encoded,
+    make_plan,
+    random_columns,
+    random_tokens,
+)
+
+NAMES = tuple(attribute.name for attribute in ATTRIBUTES)
+
+
+def signer_of(issued: Issued) -> Signer:
+    """Return the signer of an issued certificate."""
+    return Signer(issued.key, [issued.certificate])
+
+
+@dataclass(frozen=True)
+class Made:
+    """A published release with everything that made it."""
+
+    ca: DevelopmentCa
+    plan: Plan
+    evidence: Evidence
+    aggregator: Signer
+    owners: Mapping[str, Signer]
+    fragments: Mapping[str, Path]
+    folder: Path
+    manifest_digest: str
+    columns: Mapping[str, Int64Array]
+
+    def ca_file(self, directory: Path) -> Path:
+        """Write the CA certificate."""
+        path = directory / "ca.pem"
+        path.write_bytes(self.ca.issued.certificate_pem)
+        return path
+
+
+def sign_evidence(
+    plan: Plan,
+    aggregator: Signer,
+    owners: Mapping[str, Signer],
+    fragments: Mapping[str, bytes],
+    linking: str,
+    records: Mapping[str, int],
+) -> Evidence:
+    """Sign everything that a release needs."""
+    addendum = Addendum(plan.release, plan.digest, linking, dict(records))
+
+    def signed(signer: Signer, domain: Domain, document) -> Signed:
+        return Signed(signer.sign_document(domain, document.to_document()), signer.chain_pem)
+
+    by_owner = {}
+    for owner, signer in owners.items():
+        data = fragments[owner]
+        consent = Consent(plan.release, owner, plan.digest, "ab" * 32, "accept")
+        statement = FragmentStatement(
+            plan.release, owner, plan.digest, addendum.digest, digest(data), len(data), records[owner]
+        )
+        by_owner[owner] = OwnerEvidence(
+            consent,
+            signed(signer, Domain.CONSENT, consent),
+            statement,
+            signed(signer, Domain.FRAGMENT, statement),
+        )
+    return Evidence(
+        plan,
+        signed(aggregator, Domain.PLAN, plan),
+        addendum,
+        signed(aggregator, Domain.ADDENDUM, addendum),
+        by_owner,
+    )
+
+
+def make_release(
+    directory: Path,
+    groups: Groups = ((NAMES, ("a", "b")),),
+    *,
+    n_records: int = 40,
+    formats: Sequence[str] = ("parquet", "csv"),
+    seed: int = 7,
+    plan: Plan | None = None,
+) -> Made:
+    """Make and publish a release of random values; in one group the owners share the records."""
+    rng = np.random.default_rng(seed)
+    plan = plan or make_plan(groups)
+    ca = DevelopmentCa(TRUST_DOMAIN)
+    aggregator = signer_of(ca.aggregator("hub", ["localhost"]))
+    owners = {owner: signer_of(ca.owner(owner)) for owner in plan.owners}
+    columns, tokens = random_columns(rng, plan.attributes, n_records), random_tokens(rng, n_records)
+    data, parts, records, paths = {}, {}, {}, {}
+    for group in range(plan.n_groups):
+        tasks = [task for task in plan.tasks if task.group == group]
+        for task, rows in zip(tasks, np.array_split(rng.permutation(n_records), len(tasks)), strict=True):
+            own = {each.name: columns[each.name][rows] for each in task.attributes}
+            keyed = tokens[rows] if plan.n_groups > 1 else None
+            order = by_token(keyed) if keyed is not None else random_order(len(rows))
+            data[task.owner], records[task.owner] = encoded(task, own, order, keyed), len(rows)
+            paths[task.owner] = directory / f"{task.owner}.fragment"
+            paths[task.owner].write_bytes(data[task.owner])
+            parts[group, task.owner] = decode(paths[task.owner], plan, task, len(rows))
+    linking = "equal" if plan.n_groups > 1 else "disjoint"
+    evidence = sign_evidence(plan, aggregator, owners, data, linking, records)
+    table = join(plan, parts, random_order(n_records))
+    release_dir = directory / "releases"
+    release_dir.mkdir(exist_ok=True)
+    published = datetime.now(UTC)
+    manifest = publish(release_dir, evidence, table, aggregator, published, formats)
+    folder = release_dir / plan.release
+    return Made(ca, plan, evidence, aggregator, owners, paths, folder, manifest, columns)

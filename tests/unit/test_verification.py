@@ -1,0 +1,285 @@
+"""Verification: holds for an honest release, and names the first thing that does not hold."""
+
+import json
+import shutil
+from base64 import b64encode
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from aggregator.manifest import ReleasedFile, manifest_document, to_bytes
+from aggregator.publication import publish
+from common.canonical import digest
+from common.errors import IntegrityError, UsageError
+from common.evidence import Signed
+from common.signing import Domain, Signer
+from common.verification import parse_pins, verify_release
+from deploy.development_ca import SERVER_AUTH, DevelopmentCa
+from tests.fakes.published import make_release, sign_evidence, signer_of
+from tests.fakes.releases import TRUST_DOMAIN
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A published release of two owners, in both formats."""
+    return make_release(tmp_path_factory.mktemp("made"), n_records=30)
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of it to damage."""
+    return shutil.copytree(made.folder, tmp_path / "copy")
+
+
+def resigned(made, folder, change, signer=None):
+    """Change the manifest of a copy and sign it anew, as a lying aggregator could."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    change(manifest)
+    data = json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False).encode()
+    (folder / "manifest.json").write_bytes(data)
+    (folder / "manifest.sig").write_bytes((signer or made.aggregator).sign(Domain.MANIFEST, data))
+
+
+def test_honest_release_holds(made, tmp_path):
+    """Everything holds, against the CA and against the owners' true fingerprints."""
+    pins = {owner: signer.fingerprint for owner, signer in made.owners.items()}
+    verified = verify_release(made.folder, made.ca_file(tmp_path), pins)
+    assert verified.identities_checked
+    assert verified.pinned == ("a", "b")
+    assert verified.n_records == 30
+    assert verified.manifest_digest == made.manifest_digest
+    assert verified.plan == made.plan
+    assert not verify_release(made.folder).identities_checked
+
+
+def test_every_byte_counts(made, folder):
+    """A change of any byte of any file is found: every byte of small files, every few of the large ones."""
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        step = max(1, len(data) // 300)
+        for position in [*range(0, len(data), step), len(data) - 1]:
+            changed = bytearray(data)
+            changed[position] ^= 1
+            path.write_bytes(bytes(changed))
+            with pytest.raises(IntegrityError):
+                verify_release(folder)
+        path.write_bytes(data[:-1])
+        with pytest.raises(IntegrityError):
+            verify_release(folder)
+        path.write_bytes(data + b"\n")
+        with pytest.raises(IntegrityError):
+            verify_release(folder)
+        path.write_bytes(data)
+    assert verify_release(folder).manifest_digest == made.manifest_digest
+
+
+def test_missing_and_extra_files(folder):
+    """A file that is gone, that was added, or that is a link somewhere else is named."""
+    (folder / "notes.txt").write_text("hello")
+    with pytest.raises(IntegrityError, match=r"notes\.txt does not belong"):
+        verify_release(folder)
+    (folder / "notes.txt").unlink()
+    moved = folder.parent / "elsewhere.csv"
+    (folder / "data.csv").rename(moved)
+    with pytest.raises(IntegrityError, match=r"data\.csv is missing"):
+        verify_release(folder)
+    (folder / "data.csv").symlink_to(moved)
+    with pytest.raises(IntegrityError, match=r"data\.csv was changed"):
+        verify_release(folder)
+    for name in ("manifest.sig", "manifest.json"):
+        (folder / name).unlink()
+        with pytest.raises(IntegrityError, match=f"{name} cannot be read"):
+            verify_release(folder)
+    with pytest.raises(UsageError):
+        verify_release(folder / "nowhere")
+
+
+def test_another_ca(made, tmp_path):
+    """Certificates of another CA with the very same names do not pass with --ca."""
+    other = make_release(tmp_path, n_records=30)
+    assert verify_release(made.folder).plan_digest == other.plan.digest
+    with pytest.raises(IntegrityError, match=r"aggregator's certificate does not hold: .* not issued under"):
+        verify_release(made.folder, other.ca_file(tmp_path))
+
+
+def test_pins(made):
+    """Another key than the pinned one, or a pin for nobody, is refused and named."""
+    with pytest.raises(IntegrityError, match=r"statement of b .* another key"):
+        verify_release(made.folder, owners={"b": made.owners["a"].fingerprint})
+    with pytest.raises(IntegrityError, match="c took no part"):
+        verify_release(made.folder, owners={"c": made.owners["a"].fingerprint})
+    digits = made.owners["a"].fingerprint
+    assert parse_pins([f"a={digits[:4]} {digits[4:].upper()}"]) == {"a": digits}
+    for wrong in (["a"], ["a=12"], [f"={digits}"], [f"a={digits}", f"a={digits}"]):
+        with pytest.raises(UsageError):
+            parse_pins(wrong)
+
+
+def _set(*path):
+    *way, last, value = path
+
+    def change(manifest):
+        part = manifest
+        for key in way:
+            part = part[key]
+        assert part[last] != value
+        part[last] = value
+
+    return change
+
+
+LIES = {
+    "owner's epsilon": (_set("owners", 0, "epsilon", "0.1"), "owners are not those of the plan"),
+    "owner's records": (_set("owners", 1, "records", "7"), "owners are not those of the plan"),
+    "attribute's k": (_set("owners", 0, "attributes", 0, "k", "300"), "owners are not those of the plan"),
+    "total": (_set("totals", "epsilon_joint", "0.01"), "totals are not those of the plan"),
+    "schema": (_set("schema", 1, "max", "12"), "schema are not those of the plan"),
+    "purpose": (_set("purpose", "marketing"), "describes another release"),
+    "layout": (_set("layout", "vertical"), "describes another release"),
+    "aggregator": (_set("aggregator", "id", "spiffe://x/aggregator/y"), "names another aggregator"),
+    "plan": (_set("plan", "document", "purpose", "marketing"), "cannot be read"),
+    "consent": (_set("owners", 0, "consent", "document", "decision", "refuse"), "cannot be read"),
+    "fragment": (_set("owners", 0, "fragment", "document", "records", "7"), "cannot be read"),
+    "signature": (_set("plan", "signature", b64encode(b"no").decode()), "plan's signature does not hold"),
+    "format": (_set("format", "2"), "another version"),
+    "time": (_set("times", "published", "2026-01-01T00:00:00"), "time zone"),
+    "expired": (_set("times", "published", "2126-01-01T00:00:00+00:00"), "expired"),
+    "file": (_set("files", "data.csv", "digest", "00" * 32), r"data\.csv was changed"),
+    "no owners": (_set("owners", []), "does not name the owners"),
+    "no certificate": (_set("owners", 0, "consent", "certificates", ""), "consent of a does not hold"),
+    "odd certificate": (_set("owners", 0, "consent", "certificates", 5), "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_of_an_aggregator(made, folder, lie):
+    """A manifest that is signed but does not follow from what the owners signed is refused for that."""
+    change, told = LIES[lie]
+    resigned(made, folder, change)
+    with pytest.raises(IntegrityError, match=told):
+        verify_release(folder)
+
+
+def test_digest_recomputed_with_the_lie(made, folder):
+    """A plan changed together with its digest still fails, at the aggregator's own signature of it."""
+
+    def change(manifest):
+        document = manifest["owners"][0]["fragment"]["document"]
+        document["records"] = "7"
+        plain = json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+        manifest["owners"][0]["fragment"]["digest"] = digest(plain)
+
+    resigned(made, folder, change)
+    with pytest.raises(IntegrityError, match="fragment statement of a does not hold: the signature"):
+        verify_release(folder)
+
+
+def test_swapped_owners(made, folder):
+    """What one owner signed is not accepted for another."""
+
+    def change(manifest):
+        first, second = manifest["owners"]
+        for key in ("fragment", "consent"):
+            first[key], second[key] = second[key], first[key]
+
+    resigned(made, folder, change)
+    with pytest.raises(IntegrityError, match=r"consent of a does not hold: the certificate is .*/owner/b's"):
+        verify_release(folder)
+
+
+def test_owner_as_aggregator(made, folder):
+    """An owner's key cannot sign a manifest, not even with a plan that names the owner."""
+    owner = made.owners["a"]
+    resigned(made, folder, _set("aggregator", "certificates", owner.chain_pem), owner)
+    with pytest.raises(IntegrityError, match="aggregator's certificate does not hold"):
+        verify_release(folder)
+
+
+def republished(made, directory, evidence, signer=None, when=None):
+    """Publish the same data with other evidence."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(made.folder / "data.parquet")
+    publish(directory, evidence, table, signer or made.aggregator, when or datetime.now(UTC), ("parquet",))
+    return directory / made.plan.release
+
+
+def all_signed(made, owners=None, aggregator=None, records=None):
+    """The evidence anew, with other signers or counts."""
+    fragments = {owner: path.read_bytes() for owner, path in made.fragments.items()}
+    counts = records or made.evidence.addendum.records
+    signers = {**made.owners, **(owners or {})}
+    return sign_evidence(made.plan, aggregator or made.aggregator, signers, fragments, "disjoint", counts)
+
+
+def test_certificates_of_another_kind(made, tmp_path):
+    """An owner's certificate for servers, an expired one, and one of another trust domain are refused."""
+    now = datetime.now(UTC)
+    since, until = now - timedelta(days=9), now - timedelta(days=1)
+    foreign = DevelopmentCa("other.test")
+    cases = {
+        "not for a client": made.ca.owner("a", usages=[SERVER_AUTH]),
+        "expired": made.ca.owner("a", not_before=since, not_after=until),
+        "the certificate is spiffe://other.test/owner/a's": foreign.owner("a"),
+    }
+    for number, (told, issued) in enumerate(cases.items()):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        folder = republished(made, directory, all_signed(made, {"a": signer_of(issued)}))
+        with pytest.raises(IntegrityError, match=f"consent of a does not hold: .*{told}"):
+            verify_release(folder)
+
+
+def test_judged_at_the_manifest_time(made, tmp_path):
+    """A release stays verifiable after its certificates have expired."""
+    now = datetime.now(UTC)
+    since, until, then = (now - timedelta(days=days) for days in (100, 10, 50))
+    ca = DevelopmentCa(TRUST_DOMAIN, now - timedelta(days=200))
+    aggregator = signer_of(ca.aggregator("hub", ["localhost"], not_before=since, not_after=until))
+    owners = {each: signer_of(ca.owner(each, not_before=since, not_after=until)) for each in made.owners}
+    folder = republished(made, tmp_path, all_signed(made, owners, aggregator), aggregator, then)
+    ca_file = tmp_path / "old-ca.pem"
+    ca_file.write_bytes(ca.issued.certificate_pem)
+    assert verify_release(folder, ca_file).published == then.replace(microsecond=0)
+
+
+def test_number_of_records_against_the_data(made, tmp_path):
+    """Data with another number of records than the owners signed are found, digests or not."""
+    folder = republished(made, tmp_path, all_signed(made, records={"a": 16, "b": 15}))
+    with pytest.raises(IntegrityError, match=r"data\.parquet has 30 records, the owners stated 31"):
+        verify_release(folder)
+
+
+def test_csv_against_the_plan(made, tmp_path):
+    """A CSV file with other columns or another number of records is found even if the manifest lists it."""
+    document = manifest_document(made.evidence, made.aggregator.chain_pem, datetime.now(UTC))
+    data = (made.folder / "data.csv").read_bytes()
+    lines = data.splitlines(keepends=True)
+    cases = {
+        r"data\.csv has 31 records": data + lines[1],
+        "columns of": data.replace(b"record,age", b"record,AGE", 1),
+        "cannot be read": data + b"1,2\r\n",
+    }
+    for number, (told, csv) in enumerate(cases.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        listed = {}
+        for name, content in (("data.csv", csv), ("report.html", b"<html></html>")):
+            (folder / name).write_bytes(content)
+            listed[name] = ReleasedFile(digest(content), len(content))
+        manifest = to_bytes(document, listed)
+        (folder / "manifest.json").write_bytes(manifest)
+        (folder / "manifest.sig").write_bytes(made.aggregator.sign(Domain.MANIFEST, manifest))
+        with pytest.raises(IntegrityError, match=told):
+            verify_release(folder)
+
+
+def test_signature_of_another_key(made, tmp_path):
+    """A signature by a key that its certificate does not hold fails, whoever the certificate names."""
+    other = made.ca.aggregator("hub", ["localhost"])
+    liar = Signer(other.key, [other.certificate])
+    signed = Signed(liar.sign_document(Domain.PLAN, made.plan.to_document()), made.aggregator.chain_pem)
+    folder = republished(made, tmp_path, replace(made.evidence, plan_signed=signed))
+    with pytest.raises(IntegrityError, match="plan's signature does not hold"):
+        verify_release(folder)
