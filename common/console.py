@@ -102,7 +102,7 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
         return ExitCode.INTERRUPTED
     except BaseException as fault:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
         return report(_as_ours(fault, name), as_json=as_json)
-    return result if isinstance(result, int) else ExitCode.DONE
+    return result if isinstance(result, int) and not isinstance(result, bool) else ExitCode.DONE
 
 
 def _reader_left() -> int:
@@ -155,7 +155,11 @@ def report(error: TesseraError, *, as_json: bool) -> int:
 
 def print_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document on standard output: keys sorted, decimals as text, equal input equal bytes."""
-    _write(sys.stdout, json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, default=_plain))
+    ascii_only = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    _write(
+        sys.stdout,
+        json.dumps(document, indent=2, sort_keys=True, ensure_ascii=ascii_only, default=_plain),
+    )
 
 
 def print_line(text: str = "") -> None:
@@ -288,7 +292,9 @@ def _lines(text: str) -> str:
 
 
 def _write(stream: TextIO, line: str) -> None:
-    stream.write(line + "\n")
+    # A name that the terminal's encoding lacks is shown escaped; it must not end a command.
+    encoding = stream.encoding or "utf-8"
+    stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()
 
 

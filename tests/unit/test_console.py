@@ -13,9 +13,15 @@ PROGRAM = [sys.executable, "-m", "tests.unit.console_program"]
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "rich", "jinja2", "grpc")
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*PROGRAM, *arguments], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        [*PROGRAM, *arguments],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 
@@ -168,6 +174,14 @@ def test_json_output_is_one_document_with_exact_decimals():
     """A program reads the whole of standard output as one document, and decimals survive it."""
     done = _run("show", "--json")
     assert (done.stderr, done.stdout) == ("", '{\n  "a": [\n    1,\n    null\n  ],\n  "b": "1.50"\n}\n')
+
+
+def test_a_stream_without_unicode_gets_escapes():
+    """An old locale shows a name escaped; it does not turn a finished release into a fault."""
+    done = _run("show", PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stdout.splitlines()[3]) == (0, "bb     1234        \\u2013  no")
+    document = _run("end", "conflict", "--json", PYTHONIOENCODING="ascii")
+    assert json.loads(document.stdout)["error"]["code"] == "conflict"
 
 
 def test_a_terminal_gets_drawn_tables():
