@@ -20,9 +20,9 @@ from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source
 
-BLOCK_BYTES = 8 * 2**20
+BLOCK_BYTES = 4 * 2**20
 """Bytes of a CSV file that are parsed at a time; no record can be longer."""
-BATCH_RECORDS = 2**17
+BATCH_RECORDS = 2**16
 """Records of a Parquet file that are read at a time."""
 _CHARACTERS = 2**16
 _PARQUET_MARK = b"PAR1"

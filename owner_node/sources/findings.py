@@ -52,7 +52,7 @@ class Findings:
         message = "\n  ".join([f"data set {dataset!r} cannot be used: {source}", *lines])
         return DataError(
             message,
-            "; ".join(_once(hint for *_, hint in self._counts)),
+            "\n  ".join(_once(hint for *_, hint in self._counts)),
             {"dataset": dataset, "source": source, "problems": self._documents()},
         )
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from common.errors import DataError
 from owner_node.config import DatasetConfig
+from owner_node.normalisation import normalise
 from owner_node.sources.findings import Findings
 
 
@@ -32,7 +34,11 @@ def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
 
 def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: Findings) -> None:
     """Find persons with too many records, by their normalised identifiers."""
-    persons, records = repeated(identifiers, dataset.max_records_per_person)
+    try:
+        normal = normalise(identifiers, dataset.normalise)
+    except DataError:
+        return  # found already, batch by batch
+    persons, records = repeated(normal, dataset.max_records_per_person)
     hint = f"keep at most {dataset.max_records_per_person} of each person's records (max_records_per_person)"
     limit = f"more than {dataset.max_records_per_person} record(s)"
     problem = f"1 person has {limit}" if persons == 1 else f"{persons:,} persons have {limit}"

@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.canonical import canonical
+from common.errors import DataError
 from common.schema import MISSING_CATEGORY, Attribute, AttributeType
 from owner_node.config import DatasetConfig
+from owner_node.normalisation import normalise
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
@@ -77,6 +79,7 @@ def read(
     }
     counts = LoadCounts(progress.rounded, progress.clamped, progress.dropped)
     digest = _digest(attributes, columns, identifiers)
+    pa.default_memory_pool().release_unused()
     return LoadedData(columns, identifiers, progress.n_records, counts, digest)
 
 
@@ -125,7 +128,7 @@ def _cleaned(
         findings.add(name, "values of a type that cannot be read", n_records, hint)
         del found[name]
     for name in filter(found.__contains__, dataset.identifier):
-        found[name] = _blank_as_missing(texts.as_text(found[name]))
+        found[name] = _identifier(name, texts.as_text(found[name]), dataset.normalise, findings)
     if dataset.missing == "drop":
         complete = _complete(found, n_records)
         found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
@@ -142,10 +145,15 @@ def _cleaned(
     )
 
 
-def _blank_as_missing(identifiers: Any) -> Any:
-    """An identifier of blanks identifies nobody."""
-    blank = pc.equal(pc.utf8_trim_whitespace(identifiers), "")
-    return pc.if_else(blank, pa.scalar(None, pa.string()), identifiers)
+def _identifier(name: str, written: Any, steps: Sequence[str], findings: Findings) -> Any:
+    """Return identifiers as written, null where their normal form is blank and so identifies nobody."""
+    try:
+        (normal,) = normalise([written], steps)
+    except DataError as error:
+        findings.add(name, "not an ISO date, which normalise asks for", error.details["count"], error.hint)
+        normal = written
+    present = pc.not_equal(pc.utf8_trim_whitespace(normal), "")
+    return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))
 
 
 def _complete(found: dict[str, Any], n_records: int) -> Any:

@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+_FAR = 2_932_897
+"""Days from 1970-01-01 to the year 10000, from where on there is no ISO date."""
 _DAY_UNITS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -31,6 +33,8 @@ def is_readable(kind: Any) -> bool:
     """Whether values of an Arrow type have a text form at all."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return _is_known_zone(kind)
     return any(
         test(kind)
         for test in (
@@ -48,6 +52,15 @@ def is_readable(kind: Any) -> bool:
     )
 
 
+def _is_known_zone(kind: Any) -> bool:
+    """Whether this machine knows the time zone, without which a timestamp has no date."""
+    try:
+        pc.local_timestamp(pa.array([0], kind))
+    except pa.ArrowException:
+        return False
+    return True
+
+
 def as_text(array: Any) -> Any:
     """Return a readable array as strings: shortest decimal text, ISO dates, true and false."""
     array = plain(array)
@@ -55,10 +68,9 @@ def as_text(array: Any) -> Any:
         array = array.cast(pa.float32())
     if pa.types.is_timestamp(array.type):
         days, timed = whole_days(array)
-        if not timed.any():
-            array = pa.array(days, pa.int32(), mask=pc.is_null(array).to_numpy(zero_copy_only=False)).cast(
-                pa.date32()
-            )
+        if not timed.any() and abs(days).max(initial=0) < _FAR:
+            null = array.is_null().to_numpy(zero_copy_only=False)
+            array = pa.array(days, pa.int32(), mask=null).cast(pa.date32())
     return array.cast(pa.string())
 
 
@@ -71,11 +83,12 @@ def whole_days(array: Any) -> tuple[Any, Any]:
     Returns:
         Days, shape (n_records,), 0 where null; and where there is a time of day that a date cannot keep.
     """
-    if pa.types.is_date(array.type):
-        days = pc.fill_null(array.cast(pa.date32()).cast(pa.int32()), 0).to_numpy().astype(np.int64)
+    if pa.types.is_date32(array.type):
+        days = pc.fill_null(array.cast(pa.int32()), 0).to_numpy().astype(np.int64)
         return days, np.zeros(len(array), dtype=np.bool_)
-    if array.type.tz is not None:
+    unit = "ms" if pa.types.is_date64(array.type) else array.type.unit
+    if pa.types.is_timestamp(array.type) and array.type.tz is not None:
         array = pc.local_timestamp(array)
     ticks = pc.fill_null(array.cast(pa.int64()), 0).to_numpy()
-    days, rest = np.divmod(ticks, _DAY_UNITS[array.type.unit])
+    days, rest = np.divmod(ticks, _DAY_UNITS[unit])
     return days, rest != 0

@@ -1,0 +1,55 @@
+"""What an owner should know about its own data before it offers them: for its eyes, never sent."""
+
+from collections.abc import Iterator
+
+from common.schema import Attribute, AttributeType, Schema
+from owner_node.config import DatasetConfig
+from owner_node.sources.loaded import LoadedData
+
+WIDE = 10
+"""A domain this many times as wide as the data is worth a question."""
+
+
+def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[str, ...]:
+    """Return warnings about settings that work, but perhaps not as meant.
+
+    Args:
+        dataset: The settings of the data set.
+        schema: What would be sent.
+        loaded: The data, all attributes of the schema loaded.
+
+    Returns:
+        One sentence each. They tell that a domain is wide, but no value of the data.
+    """
+    general = _about_records(dataset, loaded)
+    return (*general, *(text for each in schema.attributes for text in _about_attribute(each, loaded)))
+
+
+def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
+    if not dataset.identifier:
+        yield (
+            "no identifier is declared: the unit of privacy is the record, that no other owner has the same "
+            "persons is asserted and not checked, and vertical releases are not possible"
+        )
+    elif dataset.missing == "drop" and loaded.counts.dropped:
+        yield (
+            "records with a missing value are dropped: a vertical release stops unless every owner has "
+            "dropped the same persons"
+        )
+
+
+def _about_attribute(attribute: Attribute, loaded: LoadedData) -> Iterator[str]:
+    if attribute.is_categorical:
+        return
+    values = loaded.columns[attribute.name]
+    width, spread = attribute.upper - attribute.lower, int(values.max()) - int(values.min())
+    if width > WIDE * spread:
+        yield (
+            f"attribute {attribute.name!r}: the declared domain is more than {WIDE} times as wide as "
+            "the data; the noise of idp-ls grows with it"
+        )
+    if attribute.type is AttributeType.NUMBER and attribute.n_values > loaded.n_records:
+        yield (
+            f"attribute {attribute.name!r}: {attribute.decimals} decimals distinguish more values than there "
+            "are records; fewer decimals may be all that is meaningful"
+        )
