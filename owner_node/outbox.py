@@ -1,0 +1,77 @@
+"""Sealed fragments on disk: written beside their place, flushed, renamed; sent from here, and only from here.
+
+A file under its final name whose session is not yet `sealed` is a leftover, too: the process died between
+the rename and the transaction. Whoever masks anew destroys it first; nobody has seen its noise.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from common.durable import atomic_writer, private_directory, sync_directory
+from common.errors import ProtocolError
+from common.identity import is_name
+from common.plan import RELEASE_ID
+
+_SUFFIX = ".fragment"
+# In neither a release id nor an aggregator's name, so that no two pairs share a file name.
+_BETWEEN = "~"
+
+
+class Outbox:
+    """The folder of an owner's fragments.
+
+    Args:
+        state_dir: The owner's state directory.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._directory = private_directory(state_dir / "outbox")
+
+    def path(self, aggregator: str, release: str) -> Path:
+        """Return where a release's sealed fragment is, or will be.
+
+        Raises:
+            ProtocolError: If the names could not be those of an aggregator and a release.
+        """
+        if not RELEASE_ID.fullmatch(release) or not is_name(aggregator):
+            raise ProtocolError("a release id or an aggregator's name is not one", "nothing was written")
+        return self._directory / f"{aggregator}{_BETWEEN}{release}{_SUFFIX}"
+
+    @contextmanager
+    def begin(self, aggregator: str, release: str) -> Iterator[BinaryIO]:
+        """Write a fragment; it appears, complete and on disk, when the block ends without an error.
+
+        Yields:
+            A binary file.
+        """
+        with atomic_writer(self.path(aggregator, release)) as stream:
+            yield stream
+
+    def destroy(self, aggregator: str, release: str) -> int:
+        """Delete a release's fragment and what interrupted writes left of it.
+
+        Returns:
+            How many files were deleted.
+        """
+        path = self.path(aggregator, release)
+        doomed = [each for each in (path, *self._partial(path.name)) if each.exists()]
+        for each in doomed:
+            each.unlink(missing_ok=True)
+        if doomed:
+            sync_directory(self._directory)
+        return len(doomed)
+
+    def leftovers(self) -> tuple[Path, ...]:
+        """Return what interrupted writes left; a fragment that is being written looks the same."""
+        return self._partial("*")
+
+    def sealed(self) -> tuple[tuple[str, str], ...]:
+        """Return the (aggregator, release) of every complete fragment."""
+        names = sorted(path.name.removesuffix(_SUFFIX) for path in self._directory.glob(f"*{_SUFFIX}"))
+        pairs = (name.partition(_BETWEEN) for name in names if not name.startswith("."))
+        return tuple((aggregator, release) for aggregator, _, release in pairs)
+
+    def _partial(self, name: str) -> tuple[Path, ...]:
+        return tuple(sorted(self._directory.glob(f".{name}.*.partial")))
