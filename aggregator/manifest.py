@@ -15,7 +15,6 @@ from common import __version__
 from common.canonical import canonical
 from common.evidence import Evidence
 from common.guarantee import composition, invariants, promises
-from common.release_summary import summary
 
 FORMAT = 1
 """Version of the manifest's form."""
@@ -44,6 +43,9 @@ def manifest_document(
     Returns:
         A document for `to_bytes`.
     """
+    # pyarrow comes with it; command lines that only check their options stay quick.
+    from common.release_summary import summary
+
     plan, addendum = evidence.plan, evidence.addendum
     derived = summary(plan, addendum)
     return {

@@ -37,9 +37,9 @@ def render_report(document: Mapping[str, Any], evidence: Evidence, data_files: S
 
 
 _LINKING = {
-    "disjoint": "compared by keyed tokens: no person is at two owners",
-    "equal": "compared by keyed tokens: the owners' attributes are about the same records",
-    "asserted": "not compared: disjointness asserted by the owners, not checked",
+    "disjoint": "Identifiers were compared by keyed tokens: no person is at two owners.",
+    "equal": "Identifiers were compared by keyed tokens: the owners' attributes are about the same records.",
+    "asserted": "Identifiers were not compared: disjointness asserted by the owners, not checked.",
 }
 
 

@@ -74,6 +74,46 @@ class Verified:
         """Digest of the plan."""
         return self.plan.digest
 
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What was not checked, in plain words."""
+        if self.identities_checked:
+            return ()
+        unpinned = [owner for owner in self.plan.owners if owner not in self.pinned]
+        return (
+            "identities were not checked against a CA: the aggregator"
+            + (f" and {', '.join(unpinned)} are" if unpinned else " is")
+            + " named by certificates that anyone could have made; name the CA's file with --ca",
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what `verify --json` shows."""
+        return {
+            "release": self.plan.release,
+            "holds": True,
+            "aggregator": self.plan.aggregator,
+            "owners": [{"id": owner, "records": self.addendum.records[owner]} for owner in self.plan.owners],
+            "records": self.n_records,
+            "published": self.published.isoformat(),
+            "plan_digest": self.plan_digest,
+            "manifest_digest": self.manifest_digest,
+            "files": list(self.files),
+            "identities_checked": self.identities_checked,
+            "pinned": list(self.pinned),
+            "caveats": list(self.caveats),
+        }
+
+    def to_lines(self) -> tuple[str, ...]:
+        """Return what `verify` tells a person."""
+        owners = ", ".join(f"{owner} ({self.addendum.records[owner]:,})" for owner in self.plan.owners)
+        return (
+            f"release {self.plan.release}: signatures, consents, digests and numbers hold",
+            f"{self.n_records:,} records of {owners}",
+            f"published {self.published.isoformat()} by {self.plan.aggregator}",
+            f"plan {self.plan_digest}, manifest {self.manifest_digest}",
+            *(f"note: {caveat}" for caveat in self.caveats),
+        )
+
 
 def parse_pins(pins: Sequence[str]) -> dict[str, str]:
     """Read `--owner ID=FINGERPRINT` options.

@@ -1,0 +1,90 @@
+"""`owner-node verify`: what an owner does with finished releases."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from common import console
+from common.errors import IntegrityError, UsageError
+from owner_node import config
+from owner_node.config import OwnerConfig
+
+if TYPE_CHECKING:
+    from common.verification import Verified
+    from owner_node.own_fragment import OwnVerified
+
+FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
+CaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca", help="CA that all identities must lead to (PEM); default: that of owner.toml.",
+        metavar="FILE", show_default=False,
+    ),
+]  # fmt: skip
+OwnerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--owner", help="Fingerprint that an owner's key must have; repeatable.",
+        metavar="ID=FINGERPRINT", show_default=False,
+    ),
+]  # fmt: skip
+
+
+def verify(
+    folder: FolderArgument,
+    ca: CaOption = None,
+    owner: OwnerOption = None,
+    config_file: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Re-check a release folder, and that this owner's own masked values are in it unchanged."""
+    from common.verification import parse_pins, verify_release
+
+    own = config.load(config_file)
+    verified = verify_release(folder, ca or own.tls.ca, parse_pins(owner or []))
+    found = _verify_own(own, folder, verified)
+    if as_json:
+        mine = {"id": own.owner.id, "records": found.n_records, "attributes": list(found.attributes)}
+        console.print_json({**verified.to_document(), "own": mine})
+        return
+    for line in verified.to_lines():
+        console.print_line(line)
+    console.print_line(
+        f"all {found.n_records:,} masked records of {own.owner.id} are in the release, "
+        "as this owner sealed them"
+    )
+
+
+def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
+    from datetime import UTC, datetime
+
+    from common.identity import Party
+    from owner_node.database import Database
+    from owner_node.outbox import Outbox
+    from owner_node.own_fragment import verify_own
+    from owner_node.sessions import Sessions
+
+    aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
+    with Database(own.owner.state_dir, make=False) as db:
+        session = Sessions(db, lambda: datetime.now(UTC)).get(aggregator, release)
+    if session is None or own.owner.id not in verified.plan.owners:
+        raise UsageError(
+            f"{own.owner.id} took no part in release {release} of {aggregator}",
+            "check a release of others without an owner's records: aggregator verify",
+        )
+    if session.plan_digest != verified.plan_digest:
+        raise IntegrityError(
+            "the release was made under another plan than this owner accepted",
+            "ask the aggregator's operator",
+            {"accepted": session.plan_digest, "manifest": verified.plan_digest},
+        )
+    if session.manifest_digest not in ("", verified.manifest_digest):
+        raise IntegrityError(
+            "the aggregator told this owner of another manifest",
+            "ask the aggregator's operator why there are two",
+            {"told": session.manifest_digest, "manifest": verified.manifest_digest},
+        )
+    fragment = Outbox(own.owner.state_dir).path(aggregator, release)
+    signature = session.fragment_signature or b""
+    return verify_own(folder, verified, own.owner.id, fragment, session.fragment_digest, signature)
