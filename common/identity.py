@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Literal
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -156,16 +157,36 @@ def parse_fingerprint(text: str) -> str:
 
 
 def load_certificates(pem: bytes) -> list[x509.Certificate]:
-    """Read the certificates of a PEM text.
+    """Read the certificates of a PEM text, however strange what a stranger sent.
 
     Raises:
-        IdentityError: If there is none in it, or one cannot be read.
+        IdentityError: If there is none in it, or a part of one cannot be read.
     """
     try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError:
+        certificates = x509.load_pem_x509_certificates(pem)
+    except (ValueError, x509.InvalidVersion):
         raise IdentityError(
             "no certificate can be read from the PEM text", "it begins with -----BEGIN CERTIFICATE-----"
+        ) from None
+    for certificate in certificates:
+        check_readable(certificate)
+    return certificates
+
+
+def check_readable(certificate: x509.Certificate) -> None:
+    """Read every part of a certificate once: the library reads them late, and would fail anywhere later.
+
+    Raises:
+        IdentityError: If a part is damaged or of a kind that is not supported.
+    """
+    try:
+        key = certificate.public_key()
+        key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        _ = (certificate.extensions, certificate.subject, certificate.issuer)
+        _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension):
+        raise IdentityError(
+            "a certificate is damaged, or its key is of an unknown kind", "have the certificate issued anew"
         ) from None
 
 
@@ -200,7 +221,7 @@ def check_purpose(certificate: x509.Certificate, purpose: Purpose) -> None:
     """
     try:
         usages = set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
-    except (x509.ExtensionNotFound, ValueError):
+    except x509.ExtensionNotFound:
         usages = set()
     if _USAGE[purpose] not in usages:
         raise IdentityError(

@@ -23,6 +23,7 @@ from common.identity import (
     PartyKind,
     check_key,
     check_purpose,
+    check_readable,
     check_validity,
     describe,
     host_names,
@@ -311,7 +312,11 @@ def _shown_certificate(address: tuple[str, int], timeout: float) -> x509.Certifi
         context.wrap_socket(connection, server_hostname=address[0]) as session,
     ):
         shown = session.getpeercert(binary_form=True)
-    try:
-        return x509.load_der_x509_certificate(shown) if shown else None
-    except ValueError:
+    if not shown:
         return None
+    try:
+        certificate = x509.load_der_x509_certificate(shown)
+        check_readable(certificate)
+    except (ValueError, x509.InvalidVersion, IdentityError):
+        return None
+    return certificate
