@@ -1,0 +1,111 @@
+"""`owner-node linkage-key`: make the owners' linkage key and pass it on, sealed and signed."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from common import console
+from common.canonical import canonical
+from common.console import ConfigOption, JsonOption
+from common.durable import write_atomic
+from common.errors import UsageError
+from common.identity import spoken
+from owner_node import config as configuration
+
+app = typer.Typer(help="Make the owners' linkage key and pass it on, sealed.", no_args_is_help=True)
+
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace the key that is there.")]
+FingerprintOption = Annotated[
+    str, typer.Option("--fingerprint", help="Fingerprint of the recipient's key, heard on the telephone.")
+]
+FromFingerprintOption = Annotated[
+    str, typer.Option("--from-fingerprint", help="Fingerprint of the sender's key, heard on the telephone.")
+]
+
+
+@app.command()
+def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonOption = False) -> None:
+    """Make a linkage key; the other owners import it."""
+    from owner_node import linkage_key
+
+    made = linkage_key.new(configuration.load(config).owner.state_dir, replace=replace)
+    if json:
+        console.print_json({"generation": made.generation})
+    else:
+        console.print_line(f"linkage key made, generation {made.generation}")
+
+
+@app.command()
+def recipient(
+    config: ConfigOption = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the public key to this file.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the public key that a linkage key is exported to, and its fingerprint."""
+    from owner_node import linkage_key
+
+    document, fingerprint = linkage_key.recipient(configuration.load(config).owner.state_dir)
+    if out is not None:
+        _write(out, document, mode=0o644)
+    if json:
+        console.print_json({"recipient": document, "fingerprint": fingerprint})
+        return
+    if out is None:
+        console.print_line(canonical(document).decode())
+    console.note(f"fingerprint, to read to the sender on the telephone: {spoken(fingerprint)}")
+
+
+@app.command()
+def export(
+    to: Annotated[Path, typer.Option("--to", help="The recipient's file.")],
+    fingerprint: FingerprintOption,
+    out: Annotated[Path, typer.Option("--out", help="Where to write the sealed key.")],
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Seal the linkage key to one recipient, sign it, and write it to a file."""
+    from common.signing import Signer
+    from owner_node import linkage_key
+
+    settings = configuration.load(config)
+    signer = Signer.load(settings.tls.key, settings.tls.cert)
+    document = linkage_key.export(settings.owner.state_dir, signer, to, fingerprint)
+    _write(out, document, mode=0o600)
+    if json:
+        console.print_json({"file": out, "fingerprint": signer.fingerprint})
+    else:
+        console.print_line(f"sealed to the recipient: {out}")
+        console.print_line(
+            f"fingerprint, to read to the recipient on the telephone: {spoken(signer.fingerprint)}"
+        )
+
+
+@app.command(name="import")
+def import_(
+    file: Annotated[Path, typer.Argument(help="The sealed key.", show_default=False)],
+    from_fingerprint: FromFingerprintOption,
+    config: ConfigOption = None,
+    replace: ReplaceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Check and open a sealed linkage key, and keep it."""
+    from owner_node import linkage_key
+
+    state_dir = configuration.load(config).owner.state_dir
+    done = linkage_key.import_export(state_dir, file, from_fingerprint, replace=replace)
+    if json:
+        console.print_json({"from": done.sender.name, "generation": done.generation, "changed": done.changed})
+    else:
+        state = "imported" if done.changed else "was in place already"
+        console.print_line(f"linkage key of {done.sender.name}, generation {done.generation}: {state}")
+
+
+def _write(out: Path, document: Mapping[str, Any], mode: int) -> None:
+    try:
+        write_atomic(out, canonical(document) + b"\n", mode)
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
+        ) from None
