@@ -62,7 +62,10 @@ class Problem:
 
 
 class Contradictions(ValueError):
-    """Several problems that one validator found: pairs of a key below it (or "") and what is wrong."""
+    """Several problems that one validator found: pairs of a key below it (or "") and what is wrong.
+
+    What is wrong may begin with the value seen, as " = value: ".
+    """
 
     def __init__(self, found: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(text for _, text in found))
@@ -173,7 +176,10 @@ def _problems(model: type[BaseModel], document: Mapping[str, Any], error: Any) -
         return [Problem(key, f": missing; {wanted}" if wanted else ": missing")]
     inner = error.get("ctx", {}).get("error")
     if isinstance(inner, Contradictions):
-        return [Problem(f"{key}.{below}" if below else key, f": {text}") for below, text in inner.found]
+        return [
+            Problem(f"{key}.{below}" if below else key, text if text.startswith(" = ") else f": {text}")
+            for below, text in inner.found
+        ]
     one_value = not isinstance(error["input"], Mapping | list) or not isinstance(inner, ValueError)
     seen = f" = {shown(str(location[-1]), error['input'])}" if one_value else ""
     if isinstance(inner, ValueError):

@@ -1,6 +1,6 @@
 """The shape of `[dataset.attributes.NAME]` in the file, and its way to `common.schema.Attribute`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal, Self
@@ -24,7 +24,7 @@ _GOES_WITH = {
     "ordered": ("category",),
     "order": ("category",),
 }
-_NEEDED = {
+_NEEDED: dict[str, tuple[str, ...]] = {
     "number": ("min", "max", "decimals"),
     "integer": ("min", "max"),
     "date": ("min", "max"),
@@ -68,36 +68,24 @@ class AttributeTable(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        found = [*self._misplaced(), *self._missing()]
-        found = found or [*self._ends()]
-        if found:
+        if found := [*self._ends()]:
             raise Contradictions(found)
         return self
-
-    def _misplaced(self) -> Iterator[tuple[str, str]]:
-        for key, kinds in _GOES_WITH.items():
-            if key in self.model_fields_set and self.type not in kinds:
-                yield key, f"goes with type {' or '.join(kinds)}, not with {self.type}"
-        if self.outside == "clamp" and self.type not in _RANGED:
-            yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {self.type}'
-
-    def _missing(self) -> Iterator[tuple[str, str]]:
-        for key in _NEEDED[self.type]:
-            if getattr(self, key) is None:
-                yield key, f"missing; type {self.type} needs it"
 
     def _ends(self) -> Iterator[tuple[str, str]]:
         ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
         units = {}
         for key, text in ends.items():
+            if text is None:
+                continue
             try:
-                units[key] = self._units(text or "")
+                units[key] = self._units(text)
             except ValueError as problem:
-                yield key, f"{shown(key, text or '').strip(_QUOTE)}: {problem}"
+                yield key, f" = {shown(key, text).strip(_QUOTE)}: {problem}"
         if len(units) < 2:
             return
         if units["min"] > units["max"]:
-            yield "min", f"{self.min} is above max, {self.max}"
+            yield "min", f" = {self.min}: above max, {self.max}"
         elif units["min"] < _SMALLEST or units["max"] > _LARGEST or units["max"] - units["min"] >= _LARGEST:
             yield "", "the domain from min to max has more values than 64-bit integers can count"
 
@@ -135,3 +123,22 @@ class AttributeTable(Section):
             )
         lower, upper = (self._units(end or "") for end in (self.min, self.max))
         return Attribute(name, kind, lower, upper, self.decimals or 0, self.outside)
+
+
+def unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Find the keys that a type needs and those that it has no use for, in a table as it was read.
+
+    Returns:
+        Pairs of a key and what is wrong with it; none if the type itself is unknown.
+    """
+    kind = table.get("type")
+    if not isinstance(kind, str) or kind not in _NEEDED:
+        return
+    for key, kinds in _GOES_WITH.items():
+        if key in table and kind not in kinds:
+            yield key, f"goes with type {' or '.join(kinds)}, not with {kind}"
+    if table.get("outside") == "clamp" and kind not in _RANGED:
+        yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
+    for key in _NEEDED[kind]:
+        if key not in table:
+            yield key, f"missing; type {kind} needs it"

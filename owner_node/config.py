@@ -17,8 +17,6 @@ from common.schema import Attribute
 from common.settings import TlsSection, locate
 
 FILE_NAME = "owner.toml"
-NORMALISATION_STEPS = ("nfkc", "trim", "casefold", "digits-only", "strip-leading-zeros", "date")
-"""Steps that make identifiers of different owners comparable (`owner_node.linkage` carries them out)."""
 
 Missing = Literal["error", "drop", "category"]
 

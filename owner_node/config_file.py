@@ -28,9 +28,8 @@ from common.setting_types import (
     not_yet,
 )
 from common.settings import Contradictions, Problem, Section, is_url, nearest, read, shown, validate
-from owner_node.attribute_table import AttributeTable
+from owner_node.attribute_table import AttributeTable, unfitting
 from owner_node.config import (
-    NORMALISATION_STEPS,
     AggregatorSection,
     CsvOptions,
     DatasetConfig,
@@ -38,6 +37,7 @@ from owner_node.config import (
     OwnerSection,
     PolicyConfig,
 )
+from owner_node.normalisation import STEPS
 
 _LAYOUTS = PolicyConfig().layouts
 _RESERVED = ("record", "token")
@@ -129,7 +129,7 @@ class _Policy(Section):
     def _days(self) -> Self:
         if self.valid_from and self.valid_until and self.valid_from > self.valid_until:
             raise Contradictions(
-                [("valid_until", f"{self.valid_until} is before valid_from, {self.valid_from}")]
+                [("valid_until", f" = {self.valid_until}: before valid_from, {self.valid_from}")]
             )
         return self
 
@@ -169,9 +169,9 @@ class _Dataset(Section):
     budget: Label | None = None
     total_epsilon: Epsilon = Field(description="what the budget holds for its lifetime, such as 2.0")
     identifier: OneOrSeveralNames = Field(default_factory=list)
-    normalise: Annotated[
-        OneOrSeveralNames, AfterValidator(lambda names: _known(names, NORMALISATION_STEPS))
-    ] = Field(default_factory=list)
+    normalise: Annotated[OneOrSeveralNames, AfterValidator(lambda names: _known(names, tuple(STEPS)))] = (
+        Field(default_factory=list)
+    )
     max_records_per_person: Annotated[int, Field(ge=1), AfterValidator(_one_record)] = 1
     missing: Literal["error", "drop", "category"] = "error"
     csv: _Csv = _Csv()
@@ -264,11 +264,18 @@ def _contradictions(document: Mapping[str, Any], folder: Path) -> Iterator[Probl
         )
     yield from _budgets(datasets, folder)
     for dataset in datasets:
-        columns, declared = dataset.get("identifier", ()), dataset.get("attributes", {})
-        for column in [columns] if isinstance(columns, str) else columns if isinstance(columns, list) else ():
-            if isinstance(declared, dict) and isinstance(column, str) and column in declared:
-                key = f"dataset[{dataset['name']}].attributes.{column}"
-                yield Problem(key, ": an identifier is never released; declare it as one of the two")
+        for key, text in _columns(dataset):
+            yield Problem(f"dataset[{dataset['name']}].attributes.{key}", f": {text}")
+
+
+def _columns(dataset: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    columns, declared = dataset.get("identifier"), dataset.get("attributes")
+    identifiers = columns if isinstance(columns, list) else [columns]
+    for name, table in declared.items() if isinstance(declared, dict) else ():
+        if name in identifiers:
+            yield name, "an identifier is never released; declare it as one of the two"
+        for key, text in unfitting(table) if isinstance(table, dict) else ():
+            yield f"{name}.{key}", text
 
 
 def _decimal(value: object) -> Decimal | None:
