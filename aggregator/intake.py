@@ -15,12 +15,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from common.durable import private_directory, sync_directory, write_atomic
-from common.errors import IntegrityError, ProtocolError
+from common.errors import IntegrityError, NotConnectedError, ProtocolError
 
-_SYNC_EVERY = 64 << 20
+_BATCH_BYTES = 4 << 20
+_FLUSH_BYTES = 64 << 20
 
 
 class Kind(StrEnum):
@@ -91,13 +92,16 @@ class Intake:
             The whole, checked file.
 
         Raises:
-            ProtocolError: If the offset is another, there are more bytes than declared, the stream ends
-                early, or another call is writing the same blob.
+            ProtocolError: If the offset is another, there are more bytes than declared, or the stream ends
+                early.
+            NotConnectedError: If an earlier call has not ended yet; another attempt will do.
             IntegrityError: If the digest is another; what was received is deleted.
         """
         final = self.path(blob.release, blob.owner, blob.kind)
         if final in self._writing:
-            raise ProtocolError("the blob is being uploaded already", "wait for that call to end")
+            raise NotConnectedError(
+                "the blob is still being uploaded by an earlier call", "try again in a moment"
+            )
         self._writing.add(final)
         try:
             return await self._receive(final, blob, offset, chunks)
@@ -113,21 +117,26 @@ class Intake:
                 {"offset": held},
             )
         part, want = _beside(final)
-        if held < blob.size or not final.exists():
-            _prepare(final, blob, held)
-            with part.open("r+b") as stream:
-                stream.seek(held)
-                await _append(stream, blob, held, chunks)
-            await asyncio.to_thread(_complete, part, blob, final)
-            want.unlink(missing_ok=True)
-        else:
-            await asyncio.to_thread(_check, final, blob)
+        if final.exists() and held == blob.size:
+            if not await asyncio.to_thread(self.verify, blob):
+                final.unlink()
+                raise _damaged(blob)
+            return final
+        _prepare(final, blob, held)
+        if await _append(part, blob, held, chunks) != blob.digest:
+            part.unlink()
+            raise _damaged(blob)
+        part.replace(final)
+        sync_directory(final.parent)
+        want.unlink(missing_ok=True)
         return final
 
     def verify(self, blob: Blob) -> bool:
         """Whether a whole blob is there and is this one. Reads all of it."""
         final = self.path(blob.release, blob.owner, blob.kind)
-        return final.exists() and final.stat().st_size == blob.size and _digest(final) == blob.digest
+        return (
+            final.exists() and final.stat().st_size == blob.size and _digest(final).hexdigest() == blob.digest
+        )
 
     def remove(self, release: str, owner: str, kind: Kind) -> None:
         """Delete an owner's blob, whole or in part."""
@@ -155,46 +164,85 @@ def _prepare(final: Path, blob: Blob, held: int) -> None:
         part.touch(0o600)
 
 
-async def _append(stream: BinaryIO, blob: Blob, held: int, chunks: AsyncIterator[bytes]) -> None:
-    """Write chunks as they come. A chunk goes to the page cache in far less time than it takes to arrive."""
-    unsynced = 0
-    async for chunk in chunks:
-        held += len(chunk)
-        if held > blob.size:
-            stream.truncate(0)
-            raise ProtocolError(f"more than the declared {blob.size} bytes were sent", "declare the size")
-        stream.write(chunk)
-        unsynced += len(chunk)
-        if unsynced >= _SYNC_EVERY:
-            # Flushed along the way: the disk works while the network does, not after it.
-            stream.flush()
-            await asyncio.to_thread(os.fdatasync, stream.fileno())
-            unsynced = 0
+class _Writer:
+    """Writes and digests what arrives in a thread, one batch at a time, while the next is arriving.
+
+    Args:
+        stream: The part, positioned at its end.
+        running: The digest of what the part holds already.
+    """
+
+    def __init__(self, stream: BinaryIO, running: Any) -> None:
+        self._stream = stream
+        self._running = running
+        self._batch: list[bytes] = []
+        self._waiting = 0
+        self._unflushed = 0
+        self._job: asyncio.Task[None] | None = None
+
+    async def add(self, chunk: bytes) -> None:
+        """Take a chunk; waits only if the disk is slower than the network."""
+        self._batch.append(chunk)
+        self._waiting += len(chunk)
+        if self._waiting >= _BATCH_BYTES:
+            await self.settle()
+            batch, self._batch, self._waiting = self._batch, [], 0
+            self._job = asyncio.create_task(asyncio.to_thread(self._write, batch))
+
+    async def settle(self) -> None:
+        """Wait for the batch that is being written, also if the call is being cancelled."""
+        job, self._job = self._job, None
+        if job is not None:
+            await asyncio.shield(job)
+
+    async def finish(self, *, whole: bool) -> None:
+        """Write what is left; flush it if it is the end of the blob."""
+        await self.settle()
+        await asyncio.to_thread(self._write, self._batch, last=whole)
+
+    def _write(self, batch: list[bytes], *, last: bool = False) -> None:
+        for chunk in batch:
+            self._stream.write(chunk)
+            self._running.update(chunk)
+            self._unflushed += len(chunk)
+        self._stream.flush()
+        # Flushed along the way: the disk works while the network does, not after it.
+        if last or self._unflushed >= _FLUSH_BYTES:
+            os.fdatasync(self._stream.fileno())
+            self._unflushed = 0
+
+
+async def _append(part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes]) -> str:
+    """Write the rest of a blob and return the digest of the whole."""
+    running = await asyncio.to_thread(_digest, part)
+    with part.open("ab") as stream:
+        writer = _Writer(stream, running)
+        try:
+            async for chunk in chunks:
+                held += len(chunk)
+                if held > blob.size:
+                    break
+                await writer.add(chunk)
+        finally:
+            await writer.finish(whole=held == blob.size)
+    if held > blob.size:
+        part.unlink()
+        raise ProtocolError(f"more than the declared {blob.size} bytes were sent", "declare the blob's size")
     if held < blob.size:
-        stream.flush()
         raise ProtocolError(
             f"the upload ended at byte {held} of {blob.size}", "ask for the offset and go on from there"
         )
-    stream.flush()
-    await asyncio.to_thread(os.fsync, stream.fileno())
+    return str(running.hexdigest())
 
 
-def _complete(part: Path, blob: Blob, final: Path) -> None:
-    _check(part, blob)
-    part.replace(final)
-    sync_directory(final.parent)
+def _damaged(blob: Blob) -> IntegrityError:
+    return IntegrityError(
+        f"the {blob.kind} of {blob.owner} arrived damaged: its digest is not the declared one",
+        "upload it again from the beginning",
+        {"owner": blob.owner, "digest": blob.digest},
+    )
 
 
-def _check(path: Path, blob: Blob) -> None:
-    if _digest(path) != blob.digest:
-        path.unlink(missing_ok=True)
-        raise IntegrityError(
-            f"the {blob.kind} of {blob.owner} arrived damaged: its digest is not the declared one",
-            "upload it again from the beginning",
-            {"owner": blob.owner, "digest": blob.digest},
-        )
-
-
-def _digest(path: Path) -> str:
+def _digest(path: Path) -> Any:
     with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        return hashlib.file_digest(stream, "sha256")

@@ -57,3 +57,8 @@ class Presence:
     def signal(self, owner: str) -> Signal:
         """Return the signal that wakes an owner's poll."""
         return self._signals.setdefault(owner, Signal())
+
+    def wake_all(self) -> None:
+        """Wake every poll that is held."""
+        for signal in self._signals.values():
+            signal.fire()

@@ -1,0 +1,178 @@
+"""What the aggregator's command line calls, over a Unix socket that only its user can reach."""
+
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from aggregator.conductor import Conductor
+from aggregator.intake import Intake
+from aggregator.journal import Journal
+from aggregator.presence import Presence
+from aggregator.protocol.release import Release
+from aggregator.protocol.request import parse_request
+from aggregator.signal import wait
+from aggregator.views import release_view
+from common import __version__
+from common.wire.status import raises
+from common.wire.v1 import control_pb2 as wire
+from common.wire.v1.control_pb2_grpc import ControlServiceServicer
+
+if TYPE_CHECKING:
+    import grpc
+
+_REFRESH_SECONDS = 1.0
+"""How often a watched release is looked at while nothing happens: uploads grow without an event."""
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the daemon says about itself."""
+
+    name: str
+    """The aggregator's name."""
+    listen: str
+    """Where owners reach it."""
+    started: int
+    """Unix time."""
+    certificate_expires: int
+    """Unix time."""
+
+
+class ControlService(ControlServiceServicer):
+    """The service on the Unix socket.
+
+    Args:
+        about: The daemon.
+        conductor: The releases.
+        journal: The owners.
+        presence: Who is connected.
+        intake: What has been uploaded.
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        about: About,
+        conductor: Conductor,
+        journal: Journal,
+        presence: Presence,
+        intake: Intake,
+        clock: Callable[[], float],
+    ) -> None:
+        self._about = about
+        self._conductor = conductor
+        self._journal = journal
+        self._presence = presence
+        self._intake = intake
+        self._clock = clock
+
+    @raises
+    async def Status(self, request: wire.StatusRequest, context: Context) -> wire.StatusResponse:
+        """Tell how the daemon is."""
+        return wire.StatusResponse(
+            name=self._about.name,
+            version=__version__,
+            listen=self._about.listen,
+            started=self._about.started,
+            connected_owners=self._presence.count(),
+            releases=Counter(str(release.state) for release in self._conductor.releases),
+            certificate_expires=self._about.certificate_expires,
+        )
+
+    @raises
+    async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:
+        """Tell which owners have ever connected."""
+        return wire.ListOwnersResponse(
+            owners=[
+                wire.OwnerView(
+                    id=owner.id,
+                    connected=self._presence.connected(owner.id),
+                    since=self._presence.since(owner.id) or owner.last_seen,
+                    version=owner.version,
+                    datasets=owner.datasets,
+                    certificate_expires=owner.certificate_expires,
+                    fingerprint=owner.fingerprint,
+                )
+                for owner in self._journal.owners().values()
+            ]
+        )
+
+    @raises
+    async def Start(self, request: wire.StartRequest, context: Context) -> wire.ReleaseView:
+        """Start a release, or find the one of that id and those arguments."""
+        asked = parse_request(
+            release=request.release or self._new_id(request.dataset),
+            dataset=request.dataset,
+            layout=request.layout,
+            groups=[tuple(group.owners) for group in request.groups],
+            epsilon=request.epsilon,
+            k=request.k,
+            mechanism=request.mechanism,
+            attributes=tuple(request.attributes),
+            budget_split=request.budget_split,
+            purpose=request.purpose,
+            formats=tuple(request.formats),
+            out=request.out,
+            dry_run=request.dry_run,
+        )
+        return self._view(self._conductor.start(asked, confirmed=request.confirmed))
+
+    @raises
+    async def Confirm(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Go on from a plan."""
+        return self._view(self._conductor.confirm(request.release))
+
+    @raises
+    async def ListReleases(
+        self, request: wire.ListReleasesRequest, context: Context
+    ) -> wire.ListReleasesResponse:
+        """Tell of every release, oldest first, without the plans."""
+        views = [self._view(release) for release in self._conductor.releases]
+        for view in views:
+            view.ClearField("plan")
+        return wire.ListReleasesResponse(releases=views)
+
+    @raises
+    async def Show(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Tell of one release."""
+        return self._view(self._conductor.release(request.release))
+
+    @raises
+    async def Watch(self, request: wire.ReleaseRequest, context: Context) -> AsyncIterator[wire.ReleaseView]:
+        """Tell of a release now and at every change, until it has ended or waits for its operator."""
+        last = None
+        while True:
+            ticket = self._conductor.signal(request.release).ticket()
+            release = self._conductor.release(request.release)
+            view = self._view(release)
+            if view != last:
+                yield view
+                last = view
+            if release.ended:
+                return
+            await wait(ticket, _REFRESH_SECONDS)
+
+    @raises
+    async def Cancel(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Cancel a release."""
+        return self._view(self._conductor.cancel(request.release))
+
+    def _view(self, release: Release) -> wire.ReleaseView:
+        return release_view(release, self._presence, self._intake)
+
+    def _new_id(self, dataset: str) -> str:
+        """Return an id that no release has: the day, the data set, four random digits."""
+        day = datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+        name = "".join(char if char in _ID_LETTERS else "-" for char in dataset.lower())[:40]
+        while True:
+            release = f"{day}-{name}-{secrets.token_hex(2)}"
+            if self._conductor.find(release) is None:
+                return release
+
+
+_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")

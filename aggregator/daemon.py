@@ -1,0 +1,182 @@
+"""The aggregator's process: one object that puts the parts together and takes them apart again."""
+
+import asyncio
+import logging
+import signal
+import time
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from aggregator.answers import Answers
+from aggregator.conductor import Conductor
+from aggregator.config import AggregatorConfig
+from aggregator.control_service import About, ControlService
+from aggregator.intake import Intake
+from aggregator.journal import Journal
+from aggregator.owner_service import OwnerService
+from aggregator.presence import Presence
+from aggregator.statements import Statements
+from aggregator.uploads import Uploads
+from common.durable import exclusive_lock, private_directory, remove_leftovers
+from common.errors import ConfigurationError
+from common.identity import PartyKind
+from common.signing import Signer, load_chain
+from common.tls import MESSAGE_LIMIT, server_credentials, server_options
+from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
+from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
+
+_GRACE_SECONDS = 2.0
+_LONGEST_SOCKET_PATH = 100
+"""Systems allow about 104 bytes for the path of a Unix socket."""
+_log = logging.getLogger(__name__)
+
+
+class Daemon:
+    """A running aggregator.
+
+    Args:
+        config: Its configuration.
+    """
+
+    def __init__(self, config: AggregatorConfig) -> None:
+        self._config = config
+        self._stack = AsyncExitStack()
+        self.address = ""
+        """Where owners reach it, once it has started; the port is the one that the system chose."""
+
+    async def start(self) -> None:
+        """Open everything, go on with the releases of the journal, then listen.
+
+        Raises:
+            ConfigurationError: If a file, folder or address cannot be used.
+            UsageError: If another process serves the same state.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _start(self) -> None:
+        section = self._config.aggregator
+        state = private_directory(section.state_dir)
+        self._stack.enter_context(exclusive_lock(state / "aggregator.lock", "aggregator serve"))
+        remove_leftovers(state)
+        _make_folder(section.release_dir)
+        signer = self._signer()
+        journal = Journal(state / "aggregator.db")
+        self._stack.callback(journal.close)
+        presence, intake = Presence(time.time), Intake(state / "incoming")
+        conductor = Conductor(
+            journal=journal,
+            presence=presence,
+            intake=intake,
+            signer=signer,
+            release_dir=section.release_dir,
+            deadlines=self._config.deadlines,
+            clock=time.time,
+        )
+        self._stack.push_async_callback(conductor.stop)
+        conductor.resume()
+        statements = Statements(load_chain(self._config.tls.ca), section.trust_domain, time.time)
+        owners = OwnerService(
+            conductor=conductor,
+            journal=journal,
+            presence=presence,
+            statements=statements,
+            answers=Answers(statements, intake, journal),
+            uploads=Uploads(conductor, intake, signer, time.time),
+            trust_domain=section.trust_domain,
+            clock=time.time,
+        )
+        self.address = await self._listen(owners)
+        about = About(
+            section.name,
+            self.address,
+            int(time.time()),
+            int(signer.certificate.not_valid_after_utc.timestamp()),
+        )
+        await self._listen_for_control(ControlService(about, conductor, journal, presence, intake, time.time))
+        _log.info("ready", extra={"aggregator": section.name, "address": self.address})
+
+    async def stop(self) -> None:
+        """Take no more calls, wait for what is being written, close everything."""
+        await self._stack.aclose()
+        _log.info("stopped")
+
+    def _signer(self) -> Signer:
+        section, tls = self._config.aggregator, self._config.tls
+        signer = Signer.load(tls.key, tls.cert)
+        signer.check_validity(datetime.now(UTC))
+        party = signer.party
+        if (party.kind, party.name, party.trust_domain) != (
+            PartyKind.AGGREGATOR,
+            section.name,
+            section.trust_domain,
+        ):
+            raise ConfigurationError(
+                f"{tls.cert} is the certificate of {party.uri}",
+                hint=f"this is aggregator {section.name} of {section.trust_domain}: name its certificate",
+            )
+        return signer
+
+    async def _listen(self, service: OwnerService) -> str:
+        tls, listen = self._config.tls, self._config.aggregator.listen
+        server = grpc.aio.server(options=server_options())
+        add_OwnerServiceServicer_to_server(service, server)
+        checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
+        health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+        try:
+            port = server.add_secure_port(listen, server_credentials(tls.ca, tls.cert, tls.key))
+        except RuntimeError:
+            raise ConfigurationError(
+                f"{listen} cannot be listened on", hint="is another process using this port?"
+            ) from None
+        await server.start()
+        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        self._stack.push_async_callback(server.stop, _GRACE_SECONDS)
+        # Polls would be held for the whole grace otherwise.
+        self._stack.callback(service.close)
+        return f"{listen.rpartition(':')[0]}:{port}"
+
+    async def _listen_for_control(self, service: ControlService) -> None:
+        path = self._config.aggregator.control_socket
+        if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
+            raise ConfigurationError(
+                f"{path} is too long for the path of a Unix socket",
+                hint="name a shorter one in aggregator.toml: [aggregator] control_socket",
+            )
+        private_directory(path.parent)
+        path.unlink(missing_ok=True)
+        server = grpc.aio.server(options=[("grpc.max_send_message_length", MESSAGE_LIMIT)])
+        add_ControlServiceServicer_to_server(service, server)
+        server.add_insecure_port(f"unix:{path}")
+        await server.start()
+        self._stack.push_async_callback(server.stop, None)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be made: {error.strerror}", hint="name a folder that this user can write to"
+        ) from None
+
+
+async def serve(config: AggregatorConfig) -> None:
+    """Run an aggregator until the process is told to stop."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    daemon = Daemon(config)
+    await daemon.start()
+    try:
+        await stopping.wait()
+    finally:
+        await daemon.stop()

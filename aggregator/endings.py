@@ -1,0 +1,89 @@
+"""How a release ends other than by being published, and in which words."""
+
+from collections.abc import Callable
+
+from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refused
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import TRANSITIONS, State
+from aggregator.protocol.work import awaited
+from common.errors import TesseraError, by_code, from_document
+
+_LONGEST_MESSAGE = 500
+_HINTS = {
+    "refused": "ask this owner; its own log names the rule that decided",
+    "balance": "ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill",
+    "unusable_data": "ask for a smaller k, or for a release without this owner",
+    "bad_data": "the owner sees at its own command line what is wrong: owner-node check",
+    "data_changed": "start the release again; the owner's data must not change while it runs",
+    "usage": "the owner's data sets are listed by: aggregator owners",
+}
+
+
+def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
+    """Return what an owner's failure means for the release.
+
+    Args:
+        at: Unix time.
+        owner: Owner id.
+        code: What the owner sent as a code of the error catalogue.
+        message: What it said.
+    """
+    code = by_code(code).code
+    kind = Refused if code in ("refused", "balance") else Failed
+    text = f"owner {owner}: {message[:_LONGEST_MESSAGE] or 'gave no reason'}"
+    return kind(at=at, owner=owner, code=code, message=text, hint=_HINTS.get(code, "see the owner's log"))
+
+
+def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
+    """Return the event of an error that the aggregator found."""
+    kind = Conflicted if error.code == "conflict" and "conflicted" in TRANSITIONS[state] else Failed
+    return kind(
+        at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=error.details
+    )
+
+
+def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Ending:
+    """Return the event of a deadline that has passed.
+
+    Args:
+        at: Unix time.
+        release: The release.
+        connected: Whether an owner is connected.
+    """
+    if release.state is State.PLANNED:
+        return Expired(
+            at=at,
+            code="deadline",
+            message=f"the plan of release {release.id} was not confirmed in time",
+            hint="start it again and confirm the plan, or use --yes",
+        )
+    answer = awaited(release.state) or "described"
+    late = list(release.missing(answer))
+    away = [owner for owner in late if not connected(owner)]
+    if release.state is State.INVITING and away:
+        return Failed(
+            at=at,
+            code="not_connected",
+            message=f"not connected: {', '.join(away)}",
+            hint="start the owner nodes (owner-node run), then start the release again",
+            details={"owners": away},
+        )
+    return Expired(
+        at=at,
+        code="deadline",
+        message=f"the deadline of {release.state} passed; no answer from {', '.join(late) or 'anyone'}",
+        hint="see at these owners what they wait for; [deadlines] in aggregator.toml sets the time",
+        details={"owners": late, "state": str(release.state)},
+    )
+
+
+def operator_error(release: Release) -> TesseraError | None:
+    """Return why a release ended without being published, as an error; None if it did not."""
+    ending = release.ending
+    if ending is None:
+        return None
+    details = {"release": release.id, "state": str(release.state), **ending.details}
+    if ending.owner:
+        details["owner"] = ending.owner
+    body = {"code": ending.code, "message": ending.message, "hint": ending.hint, "details": details}
+    return from_document({"error": body})

@@ -1,0 +1,49 @@
+"""The release as owners are told of it: domain types to protobuf, in one place."""
+
+from aggregator.protocol.release import Release
+from aggregator.protocol.work import Work, conclusion
+from common.errors import InternalError
+from common.wire.v1 import owner_pb2 as wire
+
+
+def work_message(release: Release, work: Work) -> wire.Work:
+    """Return the message that tells an owner what to do.
+
+    Args:
+        release: The release.
+        work: From `protocol.work.work_for`.
+    """
+    message = wire.Work(release=release.id, plan_digest=release.plan_digest)
+    if work.step == "describe":
+        message.describe.dataset = release.request.dataset
+    elif work.step == "consent":
+        message.consent.CopyFrom(_consent(release))
+    elif work.step == "link":
+        message.link.SetInParent()
+    elif work.step == "mask":
+        message.mask.CopyFrom(_mask(release))
+    elif work.step == "collect":
+        message.collect.SetInParent()
+    else:
+        state, reason, digest = conclusion(release)
+        message.conclude.CopyFrom(wire.Conclude(state=state, reason=reason, manifest_digest=digest))
+    return message
+
+
+def _consent(release: Release) -> wire.Consent:
+    planned = release.planned
+    if planned is None:
+        raise InternalError(f"release {release.id} has no plan")
+    return wire.Consent(
+        plan=planned.plan.encode(),
+        signature=bytes.fromhex(planned.signature),
+        certificate=planned.certificate.encode(),
+        deadline=release.deadline or 0,
+    )
+
+
+def _mask(release: Release) -> wire.Mask:
+    addended = release.addended
+    if addended is None:
+        raise InternalError(f"release {release.id} has no addendum")
+    return wire.Mask(addendum=addended.addendum.encode(), signature=bytes.fromhex(addended.signature))

@@ -1,0 +1,231 @@
+"""What owners call. Every call is checked as if a stranger had made it.
+
+Who calls is read from the TLS certificate, on every call, since a connection outlives its certificate. Only
+participants of a release get anything of it; to everybody else it does not exist.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cryptography import x509
+
+from aggregator.answers import Answers
+from aggregator.conductor import Conductor
+from aggregator.journal import Journal, KnownOwner
+from aggregator.messages import work_message
+from aggregator.presence import Presence
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+from aggregator.signal import wait
+from aggregator.statements import Statements
+from aggregator.uploads import Uploads
+from common import __version__
+from common.errors import NotConnectedError, ProtocolError, UsageError
+from common.identity import fingerprint, party_of_certificate
+from common.tls import peer_certificate
+from common.wire.chunks import CHUNK_BYTES
+from common.wire.status import raises
+from common.wire.v1 import owner_pb2 as wire
+from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
+
+if TYPE_CHECKING:
+    import grpc
+
+PROTOCOL = 1
+POLL_SECONDS = 25.0
+"""How long a poll is held when there is nothing to do."""
+_MOST_DATASETS = 1000
+_LONGEST_TEXT = 256
+_READ_BYTES = 4 * CHUNK_BYTES
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class OwnerService(OwnerServiceServicer):
+    """The service on the TLS port.
+
+    Args:
+        conductor: The releases.
+        journal: Owners and ledger heads.
+        presence: Who is connected.
+        statements: Checks what owners sign.
+        answers: Turns answers into events.
+        uploads: Takes tokens and fragments.
+        trust_domain: The owners' trust domain.
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        conductor: Conductor,
+        journal: Journal,
+        presence: Presence,
+        statements: Statements,
+        answers: Answers,
+        uploads: Uploads,
+        trust_domain: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._conductor = conductor
+        self._journal = journal
+        self._presence = presence
+        self._statements = statements
+        self._answers = answers
+        self._uploads = uploads
+        self._trust_domain = trust_domain
+        self._clock = clock
+        self._closing = False
+
+    def close(self) -> None:
+        """End all polls that are held; owners call again when the aggregator is back."""
+        self._closing = True
+        self._presence.wake_all()
+
+    @raises
+    async def Connect(self, request: wire.ConnectRequest, context: Context) -> wire.ConnectResponse:
+        """Take note of an owner, and tell it the newest ledger head that it has signed."""
+        certificate = self._certificate(context)
+        owner = party_of_certificate(certificate).name
+        if request.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"protocol {request.protocol} is not spoken here, {PROTOCOL} is",
+                f"the aggregator runs version {__version__}: bring both sides to compatible versions",
+            )
+        names = tuple(request.datasets)
+        if len(names) > _MOST_DATASETS or any(len(name) > _LONGEST_TEXT for name in names):
+            raise ProtocolError("too many data sets, or too long names", "offer fewer to this aggregator")
+        now = int(self._clock())
+        expires = int(certificate.not_valid_after_utc.timestamp())
+        key = fingerprint(certificate.public_key())
+        version = request.version[:_LONGEST_TEXT]
+        self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
+        self._presence.heard(owner)
+        response = wire.ConnectResponse(version=__version__)
+        if request.HasField("ledger_head"):
+            self._journal.keep_ledger_head(self._statements.ledger_head(request.ledger_head, owner))
+        newest = self._journal.ledger_head(owner)
+        if newest is not None:
+            response.newest_ledger_head.CopyFrom(
+                wire.LedgerHead(
+                    sequence=newest.head.sequence,
+                    hash=newest.head.hash,
+                    signature=newest.signature,
+                    certificate=newest.certificate,
+                )
+            )
+        _log.info("owner connected", extra={"owner": owner, "version": version})
+        return response
+
+    @raises
+    async def Poll(self, request: wire.PollRequest, context: Context) -> wire.PollResponse:
+        """Hold the call until there is something to do that the owner is not busy with."""
+        owner = self._caller(context)
+        busy = {(key.release, key.step) for key in request.busy}
+        ends = time.monotonic() + POLL_SECONDS
+        with self._presence.polling(owner):
+            while True:
+                ticket = self._presence.signal(owner).ticket()
+                due = [
+                    work_message(release, work)
+                    for release, work in self._conductor.work(owner)
+                    if (work.release, work.step) not in busy
+                ]
+                remaining = ends - time.monotonic()
+                if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
+                    return wire.PollResponse(work=due)
+
+    @raises
+    async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
+        """Take an owner's answer. Told twice, it counts once; other than before, it is refused."""
+        owner = self._caller(context)
+        self._presence.heard(owner)
+        release = self._release(request.release, owner)
+        now = int(self._clock())
+        if release.ended and request.WhichOneof("answer") != "acknowledged":
+            # It crossed the end on its way; the owner hears of that with its next poll.
+            return wire.AnswerResponse()
+        if request.WhichOneof("answer") == "failure":
+            failure = request.failure
+            self._conductor.owner_failed(release.id, owner, failure.code, failure.message)
+            return wire.AnswerResponse()
+        event = await self._answers.event(release, owner, request, now)
+        self._conductor.record(release.id, event)
+        return wire.AnswerResponse()
+
+    @raises
+    async def UploadState(
+        self, request: wire.UploadStateRequest, context: Context
+    ) -> wire.UploadStateResponse:
+        """Tell from where an upload goes on."""
+        owner = self._caller(context)
+        self._presence.heard(owner)
+        release = self._release(request.blob.release, owner)
+        return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
+
+    @raises
+    async def Upload(
+        self, request_iterator: AsyncIterator[wire.UploadChunk], context: Context
+    ) -> wire.UploadResponse:
+        """Take tokens or a fragment from the offset that `UploadState` told."""
+        owner = self._caller(context)
+        first = await anext(aiter(request_iterator), None)
+        if first is None or not first.HasField("blob"):
+            raise ProtocolError("an upload begins with the key of its blob")
+        release = self._release(first.blob.release, owner)
+        with self._presence.polling(owner):
+            return await self._uploads.receive(release, owner, first, request_iterator)
+
+    @raises
+    async def Download(
+        self, request: wire.DownloadRequest, context: Context
+    ) -> AsyncIterator[wire.DownloadChunk]:
+        """Send the listing or a file of a published release."""
+        owner = self._caller(context)
+        release = self._release(request.release, owner)
+        if release.state is not State.PUBLISHED:
+            raise UsageError(f"release {release.id} is {release.state}, not published", "wait for its end")
+        folder = self._conductor.folder(release.id)
+        files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        if not files:
+            raise UsageError(
+                f"the data of release {release.id} were removed", "ask the aggregator's operator"
+            )
+        if not request.file:
+            yield wire.DownloadChunk(files=files)
+            return
+        if request.file not in files:
+            raise UsageError(f"release {release.id} has no such file", f"its files: {', '.join(files)}")
+        async for data in _read(folder / request.file, request.offset):
+            yield wire.DownloadChunk(data=data)
+
+    def _certificate(self, context: Context) -> x509.Certificate:
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        return peer_certificate(context, self._trust_domain, now)
+
+    def _caller(self, context: Context) -> str:
+        return party_of_certificate(self._certificate(context)).name
+
+    def _release(self, release: str, owner: str) -> Release:
+        """Return a release that an owner takes part in; of others it does not even hear that they exist."""
+        known = self._conductor.find(release)
+        if known is None or owner not in known.progress:
+            raise NotConnectedError(
+                f"there is no release {release[:64]!r} for {owner} at this aggregator",
+                "wait: the aggregator may have been restored and will say how the release ended",
+            )
+        return known
+
+
+async def _read(path: Path, offset: int) -> AsyncIterator[bytes]:
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        while data := await asyncio.to_thread(stream.read, _READ_BYTES):
+            for start in range(0, len(data), CHUNK_BYTES):
+                yield data[start : start + CHUNK_BYTES]

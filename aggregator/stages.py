@@ -1,0 +1,180 @@
+"""The heavy steps of a release, run in threads: comparing token lists, joining, publishing.
+
+numpy and pyarrow are imported here, when the first release needs them.
+"""
+
+import json
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aggregator.intake import Intake, Kind
+from aggregator.planning import conflict_error, conflicts, make_plan
+from aggregator.protocol.events import Addended, Planned
+from aggregator.protocol.release import Release
+from common import __version__
+from common.errors import InternalError, TesseraError
+from common.evidence import Evidence, OwnerEvidence, Signed
+from common.fragment import Addendum, Consent, FragmentStatement
+from common.plan import Task
+from common.schema import Schema
+from common.signing import Domain, Signer
+
+_log = logging.getLogger(__name__)
+_TOKEN_BYTES = 16
+
+
+def signed_plan(release: Release, signer: Signer, at: int) -> Planned:
+    """Make and sign the plan of a release whose owners have all described their data sets.
+
+    Raises:
+        ConflictError: With every conflict between their schemas.
+        UsageError, UnusableDataError: As `aggregator.planning.make_plan`.
+    """
+    schemas = {
+        owner: Schema.from_document(json.loads(progress.described.schema))
+        for owner, progress in release.progress.items()
+        if progress.described is not None
+    }
+    found = conflicts(release.request, schemas)
+    if found:
+        raise conflict_error(found)
+    created = datetime.fromtimestamp(at, UTC).isoformat()
+    plan = make_plan(
+        release.request, schemas, aggregator=signer.party.uri, created=created, version=__version__
+    )
+    data = plan.to_bytes()
+    signature = signer.sign(Domain.PLAN, data).hex()
+    return Planned(at=at, plan=data.decode(), signature=signature, certificate=signer.chain_pem)
+
+
+def compare_keys(release: Release) -> None:
+    """Check that all owners used the same linkage key.
+
+    Raises:
+        ConflictError: Naming the owners whose key differs.
+    """
+    from aggregator.linking import compare_key_checks
+
+    if release.the_plan().linking.tokens:
+        consents = {owner: each.consented for owner, each in release.progress.items()}
+        compare_key_checks({owner: each.key_check for owner, each in consents.items() if each is not None})
+
+
+def signed_addendum(release: Release, intake: Intake, signer: Signer, at: int) -> Addended:
+    """Compare the token lists of all owners, and sign what that finds.
+
+    Args:
+        release: A release whose owners have all linked.
+        intake: Where their token lists are.
+        signer: The aggregator's key.
+        at: Unix time.
+
+    Raises:
+        ConflictError, UnusableDataError, ProtocolError: As `aggregator.linking.link`.
+    """
+    import numpy as np
+
+    from aggregator.linking import link
+
+    compare_keys(release)
+    plan = release.the_plan()
+    records = {owner: each.linked.records for owner, each in release.progress.items() if each.linked}
+    tokens = {}
+    if plan.linking.tokens:
+        for task in plan.tasks:
+            data = intake.path(release.id, task.owner, Kind.TOKENS).read_bytes()
+            flat = np.frombuffer(data, dtype=np.uint8)
+            tokens[task.group, task.owner] = flat.reshape(-1, _TOKEN_BYTES)
+    linked = link(plan, records, tokens)
+    data = Addendum(release.id, plan.digest, linked.kind, dict(linked.records)).to_bytes()
+    signature = signer.sign(Domain.ADDENDUM, data).hex()
+    return Addended(at=at, addendum=data.decode(), signature=signature, certificate=signer.chain_pem)
+
+
+def check_fragment(release: Release, task: Task, path: Path) -> None:
+    """Check every byte of a fragment that has arrived.
+
+    Raises:
+        IntegrityError: If it is not a fragment of this task.
+    """
+    from common.wire.arrow import decode
+
+    statement = release.statement(task.owner)
+    if statement is None:
+        raise InternalError(f"owner {task.owner} has not sealed")
+    decode(path, release.the_plan(), task, statement.records)
+
+
+def publish_release(
+    release: Release, intake: Intake, release_dir: Path, signer: Signer, now: datetime
+) -> str:
+    """Join the fragments of a release and publish it.
+
+    Args:
+        release: A release whose fragments have all arrived.
+        intake: Where they are.
+        release_dir: Where the release folder appears.
+        signer: Signs the manifest.
+        now: The moment that the release will be judged at, with a time zone.
+
+    Returns:
+        The manifest's digest.
+
+    Raises:
+        IntegrityError: If the fragments do not fit together.
+        OSError: If the folder cannot be written.
+    """
+    from aggregator.joining import join, n_records
+    from aggregator.publication import publish, published_digest
+    from common.shuffle import random_order
+    from common.wire.arrow import decode
+
+    plan = release.the_plan()
+    # After a crash the folder may be there, and the fragments may be gone.
+    kept = published_digest(release_dir, plan.digest, release.id)
+    if kept is not None:
+        return kept
+    parts = {}
+    for task in plan.tasks:
+        statement = release.statement(task.owner)
+        if statement is None:
+            raise InternalError(f"owner {task.owner} has not sealed")
+        path = intake.path(release.id, task.owner, Kind.FRAGMENT)
+        parts[task.group, task.owner] = decode(path, plan, task, statement.records)
+    table = join(plan, parts, random_order(n_records(plan, parts)))
+    return publish(release_dir, _evidence(release), table, signer, now, release.request.formats)
+
+
+def copy_out(folder: Path, out: Path) -> None:
+    """Put the finished copy where the operator wanted it; a release is published without it too."""
+    from aggregator.publication import copy_release
+
+    try:
+        copy_release(folder, out)
+    except (TesseraError, OSError) as error:
+        _log.error("the copy of the release could not be made", extra={"error": type(error).__name__})
+
+
+def _evidence(release: Release) -> Evidence:
+    plan, planned, addended = release.the_plan(), release.planned, release.addended
+    if planned is None or addended is None or release.addendum is None:
+        raise InternalError(f"release {release.id} lacks signed documents")
+    owners = {}
+    for owner, progress in release.progress.items():
+        consented, sealed = progress.consented, progress.sealed
+        if consented is None or sealed is None:
+            raise InternalError(f"owner {owner} has not consented and sealed")
+        owners[owner] = OwnerEvidence(
+            Consent(release.id, owner, plan.digest, consented.key_check, "accept"),
+            Signed(bytes.fromhex(consented.signature), consented.certificate),
+            FragmentStatement.from_bytes(sealed.statement.encode()),
+            Signed(bytes.fromhex(sealed.signature), sealed.certificate),
+        )
+    return Evidence(
+        plan,
+        Signed(bytes.fromhex(planned.signature), planned.certificate),
+        release.addendum,
+        Signed(bytes.fromhex(addended.signature), addended.certificate),
+        owners,
+    )

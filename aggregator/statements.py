@@ -1,0 +1,91 @@
+"""Checks what owners sign, as if a stranger had sent it."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from aggregator.journal import SignedHead
+from common.errors import IdentityError, ProtocolError
+from common.fragment import LedgerHead, Statement
+from common.identity import Party, PartyKind, load_certificates, party_of_certificate, verify_chain
+from common.signing import Domain, verify
+from common.wire.v1 import owner_pb2 as wire
+
+_LONGEST_CHAIN = 64 * 1024
+
+
+class Statements:
+    """Verifies owners' statements.
+
+    Args:
+        ca_certificates: The CAs that owners' certificates must lead to.
+        trust_domain: The owners' trust domain.
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(
+        self, ca_certificates: Sequence[x509.Certificate], trust_domain: str, clock: Callable[[], float]
+    ) -> None:
+        self._ca_certificates = tuple(ca_certificates)
+        self._trust_domain = trust_domain
+        self._clock = clock
+
+    def chain(self, pem: bytes, owner: str) -> tuple[x509.Certificate, str]:
+        """Return the certificate of an owner and its whole chain as PEM text.
+
+        Raises:
+            IdentityError: If it is not the valid certificate of this owner.
+        """
+        if len(pem) > _LONGEST_CHAIN:
+            raise IdentityError("a certificate chain of this length is not accepted")
+        leaf, *intermediates = load_certificates(pem)
+        now = datetime.fromtimestamp(self._clock(), UTC)
+        verify_chain(leaf, intermediates, self._ca_certificates, now, "client")
+        expected = Party(PartyKind.OWNER, owner, self._trust_domain)
+        if party_of_certificate(leaf) != expected:
+            raise IdentityError(
+                f"a statement of {expected.uri} comes with the certificate of another party",
+                "every owner signs with the key of its own certificate",
+            )
+        text = b"".join(each.public_bytes(Encoding.PEM) for each in (leaf, *intermediates))
+        return leaf, text.decode()
+
+    def check(self, owner: str, domain: Domain, statement: Statement, signature: bytes, pem: bytes) -> str:
+        """Check a signed statement of an owner.
+
+        Args:
+            owner: Owner id, from the certificate of the call.
+            domain: What the signature is for.
+            statement: What must have been signed.
+            signature: DER.
+            pem: The signer's certificate chain.
+
+        Returns:
+            The chain as PEM text.
+
+        Raises:
+            IntegrityError: If the signature does not hold.
+            IdentityError: If the certificate is not this owner's.
+        """
+        leaf, text = self.chain(pem, owner)
+        verify(leaf, domain, statement.to_bytes(), signature)
+        return text
+
+    def ledger_head(self, message: wire.LedgerHead, owner: str) -> SignedHead:
+        """Return an owner's signed ledger head.
+
+        Raises:
+            ProtocolError: If it is none.
+            IntegrityError, IdentityError: As `check`.
+        """
+        try:
+            head = LedgerHead(owner, message.sequence, message.hash)
+        except ValueError:
+            raise ProtocolError(
+                f"owner {owner} sent a ledger head that is none",
+                "the owner node must run a compatible version",
+            ) from None
+        text = self.check(owner, Domain.LEDGER_HEAD, head, message.signature, message.certificate)
+        return SignedHead(head, message.signature, text.encode())

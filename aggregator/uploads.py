@@ -1,0 +1,162 @@
+"""Which uploads are taken, when, and what is answered to them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aggregator.answers import TOKEN_BYTES, check_plan
+from aggregator.conductor import Conductor
+from aggregator.intake import Blob, Intake, Kind
+from aggregator.protocol.events import Received
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+from aggregator.stages import check_fragment
+from common.errors import ConflictError, IntegrityError, ProtocolError
+from common.fragment import Receipt
+from common.signing import Domain, Signer
+from common.wire.v1 import owner_pb2 as wire
+
+_KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
+_GROWTH = 10
+"""A data set may have grown since its rounded number of records was told, but not beyond all measure."""
+
+
+class Uploads:
+    """Takes tokens while a release links, and fragments once every owner has sealed.
+
+    Args:
+        conductor: The releases.
+        intake: Where uploads are kept.
+        signer: Signs receipts.
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(
+        self, conductor: Conductor, intake: Intake, signer: Signer, clock: Callable[[], float]
+    ) -> None:
+        self._conductor = conductor
+        self._intake = intake
+        self._signer = signer
+        self._clock = clock
+
+    async def offset(self, release: Release, owner: str, key: wire.BlobKey) -> int:
+        """Return how many bytes of a blob need not be sent again.
+
+        Raises:
+            ProtocolError, ConflictError: If no such blob is expected.
+        """
+        blob, done = self._expected(release, owner, key)
+        return blob.size if done else self._intake.offset(blob)
+
+    async def receive(
+        self,
+        release: Release,
+        owner: str,
+        first: wire.UploadChunk,
+        rest: AsyncIterator[wire.UploadChunk],
+    ) -> wire.UploadResponse:
+        """Take a blob to its end.
+
+        Args:
+            release: The release; the owner takes part in it.
+            owner: Owner id, from the certificate of the call.
+            first: The first chunk, with the blob's key.
+            rest: The other chunks.
+
+        Returns:
+            For a fragment, the signed receipt; the same one however often it is uploaded.
+
+        Raises:
+            ProtocolError, ConflictError, IntegrityError: If the blob is not expected or not what was stated.
+        """
+        blob, done = self._expected(release, owner, first.blob)
+        if not done:
+            try:
+                path = await self._intake.receive(blob, first.offset, _chunks(first, rest))
+            except FileNotFoundError:
+                raise ProtocolError(
+                    f"release {release.id} ended during the upload", "ask for the work that is due"
+                ) from None
+            if blob.kind is Kind.FRAGMENT:
+                await self._received(release, owner, blob, path)
+        if blob.kind is Kind.TOKENS:
+            return wire.UploadResponse()
+        received = self._conductor.release(release.id).progress[owner].received
+        if received is None:
+            raise ProtocolError(
+                f"release {release.id} ended during the upload", "ask for the work that is due"
+            )
+        return wire.UploadResponse(
+            receipt=received.receipt.encode(), signature=bytes.fromhex(received.signature)
+        )
+
+    async def _received(self, release: Release, owner: str, blob: Blob, path: Path) -> None:
+        """Check a whole fragment and record its receipt. One that cannot be used will never be another."""
+        try:
+            await asyncio.to_thread(check_fragment, release, release.the_plan().task_of(owner), path)
+        except IntegrityError as error:
+            if not self._conductor.release(release.id).ended:
+                self._conductor.fail(release.id, error, owner)
+            raise
+        now = int(self._clock())
+        moment = datetime.fromtimestamp(now, UTC).isoformat()
+        receipt = Receipt(release.id, owner, release.plan_digest, blob.digest, moment).to_bytes()
+        signature = self._signer.sign(Domain.RECEIPT, receipt).hex()
+        self._conductor.record(
+            release.id, Received(at=now, owner=owner, receipt=receipt.decode(), signature=signature)
+        )
+
+    def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
+        """Return the blob that is uploaded, and whether the aggregator has taken it already."""
+        check_plan(release, key.plan_digest)
+        kind = _KINDS.get(key.kind)
+        if kind is None:
+            raise ProtocolError("the upload is neither tokens nor a fragment")
+        blob = Blob(release.id, owner, kind, key.digest, key.size)
+        if kind is Kind.TOKENS:
+            return blob, _check_tokens(release, blob)
+        return blob, _check_fragment(release, blob)
+
+
+def _check_tokens(release: Release, blob: Blob) -> bool:
+    linked = release.progress[blob.owner].linked
+    if linked is not None:
+        if linked.tokens_digest != blob.digest:
+            raise ConflictError(
+                f"owner {blob.owner} has sent another token list before", "the first one counts"
+            )
+        return True
+    plan = release.the_plan()
+    if release.state is not State.LINKING or not plan.linking.tokens:
+        raise ProtocolError(f"release {release.id} is {release.state}: no tokens are expected")
+    most = TOKEN_BYTES * _GROWTH * max(plan.task_of(blob.owner).records_rounded, 100)
+    if blob.size % TOKEN_BYTES or not 0 < blob.size <= most:
+        raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
+    return False
+
+
+def _check_fragment(release: Release, blob: Blob) -> bool:
+    progress, statement = release.progress[blob.owner], release.statement(blob.owner)
+    if statement is None:
+        raise ProtocolError(f"owner {blob.owner} has not sealed its fragment", "seal it first")
+    if (statement.fragment_digest, statement.size) != (blob.digest, blob.size):
+        raise ConflictError("this is not the fragment that was sealed", "upload the sealed one")
+    if progress.received is not None:
+        return True
+    if release.state is not State.COLLECTING:
+        waiting = ", ".join(release.missing("sealed"))
+        reason = f"waiting for {waiting} to seal" if waiting else f"the release is {release.state}"
+        raise ProtocolError(f"fragments of release {release.id} are not taken: {reason}", "wait for the work")
+    return False
+
+
+async def _chunks(first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[bytes]:
+    """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
+    position = first.offset + len(first.data)
+    yield first.data
+    async for chunk in rest:
+        if chunk.offset not in (0, position):
+            raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
+        position += len(chunk.data)
+        yield chunk.data

@@ -1,0 +1,75 @@
+"""A release as its operator sees it: domain types to protobuf, in one place."""
+
+import json
+
+from aggregator.endings import operator_error
+from aggregator.intake import Intake, Kind
+from aggregator.presence import Presence
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+from common.errors import TesseraError
+from common.wire.v1 import control_pb2 as wire
+
+
+def release_view(release: Release, presence: Presence, intake: Intake) -> wire.ReleaseView:
+    """Return what the command line is told about a release.
+
+    Args:
+        release: The release.
+        presence: Who is connected.
+        intake: How much has been uploaded.
+    """
+    view = wire.ReleaseView(
+        release=release.id,
+        state=str(release.state),
+        deadline=release.deadline or 0,
+        created=release.created,
+        dry_run=release.request.dry_run,
+        purpose=release.request.purpose,
+        layout=str(release.request.layout),
+        plan_digest=release.plan_digest,
+    )
+    view.owners.extend(_owner(release, owner, presence, intake) for owner in release.request.owners)
+    if release.planned is not None:
+        view.plan = release.planned.plan.encode()
+    if release.published is not None:
+        view.directory = release.published.directory
+        view.manifest_digest = release.published.manifest_digest
+    error = operator_error(release)
+    if error is not None:
+        view.error.CopyFrom(error_view(error))
+    return view
+
+
+def error_view(error: TesseraError) -> wire.ErrorView:
+    """Return the message of an error."""
+    return wire.ErrorView(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        details=json.dumps(error.details, ensure_ascii=False),
+    )
+
+
+def _owner(release: Release, owner: str, presence: Presence, intake: Intake) -> wire.OwnerProgress:
+    progress = wire.OwnerProgress(id=owner, state=release.session(owner), connected=presence.connected(owner))
+    if release.plan is not None:
+        task = release.plan.task_of(owner)
+        progress.records = task.records_rounded
+        progress.epsilon = format(task.epsilon, "f")
+        progress.k = _k([attribute.k for attribute in task.attributes])
+    if release.addendum is not None:
+        progress.records = release.addendum.records[owner]
+    statement = release.statement(owner)
+    if statement is not None:
+        progress.size = statement.size
+        if release.progress[owner].received is not None:
+            progress.received = statement.size
+        elif release.state is State.COLLECTING:
+            progress.received = intake.held(release.id, owner, Kind.FRAGMENT)
+    return progress
+
+
+def _k(values: list[int]) -> str:
+    lowest, highest = min(values), max(values)
+    return str(lowest) if lowest == highest else f"{lowest}–{highest}"

@@ -1,0 +1,117 @@
+"""The error catalogue across gRPC: an error keeps its class, hint and details on the other side.
+
+The status code is what tools understand; the whole error travels as JSON in a trailing metadata entry. What
+is not of the catalogue becomes INTERNAL without its text, which could quote a value; the log has the place.
+"""
+
+import inspect
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import grpc
+
+from common.errors import (
+    InternalError,
+    NotConnectedError,
+    TesseraError,
+    from_document,
+)
+
+METADATA_KEY = "tessera-error-bin"
+_MOST_BYTES = 4096
+_LONGEST_MESSAGE = 1000
+_STATUS: Mapping[str, grpc.StatusCode] = {
+    "usage": grpc.StatusCode.INVALID_ARGUMENT,
+    "configuration": grpc.StatusCode.FAILED_PRECONDITION,
+    "bad_data": grpc.StatusCode.FAILED_PRECONDITION,
+    "conflict": grpc.StatusCode.ALREADY_EXISTS,
+    "refused": grpc.StatusCode.PERMISSION_DENIED,
+    "unusable_data": grpc.StatusCode.FAILED_PRECONDITION,
+    "data_changed": grpc.StatusCode.FAILED_PRECONDITION,
+    "balance": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "not_connected": grpc.StatusCode.UNAVAILABLE,
+    "identity": grpc.StatusCode.UNAUTHENTICATED,
+    "protocol": grpc.StatusCode.FAILED_PRECONDITION,
+    "integrity": grpc.StatusCode.DATA_LOSS,
+    "cancelled": grpc.StatusCode.ABORTED,
+    "deadline": grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+
+_log = logging.getLogger(__name__)
+_M = TypeVar("_M", bound=Callable[..., Any])
+
+
+async def abort(context: "grpc.aio.ServicerContext[Any, Any]", error: TesseraError) -> None:
+    """End a call with an error of the catalogue. Does not return: gRPC raises out of it."""
+    code = _STATUS.get(error.code, grpc.StatusCode.INTERNAL)
+    await context.abort(code, error.message[:_LONGEST_MESSAGE], ((METADATA_KEY, _packed(error)),))
+
+
+def raises(method: _M) -> _M:
+    """Let a method of an asynchronous servicer raise errors of the catalogue, which end the call."""
+    if inspect.isasyncgenfunction(method):
+
+        @wraps(method)
+        async def stream(self: Any, request: Any, context: Any) -> AsyncIterator[Any]:
+            try:
+                async for response in method(self, request, context):
+                    yield response
+            except Exception as fault:  # noqa: BLE001 - the edge of the process
+                await _end(context, fault)
+
+        return cast("_M", stream)
+
+    @wraps(method)
+    async def call(self: Any, request: Any, context: Any) -> Any:
+        try:
+            return await method(self, request, context)
+        except Exception as fault:  # noqa: BLE001 - the edge of the process
+            await _end(context, fault)
+
+    return cast("_M", call)
+
+
+async def _end(context: Any, fault: Exception) -> None:
+    if isinstance(fault, grpc.RpcError | grpc.aio.AbortError):
+        raise fault
+    if isinstance(fault, TesseraError):
+        level = logging.ERROR if isinstance(fault, InternalError) else logging.INFO
+        _log.log(level, "call refused", extra={"code": fault.code, "reason": fault.message})
+        await abort(context, fault)
+    _log.error("call failed", exc_info=fault)
+    await abort(context, InternalError("an internal fault of the other side", "its log says where"))
+
+
+def from_rpc_error(error: grpc.RpcError) -> TesseraError:
+    """Rebuild the error that ended a call.
+
+    Args:
+        error: What a stub raised.
+
+    Returns:
+        The error of the catalogue; for a call that got no answer of ours, `NotConnectedError`.
+    """
+    trailing: Any = error.trailing_metadata() if hasattr(error, "trailing_metadata") else None
+    metadata = dict(trailing or ())
+    packed = metadata.get(METADATA_KEY)
+    if isinstance(packed, bytes):
+        try:
+            return from_document(json.loads(packed))
+        except (ValueError, AttributeError, TypeError):
+            return InternalError("the other side sent an error that cannot be read")
+    code = error.code() if hasattr(error, "code") else None
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
+        return NotConnectedError("the other side cannot be reached", details={"status": code.name})
+    return InternalError("the call failed", details={"status": code.name if code else "unknown"})
+
+
+def _packed(error: TesseraError) -> bytes:
+    """Return the error as bytes that fit into the metadata of a call."""
+    data = json.dumps(error.to_document(), ensure_ascii=False).encode()
+    if len(data) <= _MOST_BYTES:
+        return data
+    body = {"code": error.code, "message": error.message[:_LONGEST_MESSAGE], "hint": error.hint[:300]}
+    return json.dumps({"error": {**body, "details": {}}}, ensure_ascii=False).encode()
