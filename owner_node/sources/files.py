@@ -124,7 +124,7 @@ class CsvSource:
                 for batch in self._open(stream, positions, uneven):
                     yield self._decoded(batch, columns, findings)
         except (pa.ArrowException, OSError):
-            hint = "check csv.delimiter, and that quotes inside values are doubled"
+            hint = "check csv.delimiter; quotes inside values are doubled, and no record is over 4 MiB"
             findings.add(None, "not readable as CSV", 1, hint, counted="")
         problem = "wrong number of fields"
         if uneven and uneven[0] is not None:
@@ -193,16 +193,17 @@ class CsvSource:
 
 def _open_csv(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
     try:
-        encoding = "utf-8-sig" if _is_utf8(form.encoding) else form.encoding
+        "".encode(form.encoding)
     except LookupError:
         hint = "set csv.encoding to one that Python knows, for example utf-8 or cp1252"
         findings.add(None, f"unknown encoding {form.encoding!r}", 1, hint, counted="")
         return None
+    encoding = "utf-8-sig" if _is_utf8(form.encoding) else form.encoding
     with path.open(encoding=encoding, errors="replace", newline="") as file:
         try:
             reader = csv.reader(file, delimiter=form.delimiter)
             names = next(reader, [])
-            has_records = next(reader, None) is not None
+            has_records = next(file, "") != ""
         except (csv.Error, UnicodeError):
             hint = "check csv.encoding and csv.delimiter, and that every quote is closed"
             findings.add(None, "the header cannot be read", 1, hint, counted="")

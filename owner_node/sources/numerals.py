@@ -40,7 +40,7 @@ class Scaled:
     beyond: BoolArray
     """Where the value does not fit 64 bits, and so lies outside every domain."""
     inexact: BoolArray
-    """Where the text has more decimals than the resolution."""
+    """Where the text has more decimals than the resolution, and the value was rounded."""
 
 
 def scaled(texts: Any, decimals: int, point: str = ".") -> Scaled:
@@ -112,7 +112,7 @@ def _rounded(digits: Any, shifts: Int64Array) -> tuple[Int64Array, BoolArray, Bo
     whole = whole + (up | (even & (whole % np.uint64(2) == 1)))
     beyond = beyond | (whole > _LARGEST)
     units = np.where(beyond, _LARGEST, whole).astype(np.int64)
-    return units, beyond, (rest > 0) | some
+    return units, beyond, ((rest > 0) | some) & ~beyond
 
 
 def bools(array: Any) -> BoolArray:

@@ -127,6 +127,7 @@ def _cleaned(
         hint = "store numbers, texts, dates, booleans or dictionaries of them"
         findings.add(name, "values of a type that cannot be read", n_records, hint)
         del found[name]
+    found = {name: texts.plain(array) for name, array in found.items()}
     for name in filter(found.__contains__, dataset.identifier):
         found[name] = _identifier(name, texts.as_text(found[name]), dataset.normalise, findings)
     if dataset.missing == "drop":

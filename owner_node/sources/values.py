@@ -37,14 +37,13 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
 
     Args:
         attribute: The declared attribute.
-        array: Arrow array of a readable type without nulls, shape (n_records,).
+        array: Arrow array of a readable, plain type without nulls, shape (n_records,).
         form: How text writes numbers and dates.
         findings: Takes every problem.
 
     Returns:
         The values.
     """
-    array = texts.plain(array)
     if attribute.type is AttributeType.DATE:
         return _date(attribute, array, form, findings)
     if attribute.type is AttributeType.BOOLEAN:
@@ -70,7 +69,7 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
     findings.add(column, "NaN or infinite", _count(read.not_finite), "leave a missing value empty")
     proper = ~(wrong | read.not_finite)
     units, clamped = _within(attribute, read.units, read.beyond, proper, findings)
-    return Parsed(units, _count(read.inexact & proper & ~read.beyond), clamped)
+    return Parsed(units, _count(read.inexact & proper), clamped)
 
 
 def _within(

@@ -1,0 +1,254 @@
+"""Every kind of bad input ends in one error with columns and counts, and without any value of the file."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from common.errors import DataError, ExitCode
+from owner_node.config import CsvOptions
+from owner_node.sources import count_records, load
+from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, SMOKER, WEIGHT
+
+
+def failure(settings, cells=()) -> DataError:
+    """Load and return the error, after checking that none of the cells appears anywhere in it."""
+    with pytest.raises(DataError) as caught:
+        load(settings)
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert error.exit_code is ExitCode.USAGE
+    assert error.hint
+    told = "\n".join([str(error), error.hint, json.dumps(error.to_document())]).replace(settings.source, "")
+    for cell in cells:
+        assert not re.search(rf"(?<!\w){re.escape(cell)}(?!\w)", told), "a value of the file is told"
+    return error
+
+
+def problems(settings, cells=None) -> list[tuple]:
+    """Load a file whose cells are all odd enough to be recognised, and return what was found."""
+    if cells is None:
+        path = Path(settings.source)
+        with path.open(encoding=settings.csv.encoding, errors="replace", newline="") as file:
+            cells = [cell for record in list(csv.reader(file))[1:] for cell in record if len(cell) > 2]
+    found = failure(settings, cells).details["problems"]
+    return [(each["column"], each["problem"], each["count"]) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "cells", "problem"),
+    [
+        (AGE, ["4711x", "1,234", "12.5", "0x1F", "1_000", "--3", "."], "not an integer"),
+        (WEIGHT, ["7e", "one", "1.2.3", "e5", "+"], "not a number"),
+        (WEIGHT, ["NaN", "-inf", "Infinity", "+nan"], "NaN or infinite"),
+        (AGE, ["nan", "INF"], "NaN or infinite"),
+        (AGE, ["-17", "1234", "123456789012345678901234567890"], "outside the declared domain"),
+        (WEIGHT, ["-0.01", "200.006", "9e99"], "outside the declared domain"),
+        (SEEN, ["2023-02-29", "29/02/2024", "2024-13-01", "20240101", "tomorrow"], "not a date"),
+        (SEEN, ["2199-01-01", "1066-10-14"], "outside the declared domain"),
+        (SEX, ["other", "unknown"], "unknown category"),
+        (SEX, ["Female", " male", "MALE "], "differs from a declared category only in case or blanks"),
+        (SMOKER, ["maybe", "2", "10"], "not a boolean"),
+    ],
+)
+def test_wrong_values_are_counted(dataset, attribute, cells, problem):
+    """Each kind of wrong value is a problem of its own, counted, none of them shown."""
+    good = {"age": "5", "weight": "5", "seen": "1999-01-01", "sex": "male", "smoker": "no"}[attribute.name]
+    out = io.StringIO()
+    csv.writer(out).writerows([[attribute.name], [good], *([cell] for cell in cells)])
+    settings = dataset(out.getvalue(), attributes=(attribute,))
+    shown = [cell for cell in cells if cell not in problem.split() and len(cell) > 1]
+    assert problems(settings, shown) == [(attribute.name, problem, len(cells))]
+
+
+def test_a_decimal_point_where_a_comma_is_declared(dataset):
+    """A number that would mean another thing under the declared form is an error, not a guess."""
+    settings = dataset("weight\n12.75\n", attributes=(WEIGHT,), csv=CsvOptions(delimiter=";", decimal=","))
+    assert problems(settings) == [("weight", "not a number", 1)]
+
+
+def test_everything_is_told_at_once(dataset):
+    """A file with many faults takes one round of correcting, not one per fault."""
+    content = (
+        "id,age,weight,sex,smoker,smoker\n"
+        "qq1,sixty,nan,martian,y,y\n"
+        "qq1,300,5,Male,y,y\n"
+        "qq2,,5,male,y,y\n"
+        "qq3,33,5,male,y\n"
+    )
+    attributes = tuple(each for each in ALL if each.name != "stage")
+    assert problems(dataset(content, attributes=attributes, identifier=("id",))) == [
+        ("seen", "not in the source", None),
+        ("smoker", "occurs more than once", 2),
+        ("age", "missing value", 1),
+        ("age", "not an integer", 1),
+        ("age", "outside the declared domain", 1),
+        ("weight", "NaN or infinite", 1),
+        ("sex", "differs from a declared category only in case or blanks", 1),
+        ("sex", "unknown category", 1),
+        (None, "wrong number of fields, first in record 4", 1),
+        ("id", "1 person has more than 1 record(s)", 2),
+    ]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_files_that_are_not_there_or_not_readable(dataset, tmp_path, suffix):
+    """An absent file, a folder and an empty file are told apart."""
+    absent = dataset(None, suffix)
+    assert problems(absent, []) == [(None, "there is no such file", None)]
+    assert problems(replace(absent, source=str(tmp_path)), []) == [
+        (None, "this is a folder, not a file", None)
+    ]
+    assert problems(dataset("", suffix), []) == [(None, "the file is empty", None)]
+
+
+def test_a_database_is_not_supported_yet(dataset):
+    """A URL is refused in words, and what it may hold (a password) is not repeated."""
+    settings = dataset(None, source="postgresql://me:hunter2@db/patients")
+    assert "postgresql://" in str(failure(settings, ["hunter2"]))
+
+
+@pytest.mark.parametrize("content", ["age", "age\n", "age,sex\r\n", "age,x\n\n\n"])
+def test_a_header_without_records(dataset, content):
+    """A file with a header only has no records, which is a problem of the data and not of the program."""
+    assert problems(dataset(content), []) == [(None, "there are no records", None)]
+
+
+def test_a_file_that_starts_with_a_blank_line(dataset):
+    """A header is needed; a record must never be taken for one."""
+    assert problems(dataset("\nage\n3\n")) == [(None, "there is no header", None)]
+
+
+def test_no_record_without_a_missing_value(dataset):
+    """Dropping everything is told as such."""
+    settings = dataset("age,sex\n,male\n44,\n", attributes=(AGE, SEX), missing="drop")
+    assert problems(settings) == [(None, "no record without a missing value", 2)]
+    with pytest.raises(DataError):
+        count_records(settings)
+
+
+def test_missing_values_and_identifiers(dataset):
+    """Missing values are counted per column; a blank identifier is a missing one."""
+    content = 'id,age,sex\n,11,\n"  ",,male\nppp,,\n'
+    settings = dataset(content, attributes=(AGE, SEX), identifier=("id",))
+    expected = [("id", "missing identifier", 2), ("age", "missing value", 2), ("sex", "missing value", 2)]
+    assert problems(settings) == expected
+    as_category = replace(settings, missing="category")
+    assert problems(as_category) == expected[:2]
+
+
+def test_identifiers_are_compared_in_their_normal_form(dataset):
+    """What linking would take for one person is one person here, and an empty normal form is nobody."""
+    content = "id,age\nID-007,1\nid 07,2\nid-7 ,3\nid-8,4\n"
+    settings = dataset(content, identifier=("id",), normalise=("digits-only", "strip-leading-zeros"))
+    assert problems(settings) == [("id", "1 person has more than 1 record(s)", 3)]
+    assert load(replace(settings, max_records_per_person=3)).n_records == 4
+    nobody = dataset("id,age\nnone,1\n12,2\n", identifier=("id",), normalise=("digits-only",))
+    assert problems(nobody, ["none"]) == [("id", "missing identifier", 1)]
+
+
+def test_identifiers_that_are_no_dates(dataset):
+    """A normalisation step that cannot be applied is counted like any other problem, together with them."""
+    content = "id,age\n1999-12-31,1\n1999-99-99,2\nXX,zzz\n"
+    assert problems(dataset(content, identifier=("id",), normalise=("date",))) == [
+        ("id", "not an ISO date, which normalise asks for", 2),
+        ("age", "not an integer", 1),
+    ]
+
+
+def test_several_identifier_columns_together_name_a_person(dataset):
+    """Two records of one name are two persons if their birthdays differ; two pairs are counted as two."""
+    content = "a,b,age\nann,x,1\nann,y,2\nbob,x,3\nbob,x,4\nann,x,5\n"
+    expected = [("a, b", "2 persons have more than 1 record(s)", 4)]
+    assert problems(dataset(content, identifier=("a", "b")), ["ann", "bob"]) == expected
+
+
+def test_bytes_that_are_not_in_the_declared_encoding(dataset):
+    """Wrong encodings are found per value, only in columns that are read, together with other problems."""
+    content = "age,sex,note\n12,m\xe4nnlich,\xe9\n999,male,\xe9\n13,\xfc,\xe9\n".encode("latin-1")
+    expected = [("sex", "not in the encoding utf-8", 2), ("age", "outside the declared domain", 1)]
+    assert problems(dataset(content, attributes=(AGE, SEX)), ["999", "männlich"]) == expected
+    as_ascii = dataset(content, attributes=(AGE, SEX), csv=CsvOptions(encoding="ascii"))
+    assert problems(as_ascii, ["999"])[0] == ("sex", "not in the encoding ascii", 2)
+    utf16 = dataset("age\n12\n".encode("utf-16"))
+    assert problems(utf16, []) == [(None, "the header is not in the encoding utf-8", None)]
+
+
+@pytest.mark.parametrize("content", ['age,sex\n12,male\n13,"male\n14,male\n', 'sex,age\nmale,12\n"male,13\n'])
+def test_a_quote_that_is_never_closed(dataset, content):
+    """An open quote swallows every later record; such a file must not load as a shorter one."""
+    assert (None, "a quote that is never closed", None) in problems(
+        dataset(content, attributes=(AGE,)), ["male"]
+    )
+
+
+def test_a_literal_quote_in_a_value_is_not_an_open_one(dataset):
+    """Inches in an undeclared column do not make a file unreadable."""
+    assert load(dataset('age,height\n12,5 ft 3"\n13,6 ft\n')).n_records == 2
+
+
+def test_a_wrong_delimiter(dataset):
+    """A file with another delimiter lacks the declared columns, and the hint says where to look."""
+    error = failure(dataset("age;sex\n12;male\n", attributes=(AGE, SEX)))
+    assert [each["problem"] for each in error.details["problems"]] == ["not in the source"] * 2
+    assert "csv.delimiter" in error.hint
+
+
+def test_damaged_parquet(dataset):
+    """A file that is not or no longer Parquet is told as such."""
+    assert problems(dataset("age\n3\n", ".parquet"), []) == [(None, "not readable as Parquet", None)]
+    settings = dataset(None, ".parquet")
+    pa.parquet.write_table(pa.table({"age": list(range(100))}), settings.source)
+    with Path(settings.source).open("r+b") as file:
+        file.seek(8)
+        file.write(b"\xff" * 60)
+    assert problems(settings, [])[0] == (None, "not readable as Parquet", None)
+
+
+def test_parquet_columns_of_unusable_types(dataset):
+    """Lists, times of day, duplicate names and NaN in typed columns are the same kind of problems."""
+    table = pa.table(
+        [
+            pa.array([[41], [42]]),
+            pa.array([86_400_001, 0], pa.timestamp("ms")),
+            pa.array([float("nan"), float("inf")]),
+            pa.array([1, 2]),
+            pa.array([1, 2]),
+        ],
+        ["age", "seen", "weight", "sex", "sex"],
+    )
+    settings = dataset(None, ".parquet", attributes=(AGE, SEEN, WEIGHT, SEX))
+    pa.parquet.write_table(table, settings.source)
+    assert problems(settings, ["41", "86400001"]) == [
+        ("sex", "occurs more than once", 2),
+        ("age", "values of a type that cannot be read", 2),
+        ("seen", "a time of day where a date is declared", 1),
+        ("weight", "NaN or infinite", 2),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "hex"])
+def test_an_unknown_encoding(dataset, encoding):
+    """A name that is no text encoding is told like any other problem."""
+    settings = dataset("age\n12\n", csv=CsvOptions(encoding=encoding))
+    assert problems(settings, []) == [(None, f"unknown encoding {encoding!r}", None)]
+
+
+def test_a_record_longer_than_a_block(dataset):
+    """A record that no parser block holds ends in words, not in a library's error."""
+    content = "age,note\n12," + "word" * 2**21 + "\n13,\n"
+    assert problems(dataset(content), ["word"]) == [(None, "not readable as CSV", None)]
+
+
+def test_unsigned_integers_beyond_the_domain(dataset):
+    """The largest unsigned integers do not turn negative."""
+    settings = dataset(None, ".parquet")
+    pa.parquet.write_table(pa.table({"age": pa.array([2**64 - 1, 3], pa.uint64())}), settings.source)
+    assert problems(settings, [str(2**64 - 1)]) == [("age", "outside the declared domain", 1)]
