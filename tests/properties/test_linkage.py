@@ -1,0 +1,61 @@
+"""Normalisation and tokens on any text, against one record at a time in plain Python."""
+
+import hmac
+import unicodedata
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from owner_node.linkage import persons_over, tokens
+from owner_node.normalisation import normalise
+
+KEY = bytes(range(32))
+TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn", "Co"]), max_size=12)
+
+
+def _normal(texts: list[str], *steps: str) -> list[str | None]:
+    [column] = normalise([pa.array(texts, pa.string())], steps)
+    found: list[str | None] = column.to_pylist()
+    return found
+
+
+@given(st.lists(TEXT, max_size=8))
+def test_casefold(texts: list[str]) -> None:
+    """Lower case for ASCII and folding for the rest are together the standard library's folding."""
+    assert _normal(texts, "casefold") == [text.casefold() or None for text in texts]
+
+
+@given(st.lists(TEXT, max_size=8))
+def test_nfkc(texts: list[str]) -> None:
+    """Arrow's NFKC is the standard library's."""
+    assert _normal(texts, "nfkc") == [unicodedata.normalize("NFKC", text) or None for text in texts]
+
+
+@given(st.lists(st.text("0123456789 -x", max_size=8), max_size=8))
+def test_digits(texts: list[str]) -> None:
+    """Digits and leading zeros against plain Python; a number of zeros stays a number."""
+    digits = ["".join(filter(str.isdigit, text)) for text in texts]
+    assert _normal(texts, "digits-only") == [text or None for text in digits]
+    stripped = [text.lstrip("0") or text[:1] or None for text in digits]
+    assert _normal(texts, "digits-only", "strip-leading-zeros") == stripped
+
+
+@given(st.dates())
+def test_dates(day: object) -> None:
+    """Every day of the calendar is accepted in both forms of ISO 8601."""
+    written = str(day)
+    assert _normal([written, written.replace("-", "")], "date") == [written, written]
+
+
+@given(st.lists(st.tuples(TEXT.filter(bool), TEXT.filter(bool)), min_size=1, max_size=8))
+def test_tokens(identifiers: list[tuple[str, str]]) -> None:
+    """Each record's token is that of the definition, so equal identifiers meet and different ones do not."""
+    columns = [pa.array(column) for column in zip(*identifiers, strict=True)]
+    encoded = [[part.encode() for part in parts] for parts in identifiers]
+    messages = [b"".join(len(part).to_bytes(8, "big") + part for part in parts) for parts in encoded]
+    expected = [hmac.new(KEY, message, "sha256").digest()[:16] for message in messages]
+    found = tokens(columns, KEY)
+    assert [bytes(token) for token in found] == expected
+    repeated = sum(identifiers.count(each) > 1 for each in set(identifiers))
+    assert persons_over(found, 1) == repeated
