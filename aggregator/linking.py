@@ -147,7 +147,7 @@ def _overlaps(group: int, parts: list[tuple[str, SortableArray]]) -> list[dict[s
     The sorted lists are merged once; a token that h owners hold appears h times in a row, so that all
     pairs are found by comparing with neighbours at distance 1, 2, … up to the longest such row.
     """
-    distinct = [np.unique(tokens) for _, tokens in parts]
+    distinct = [_distinct(tokens) for _, tokens in parts]
     merged = np.concatenate(distinct)
     holder = np.repeat(np.arange(len(parts)), [len(each) for each in distinct])
     order = np.argsort(merged, kind="stable")
@@ -173,13 +173,26 @@ def _counted(codes: Int64Array) -> tuple[Int64Array, Int64Array]:
 
 def _lacking(groups: Mapping[int, list[tuple[str, SortableArray]]]) -> list[dict[str, Any]]:
     """Return, for every group that lacks records of the union of all groups, how many it lacks."""
-    sets = {group: np.unique(np.concatenate([each for _, each in parts])) for group, parts in groups.items()}
-    union = len(np.unique(np.concatenate(list(sets.values()))))
+    sets = {group: _union([each for _, each in parts]) for group, parts in groups.items()}
+    union = len(_union(list(sets.values())))
     return [
         {"group": group, "owners": [owner for owner, _ in groups[group]], "lacking": union - len(tokens)}
         for group, tokens in sets.items()
         if len(tokens) < union
     ]
+
+
+def _union(lists: list[SortableArray]) -> SortableArray:
+    """Return the distinct tokens of sorted lists; the stable sort merges sorted runs instead of sorting."""
+    return _distinct(np.sort(np.concatenate(lists), kind="stable"))
+
+
+def _distinct(tokens: SortableArray) -> SortableArray:
+    """Return the distinct tokens of a sorted list."""
+    first = np.ones(len(tokens), dtype=bool)
+    first[1:] = tokens[1:] != tokens[:-1]
+    distinct: SortableArray = tokens[first]
+    return distinct
 
 
 def _conflict(overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]]) -> ConflictError:

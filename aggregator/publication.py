@@ -64,10 +64,11 @@ def publish(
         IntegrityError: If a folder of this name exists and is not this release, whole and unchanged.
         OSError: If it cannot be written.
     """
+    final = release_dir / evidence.plan.release
+    _remove_leftover(final)
     kept = published_digest(release_dir, evidence.plan.digest, evidence.plan.release)
     if kept is not None:
         return kept
-    final = release_dir / evidence.plan.release
     with _folder_beside(final) as folder:
         document = manifest_document(evidence, signer.chain_pem, published)
         _write_data(folder, table, formats)
@@ -134,12 +135,22 @@ def copy_release(folder: Path, out: Path) -> None:
                 shutil.copyfileobj(stream, target, _READ_BYTES)
 
 
+def _beside(final: Path) -> Path:
+    """Return where a folder is made; no release and no `--out` can be called that by accident."""
+    return final.with_name(f".{final.name}.partial")
+
+
+def _remove_leftover(final: Path) -> None:
+    """Delete what an interrupted attempt left."""
+    if _beside(final).exists():
+        shutil.rmtree(_beside(final))
+
+
 @contextmanager
 def _folder_beside(final: Path) -> Iterator[Path]:
     """Make a folder that takes its name only when the block ends without an error."""
-    folder = final.with_name(f".{final.name}.partial")
-    if folder.exists():
-        shutil.rmtree(folder)
+    _remove_leftover(final)
+    folder = _beside(final)
     folder.mkdir()
     try:
         yield folder

@@ -1,10 +1,10 @@
 """The data files of a release folder, read with suspicion: columns, number of records, values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.csv
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from common.errors import IntegrityError
@@ -15,6 +15,7 @@ PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"
 DATA_FILES = (PARQUET_FILE, CSV_FILE)
 """The data files a release may have, the one with types first."""
+_CSV_RECORDS = 1 << 18
 
 
 def check_data(path: Path, plan: Plan, n_records: int) -> None:
@@ -34,10 +35,9 @@ def check_data(path: Path, plan: Plan, n_records: int) -> None:
             with pq.ParquetFile(path) as file:
                 names, found, types = file.schema_arrow.names, file.metadata.num_rows, file.schema_arrow.types
         else:
-            names, types = schema.names, schema.types
-            with _open_csv(path) as batches:
-                names = batches.schema.names
-                found = sum(batch.num_rows for batch in batches)
+            names, types, found = [], schema.types, 0
+            for table in _csv_tables(path):
+                names, found = table.column_names, found + table.num_rows
     except (pa.ArrowException, OSError, ValueError) as problem:
         # Arrow's own words can quote values.
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
@@ -65,23 +65,26 @@ def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
         if path.name == PARQUET_FILE:
             table = pq.read_table(path, columns=list(names))
         else:
-            with _open_csv(path, names) as batches:
-                table = batches.read_all()
+            table = pa.concat_tables(each.select(list(names)) for each in _csv_tables(path))
         columns = [to_units(plan.attribute(name), table.column(name)) for name in names]
     except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
     return pa.table(columns, names=list(names))
 
 
-def _open_csv(path: Path, names: Sequence[str] | None = None) -> pyarrow.csv.CSVStreamingReader:
-    """Read every column as text: what it must be is known from the plan, nothing is guessed."""
-    with path.open("rb") as stream:
-        header = pyarrow.csv.open_csv(stream, parse_options=_PARSE).schema.names
-    texts = dict.fromkeys(header, pa.string())
-    convert = pyarrow.csv.ConvertOptions(
-        column_types=texts, include_columns=list(names or header), strings_can_be_null=False
-    )
-    return pyarrow.csv.open_csv(path, parse_options=_PARSE, convert_options=convert)
+def _csv_tables(path: Path) -> Iterator[pa.Table]:
+    """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
 
+    By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
+    """
+    import pandas as pd
 
-_PARSE = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    with pd.read_csv(
+        path, chunksize=_CSV_RECORDS, dtype="string", keep_default_na=False, index_col=False
+    ) as pieces:
+        for piece in pieces:
+            table = pa.Table.from_pandas(piece, preserve_index=False)
+            # No released value is an empty text, so an empty one was missing in the file.
+            if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in table.columns):
+                raise ValueError("a record has fewer values than there are columns")
+            yield table

@@ -105,6 +105,17 @@ def test_released_values_read_back_exactly(made, name):
         assert np.array_equal(np.sort(units.column(each.name)), np.sort(made.columns[each.name]))
 
 
+def test_line_breaks_in_labels_survive_any_block(tmp_path):
+    """A large CSV full of quoted CR LF reads back exactly, wherever a reader's blocks may meet."""
+    label = Attribute("label", AttributeType.CATEGORY, 0, 1, categories=("\r\n" * 20, "b"))
+    plan = make_plan([(["label"], ["a"])], attributes=(label,))
+    units = np.arange(100_000, dtype=np.int64) % 3 % 2
+    with (tmp_path / "data.csv").open("wb") as stream:
+        write_csv(stream, pa.table({"label": from_units(label, units)}))
+    found = read_units(tmp_path / "data.csv", plan, ["label"]).column("label")
+    assert np.array_equal(found.to_numpy(), units)
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     labels=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), min_size=1, unique=True),
@@ -136,6 +147,8 @@ def test_publishing_again_keeps_the_release(made):
     """After a crash the finished folder is kept with its digest, and leftovers of an attempt are gone."""
     release_dir = made.folder.parent
     stale = release_dir / f".{made.plan.release}.partial"
+    stale.mkdir()
+    (stale / "data.csv").write_bytes(b"half")
     table = pq.read_table(made.folder / "data.parquet")
     later = datetime(2026, 5, 1, tzinfo=UTC)
     assert publish(release_dir, made.evidence, table, made.aggregator, later) == made.manifest_digest
