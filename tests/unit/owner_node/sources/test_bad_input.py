@@ -252,3 +252,11 @@ def test_unsigned_integers_beyond_the_domain(dataset):
     settings = dataset(None, ".parquet")
     pa.parquet.write_table(pa.table({"age": pa.array([2**64 - 1, 3], pa.uint64())}), settings.source)
     assert problems(settings, [str(2**64 - 1)]) == [("age", "outside the declared domain", 1)]
+
+
+def test_a_header_that_never_ends(dataset):
+    """A quote left open in the header swallows the file; that is told, and nothing of the file with it."""
+    assert problems(dataset('"age\n' + "word\n" * 40_000), ["word"]) == [
+        (None, "the header cannot be read", None)
+    ]
+    assert problems(dataset('"age\nword\n'), ["word"]) == [("age", "not in the source", None)]
