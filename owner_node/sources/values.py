@@ -1,7 +1,6 @@
 """One column of values, as found, to integers in resolution units, with what is wrong or was changed."""
 
 from dataclasses import dataclass
-from datetime import datetime, time
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,10 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions
-from owner_node.sources import texts
+from owner_node.sources import dates, texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.numerals import BoolArray, Scaled, bools, ints, scaled
 
-_EPOCH = datetime(1970, 1, 1).toordinal()  # noqa: DTZ001 - a calendar day, not an instant
 _TRUE = ("true", "t", "yes", "y", "1")
 _FALSE = ("false", "f", "no", "n", "0")
 
@@ -93,29 +91,11 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         findings.add(attribute.name, "a time of day where a date is declared", _count(timed), hint)
         proper = ~timed
     else:
-        days, proper = _days(texts.as_text(array), form.date_format)
+        days, proper = dates.days(texts.as_text(array), form.date_format)
         hint = f"write dates as {form.date_format}, or set csv.date_format to how they are written"
         findings.add(attribute.name, "not a date", _count(~proper), hint)
     units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
     return Parsed(units, 0, clamped)
-
-
-def _days(written: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
-    """Read dates; a column has few different ones, so each is read once, by the strict standard library."""
-    distinct = pc.utf8_trim_whitespace(written).dictionary_encode()
-    read = [_day(text, date_format) for text in distinct.dictionary.to_pylist()]
-    days = np.array([day or 0 for day in read], dtype=np.int64)
-    known = np.array([day is not None for day in read], dtype=np.bool_)
-    positions = ints(distinct.indices)
-    return days[positions], known[positions]
-
-
-def _day(text: str, date_format: str) -> int | None:
-    try:
-        moment = datetime.strptime(text, date_format)  # noqa: DTZ007 - a calendar day, not an instant
-    except ValueError:
-        return None
-    return moment.toordinal() - _EPOCH if moment.time() == time.min else None
 
 
 def _boolean(attribute: Attribute, array: Any, findings: Findings) -> Parsed:

@@ -2,8 +2,9 @@
 
 import csv
 import io
+import re
 from collections.abc import Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Context, Decimal, localcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 
 from common.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions, DatasetConfig
-from owner_node.sources import LoadedData, load
+from owner_node.sources import LoadedData, dates, load
 from owner_node.sources.numerals import scaled
 
 LARGEST = 2**63 - 1
+DATE_FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%m%Y", "on %d/%m/%Y", "%d %b %Y", "%d(%m)%Y")
 EPOCH = date(1970, 1, 1)
 DIGITS = st.text("0123456789", max_size=25) | st.text("05", max_size=25)
 TRUE, FALSE = ("true", "T", "Yes", "y", "1"), ("false", "F", "NO", "n", "0")
@@ -81,6 +83,26 @@ def test_floats_mean_their_shortest_decimal(values: list[float], decimals: int) 
     loaded = loaded_from(pa.table({"x": values}), (attribute,))
     expected = [max(-LARGEST, min(LARGEST, naive(repr(value), decimals)[0])) for value in values]
     assert loaded.columns["x"].tolist() == expected
+
+
+@given(
+    st.sampled_from(
+        ["%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%m%Y", "on %d/%m/%Y", "%d %b %Y", "%d(%m)%Y"]
+    ),
+    st.lists(st.dates() | st.text("0123456789./- ()%onJanfeb", max_size=10), max_size=20),
+)
+def test_dates_are_the_standard_librarys(date_format: str, written: list[date | str]) -> None:
+    """Whole columns accept exactly the texts that `strptime` accepts, padded or not, and no 30 February."""
+    texts = [each if isinstance(each, str) else each.strftime(date_format) for each in written]
+    texts += [text.replace("0", "") for text in texts] + [re.sub("(28|27|26)", "30", text) for text in texts]
+    days, known = dates.days(pa.array(texts, pa.string()), date_format)
+    for text, day, found in zip(texts, days.tolist(), known.tolist(), strict=True):
+        try:
+            expected = datetime.strptime(text.strip(), date_format).date() - EPOCH  # noqa: DTZ007
+        except ValueError:
+            expected = None
+        assert found == (expected is not None)
+        assert day == (expected.days if expected else 0)
 
 
 @st.composite
