@@ -1,0 +1,48 @@
+"""The command line's connection to its daemon."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.errors import NotConnectedError
+
+if TYPE_CHECKING:
+    from common.wire.v1.control_pb2_grpc import ControlServiceStub
+
+
+@contextmanager
+def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
+    """Connect to the daemon of a configuration.
+
+    Args:
+        config: What `--config` named.
+
+    Yields:
+        The daemon's calls.
+
+    Raises:
+        NotConnectedError: If it is not running.
+        TesseraError: What the daemon answered instead of a result.
+    """
+    import grpc
+
+    from aggregator.config import load
+    from common.tls import MESSAGE_LIMIT
+    from common.wire.status import from_rpc_error
+    from common.wire.v1.control_pb2_grpc import ControlServiceStub
+
+    socket = load(config).aggregator.control_socket
+    options = [("grpc.max_receive_message_length", MESSAGE_LIMIT)]
+    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
+        try:
+            yield ControlServiceStub(channel)
+        except grpc.RpcError as error:
+            found = from_rpc_error(error)
+            if isinstance(found, NotConnectedError) and "status" in found.details:
+                raise NotConnectedError(
+                    "the aggregator's daemon is not running",
+                    "start it: aggregator serve",
+                    {"socket": str(socket)},
+                ) from None
+            raise found from None

@@ -1,0 +1,172 @@
+"""`aggregator status|owners|releases|show|watch|cancel`: look at what the daemon does."""
+
+import json
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+
+from aggregator.cli.connection import daemon
+from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, rows
+from aggregator.cli.release import interrupted, watch_until
+from common import console
+from common.errors import ExitCode, NotConnectedError
+
+ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
+CheckOption = Annotated[bool, typer.Option("--check", help="Say nothing; exit 0 if the daemon is running.")]
+
+
+def status(
+    check: CheckOption = False, config: console.ConfigOption = None, as_json: console.JsonOption = False
+) -> None:
+    """Show how the daemon is."""
+    from common.wire.v1.control_pb2 import StatusRequest
+
+    try:
+        with daemon(config) as calls:
+            answer = calls.Status(StatusRequest())
+    except NotConnectedError:
+        if check and not as_json:
+            raise typer.Exit(int(ExitCode.NOT_CONNECTED)) from None
+        raise
+    if check and not as_json:
+        return
+    if as_json:
+        console.print_json(
+            {
+                "name": answer.name,
+                "version": answer.version,
+                "listen": answer.listen,
+                "started": answer.started,
+                "connected_owners": answer.connected_owners,
+                "releases": dict(answer.releases),
+                "certificate_expires": answer.certificate_expires,
+            }
+        )
+        return
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(answer.releases.items())) or "none"
+    console.table(
+        "",
+        ("aggregator", answer.name),
+        [
+            ("version", answer.version),
+            ("listens on", answer.listen),
+            ("running since", _moment(answer.started)),
+            ("connected owners", str(answer.connected_owners)),
+            ("releases", counted),
+            ("certificate expires", _moment(answer.certificate_expires)),
+        ],
+    )
+
+
+def owners(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
+    """List every owner that has ever connected."""
+    from common.wire.v1.control_pb2 import ListOwnersRequest
+
+    with daemon(config) as calls:
+        answer = calls.ListOwners(ListOwnersRequest())
+    if as_json:
+        console.print_json(
+            {
+                "owners": [
+                    {
+                        "id": owner.id,
+                        "connected": owner.connected,
+                        "since": owner.since,
+                        "version": owner.version,
+                        "datasets": list(owner.datasets),
+                        "certificate_expires": owner.certificate_expires,
+                        "fingerprint": owner.fingerprint,
+                    }
+                    for owner in answer.owners
+                ]
+            }
+        )
+        return
+    console.table(
+        "",
+        ("owner", "connected", "since", "data sets", "version", "certificate expires", "key"),
+        [
+            (
+                *(owner.id, owner.connected, _moment(owner.since), ", ".join(owner.datasets)),
+                *(owner.version, _moment(owner.certificate_expires), owner.fingerprint[:16]),
+            )
+            for owner in answer.owners
+        ],
+    )
+
+
+def releases(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
+    """List all releases, oldest first."""
+    from common.wire.v1.control_pb2 import ListReleasesRequest
+
+    with daemon(config) as calls:
+        answer = calls.ListReleases(ListReleasesRequest())
+    if as_json:
+        console.print_json({"releases": [document(view) for view in answer.releases]})
+        return
+    console.table(
+        "",
+        ("release", "created", "layout", "owners", "state", "folder"),
+        [
+            (
+                *(view.release, _moment(view.created), view.layout),
+                *(", ".join(owner.id for owner in view.owners), view.state, view.directory or None),
+            )
+            for view in answer.releases
+        ],
+    )
+
+
+def show(
+    release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
+) -> None:
+    """Show one release: where it is, what every owner does, and why it ended."""
+    from common.wire.v1.control_pb2 import ReleaseRequest
+
+    with daemon(config) as calls:
+        view = calls.Show(ReleaseRequest(release=release))
+    if as_json:
+        console.print_json(document(view) | {"plan": json.loads(view.plan) if view.plan else None})
+        return
+    console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+    for name, value in (
+        ("deadline", _moment(view.deadline) if view.deadline else ""),
+        ("purpose", view.purpose),
+        ("plan digest", view.plan_digest),
+        ("manifest digest", view.manifest_digest),
+        ("release folder", view.directory),
+        ("ended because", error_of(view).message if view.HasField("error") else ""),
+    ):
+        if value:
+            console.print_line(f"{name}: {value}")
+
+
+def watch(
+    release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
+) -> None:
+    """Follow a release to its end; the exit code says how it ended."""
+    with daemon(config) as calls:
+        try:
+            view = watch_until(calls, release, has_ended, as_json=as_json)
+        except KeyboardInterrupt:
+            interrupted(release)
+        finish(view, as_json=as_json)
+
+
+def cancel(
+    release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
+) -> None:
+    """Cancel a release that has not been joined yet; owners return what they reserved and have not spent."""
+    from common.wire.v1.control_pb2 import ReleaseRequest
+
+    with daemon(config) as calls:
+        view = calls.Cancel(ReleaseRequest(release=release))
+    if as_json:
+        console.print_json(document(view))
+    else:
+        console.print_line(f"release {view.release} is {view.state}")
+
+
+def _moment(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC" if seconds else "–"

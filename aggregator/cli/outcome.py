@@ -1,0 +1,106 @@
+"""A release as text and as JSON, and the exit code of how it ended."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from common import console
+from common.errors import ExitCode, TesseraError, from_document
+
+if TYPE_CHECKING:
+    from common.wire.v1.control_pb2 import ReleaseView
+
+ENDS = ("published", "conflict", "refused", "failed", "cancelled", "expired")
+COLUMNS = ("owner", "records", "ε", "k", "state")
+_MEGABYTE = 1_000_000
+
+
+def has_ended(view: "ReleaseView") -> bool:
+    """Whether nothing more will happen to a release."""
+    return view.state in ENDS or (view.state == "planned" and view.dry_run)
+
+
+def rows(view: "ReleaseView") -> list[tuple[console.Cell, ...]]:
+    """Return one line per owner; how much of a fragment has arrived is told with the state."""
+    return [
+        (owner.id, owner.records or None, owner.epsilon or None, owner.k or None, _state(view, owner))
+        for owner in view.owners
+    ]
+
+
+def _state(view: "ReleaseView", owner: Any) -> str:
+    if view.state == "collecting" and 0 < owner.received < owner.size:
+        return f"{owner.state}, {owner.received / _MEGABYTE:.1f} of {owner.size / _MEGABYTE:.1f} MB"
+    if not owner.connected and not has_ended(view):
+        return f"{owner.state}, not connected"
+    return str(owner.state)
+
+
+def document(view: "ReleaseView") -> dict[str, Any]:
+    """Return the document of the `--json` contract."""
+    return {
+        "release": view.release,
+        "state": view.state,
+        "deadline": view.deadline or None,
+        "created": view.created,
+        "layout": view.layout,
+        "purpose": view.purpose,
+        "dry_run": view.dry_run,
+        "plan_digest": view.plan_digest or None,
+        "manifest_digest": view.manifest_digest or None,
+        "directory": view.directory or None,
+        "owners": [
+            {
+                "id": owner.id,
+                "state": owner.state,
+                "records": owner.records or None,
+                "epsilon": owner.epsilon or None,
+                "k": owner.k or None,
+                "connected": owner.connected,
+                "received": owner.received,
+                "size": owner.size,
+            }
+            for owner in view.owners
+        ],
+        "error": error_of(view).to_document()["error"] if view.HasField("error") else None,
+    }
+
+
+def error_of(view: "ReleaseView") -> TesseraError:
+    """Return the error that a release ended with."""
+    details = json.loads(view.error.details or "{}")
+    body = {
+        "code": view.error.code,
+        "message": view.error.message,
+        "hint": view.error.hint,
+        "details": details,
+    }
+    return from_document({"error": body})
+
+
+def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
+    """Show how a release ended, and end the command with the exit code that says it.
+
+    Raises:
+        typer.Exit: With that code, unless the release is published or was only planned.
+    """
+    if view.HasField("error"):
+        error = error_of(view)
+        if not as_json:
+            console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+        code = console.report(error, as_json=as_json)
+        # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
+        raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
+    if as_json:
+        console.print_json(document(view) | {"plan": _plan(view)})
+        return
+    console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+    if view.directory:
+        console.print_line(f"release folder: {view.directory}")
+    if out:
+        console.print_line(f"copy: {out}")
+
+
+def _plan(view: "ReleaseView") -> Any:
+    return json.loads(view.plan) if view.plan else None

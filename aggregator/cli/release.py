@@ -1,0 +1,246 @@
+"""`aggregator plan` and `aggregator release`: ask for a release and watch it to its end."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from aggregator.cli.connection import daemon
+from aggregator.cli.outcome import COLUMNS, finish, has_ended, rows
+from common import console
+from common.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from common.wire.v1.control_pb2 import ReleaseView, StartRequest
+    from common.wire.v1.control_pb2_grpc import ControlServiceStub
+
+Dataset = Annotated[str, typer.Option("--dataset", help="Data set, named alike at every owner.")]
+LayoutName = Annotated[str, typer.Option("--layout", help="horizontal or vertical.")]
+Owners = Annotated[str, typer.Option("--owners", help="Owner ids.", metavar="A,B,C", show_default=False)]
+Groups = Annotated[
+    str, typer.Option("--groups", help="Owner ids by group.", metavar="'A,B;C,D'", show_default=False)
+]
+Epsilon = Annotated[str, typer.Option("--epsilon", help="Privacy budget of the release, a decimal.")]
+K = Annotated[str, typer.Option("--k", help="Minimum cluster size.", metavar="N")]
+MechanismId = Annotated[str, typer.Option("--mechanism", help="idp-joint (the default) or idp-ls.")]
+Attributes = Annotated[
+    str, typer.Option("--attributes", help="Release only these.", metavar="A,B", show_default=False)
+]
+Split = Annotated[str, typer.Option("--budget-split", help="How ε is divided among owners: owner.")]
+Purpose = Annotated[str, typer.Option("--purpose", help="What the release is for.", show_default=False)]
+Formats = Annotated[str, typer.Option("--format", help="parquet, csv or both.", metavar="LIST")]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Empty or absent folder for a copy.", show_default=False)
+]
+ReleaseId = Annotated[
+    str, typer.Option("--id", help="Id of the release; chosen if absent.", show_default=False)
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start, say how to watch, and return.")]
+RankNoise = Annotated[str, typer.Option("--rank-noise", hidden=True)]
+Weights = Annotated[str, typer.Option("--weights", hidden=True)]
+MaxOverlap = Annotated[str, typer.Option("--max-overlap", hidden=True)]
+OnMismatch = Annotated[str, typer.Option("--on-mismatch", hidden=True)]
+
+
+def plan(
+    dataset: Dataset,
+    layout: LayoutName,
+    epsilon: Epsilon,
+    k: K,
+    owners: Owners = "",
+    groups: Groups = "",
+    mechanism: MechanismId = "",
+    attributes: Attributes = "",
+    budget_split: Split = "owner",
+    purpose: Purpose = "",
+    formats: Formats = "parquet,csv",
+    out: Out = None,
+    release_id: ReleaseId = "",
+    rank_noise: RankNoise = "0",
+    weights: Weights = "",
+    max_overlap: MaxOverlap = "1",
+    on_mismatch: OnMismatch = "stop",
+    config: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Check the owners' schemas and show the plan; nothing is asked of any budget."""
+    _refuse_later(rank_noise, weights, max_overlap, on_mismatch)
+    request = _request(
+        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, purpose, formats,
+        out, release_id,
+    )  # fmt: skip
+    request.dry_run = True
+    with daemon(config) as calls:
+        _drive(calls, request, as_json=as_json)
+
+
+def release(
+    dataset: Dataset,
+    layout: LayoutName,
+    epsilon: Epsilon,
+    k: K,
+    owners: Owners = "",
+    groups: Groups = "",
+    mechanism: MechanismId = "",
+    attributes: Attributes = "",
+    budget_split: Split = "owner",
+    purpose: Purpose = "",
+    formats: Formats = "parquet,csv",
+    out: Out = None,
+    release_id: ReleaseId = "",
+    rank_noise: RankNoise = "0",
+    weights: Weights = "",
+    max_overlap: MaxOverlap = "1",
+    on_mismatch: OnMismatch = "stop",
+    dry_run: DryRun = False,
+    yes: console.YesOption = False,
+    detach: Detach = False,
+    config: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Make a release: plan it, ask, then wait for every owner and show what happens."""
+    _refuse_later(rank_noise, weights, max_overlap, on_mismatch)
+    request = _request(
+        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, purpose, formats,
+        out, release_id,
+    )  # fmt: skip
+    request.dry_run = dry_run
+    request.confirmed = yes and not dry_run
+    if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
+    if detach and not (yes or dry_run):
+        raise UsageError("--detach cannot ask about the plan", "add --yes")
+    with daemon(config) as calls:
+        if detach:
+            view = calls.Start(request)
+            finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
+        else:
+            _drive(calls, request, as_json=as_json)
+
+
+def _refuse_later(rank_noise: str, weights: str, max_overlap: str, on_mismatch: str) -> None:
+    """Refuse what this version does not carry out, rather than leave it out silently."""
+    for option, value, off in (
+        ("--rank-noise", rank_noise, "0"),
+        ("--weights", weights, ""),
+        ("--max-overlap", max_overlap, "1"),
+        ("--on-mismatch", on_mismatch, "stop"),
+    ):
+        if value != off:
+            raise UsageError(f"{option} {value} is not supported by this version", f"leave {option} out")
+
+
+def _request(
+    dataset: str,
+    layout: str,
+    owners: str,
+    groups: str,
+    epsilon: str,
+    k: str,
+    mechanism: str,
+    attributes: str,
+    budget_split: str,
+    purpose: str,
+    formats: str,
+    out: Path | None,
+    release_id: str,
+) -> "StartRequest":
+    """Return the request as text; the daemon judges it."""
+    from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
+
+    if bool(owners) == bool(groups):
+        raise UsageError("owners are named by --owners or by --groups", "for example: --owners a,b,c")
+    named = [_names(group) for group in groups.split(";")] if groups else [_names(owners)]
+    if layout == "vertical" and owners:
+        named = [[owner] for owner in named[0]]
+    return StartRequest(
+        release=release_id,
+        dataset=dataset,
+        layout=layout,
+        groups=[OwnerGroup(owners=group) for group in named],
+        epsilon=epsilon,
+        k=k,
+        mechanism=mechanism,
+        attributes=_names(attributes),
+        budget_split=budget_split,
+        purpose=purpose,
+        formats=_names(formats),
+        out=str(out.absolute()) if out else "",
+    )
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:
+    """Start a release, have its plan agreed to, watch it to its end."""
+    view = calls.Start(request)
+    try:
+        view = watch_until(
+            calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
+        )
+        if view.plan and not as_json:
+            from aggregator.cli.plan_text import show_plan
+            from common.plan import Plan
+
+            show_plan(Plan.from_bytes(view.plan))
+            console.print_line()
+        if view.state == "planned" and not view.dry_run:
+            view = _asked(calls, view)
+        view = watch_until(calls, view.release, has_ended, as_json=as_json)
+    except KeyboardInterrupt:
+        interrupted(view.release)
+    finish(view, as_json=as_json, out=request.out)
+
+
+def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
+    from common.wire.v1.control_pb2 import ReleaseRequest
+
+    request = ReleaseRequest(release=view.release)
+    if console.confirm(f"Ask {len(view.owners)} owners to consent to this plan?"):
+        return calls.Confirm(request)
+    return calls.Cancel(request)
+
+
+def watch_until(
+    calls: "ControlServiceStub", release: str, done: "Callable[[ReleaseView], bool]", *, as_json: bool
+) -> "ReleaseView":
+    """Show every owner's state until a release is where it should be.
+
+    Args:
+        calls: The daemon.
+        release: Release id.
+        done: Whether to stop.
+        as_json: Show nothing.
+
+    Returns:
+        The release as it was seen last.
+    """
+    from common.wire.v1.control_pb2 import ReleaseRequest
+
+    request = ReleaseRequest(release=release)
+    with console.progress(f"release {release}", COLUMNS, silent=as_json) as show:
+        for view in calls.Watch(request):
+            show(rows(view))
+            if done(view):
+                return view
+    return calls.Show(request)
+
+
+def interrupted(release: str) -> NoReturn:
+    """Leave a release to itself and say how to come back to it."""
+    console.note(f"release {release} goes on; to watch it: aggregator watch {release}")
+    raise typer.Exit(int(ExitCode.INTERRUPTED))
+
+
+def _detached(view: "ReleaseView", *, as_json: bool) -> None:
+    if as_json:
+        console.print_json({"release": view.release, "state": view.state})
+    else:
+        console.print_line(f"release {view.release} is {view.state}")
+        console.print_line(f"to watch it: aggregator watch {view.release}")
