@@ -24,7 +24,14 @@ Clock = Callable[[], datetime]
 """Tells the time, with its time zone."""
 
 FILE_NAME = "owner.db"
-_BUSY_MILLISECONDS = 30_000
+_SETTINGS = (
+    "busy_timeout = 30000",  # milliseconds; before the first setting that needs a lock
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "fullfsync = ON",
+    "foreign_keys = ON",
+    "trusted_schema = OFF",
+)
 
 
 def _append_only(table: str) -> tuple[str, ...]:
@@ -106,7 +113,11 @@ class Database:
         private_directory(state_dir)
         with self._explained(), _one_after_another(state_dir):
             self._connection = _connect(self.path)
-            self._migrate()
+            try:
+                self._migrate()
+            except BaseException:
+                self._connection.close()
+                raise
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -183,10 +194,12 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     connection.row_factory = sqlite3.Row
     # SQLite's own complaint about a damaged text quotes the text.
     connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
-    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    for setting in ("synchronous = FULL", "fullfsync = ON", "foreign_keys = ON", "trusted_schema = OFF"):
-        connection.execute(f"PRAGMA {setting}")
+    try:
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 
