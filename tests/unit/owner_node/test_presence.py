@@ -1,0 +1,101 @@
+"""Presence: whether the daemon runs is decided by its lock, and what it wrote is believed only then."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from owner_node.database import Database
+from owner_node.presence import Connection, DaemonState, Presence, daemon_lock, is_running
+
+_NOTHING = DaemonState(False, None, "", "", ())
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    """A real database in a folder of its own."""
+    with Database(tmp_path / "state") as database:
+        yield database
+
+
+def test_connections_of_a_running_daemon(db: Database) -> None:
+    """Commands see what the daemon is connected to, since when, and why it is not."""
+    seconds = iter(range(100))
+    presence = Presence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=next(seconds)))
+    with daemon_lock(db.state_dir):
+        presence.started(17, "1.0")
+        presence.connected("hub")
+        presence.disconnected("other", "refused")
+        presence.disconnected("other", "refused")
+        found = presence.state()
+        assert (found.running, found.pid, found.version) == (True, 17, "1.0")
+        assert found.connections == (
+            Connection("hub", True, "2026-01-02T00:00:01+00:00", ""),
+            Connection("other", False, "2026-01-02T00:00:02+00:00", "refused"),
+        )
+        presence.connected("other")
+        assert [each.connected for each in presence.state().connections] == [True, True]
+        presence.stopped()
+        assert presence.state() == DaemonState(True, None, "", "", ())
+    assert presence.state() == _NOTHING
+
+
+def test_a_restart_forgets_old_connections(db: Database) -> None:
+    """A new daemon is not connected because an earlier one was."""
+    presence = Presence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
+    with daemon_lock(db.state_dir):
+        presence.started(17, "1.0")
+        presence.connected("hub")
+        presence.started(18, "1.0")
+        assert presence.state().connections == ()
+
+
+def test_one_daemon_per_state_directory(db: Database) -> None:
+    """A second daemon is refused, also inside one process."""
+    with (
+        daemon_lock(db.state_dir),
+        pytest.raises(UsageError, match="owner-node run"),
+        daemon_lock(db.state_dir),
+    ):
+        pass
+
+
+_DAEMON = """
+import os, signal, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from owner_node.database import Database
+from owner_node.presence import Presence, daemon_lock
+state = Path(sys.argv[1])
+with daemon_lock(state), Database(state) as db:
+    presence = Presence(db, lambda: datetime.now(UTC))
+    presence.started(os.getpid(), "1.0")
+    presence.connected("hub")
+    print("ready", flush=True)
+    signal.pause()
+"""
+
+
+def test_a_killed_daemon_does_not_run(db: Database) -> None:
+    """After a kill nothing that the daemon wrote is believed, though all of it is still there."""
+    daemon = subprocess.Popen(
+        [sys.executable, "-c", _DAEMON, str(db.state_dir)], stdout=subprocess.PIPE, text=True
+    )
+    presence = Presence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
+    assert daemon.stdout is not None
+    assert daemon.stdout.readline() == "ready\n"
+    assert is_running(db.state_dir)
+    assert presence.state().pid == daemon.pid
+    os.kill(daemon.pid, signal.SIGKILL)
+    daemon.communicate(timeout=60)
+    assert (db.state_dir / "daemon.lock").stat().st_size > 0
+    assert presence.state() == _NOTHING
+    with daemon_lock(db.state_dir):
+        assert is_running(db.state_dir)
+    assert not is_running(db.state_dir)
