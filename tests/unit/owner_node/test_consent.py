@@ -31,7 +31,8 @@ def _task(owner: str, **changes: Any) -> Task:
 
 
 _PLAN = Plan(
-    release="r1", aggregator="spiffe://trust/aggregator/hub", created="2026-01-02T03:04:05+00:00", version="1",
+    release="r1", aggregator="spiffe://trust/aggregator/hub", created="2026-01-02T03:04:05+00:00",
+    version="1",
     purpose="study", layout=Layout.HORIZONTAL, epsilon=Decimal(1),
     budget_split=BudgetSplit.OWNER,
     attributes=(_AGE, _WARD), identifier=_RULES, max_records_per_person=1, linking=Linking(tokens=True),
