@@ -1,0 +1,46 @@
+"""What is left of every budget, as `status` and `ledger` show it."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from common import console
+from owner_node.config import OwnerConfig
+from owner_node.ledger import Ledger
+
+
+def balances(
+    owner: OwnerConfig, ledger: Ledger, budgets: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the balances of budgets, in the order of the configuration.
+
+    Args:
+        owner: The configuration, which holds the totals.
+        ledger: The ledger.
+        budgets: Which ones; None for every configured one, and every other that the ledger ever charged.
+
+    Returns:
+        Documents with budget, total, reserved, spent and remaining; total and remaining are None for a
+        budget that is not configured any more.
+    """
+    totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
+    charged = {entry.budget: None for entry in ledger.entries()}
+    wanted = {**dict.fromkeys(totals), **charged} if budgets is None else dict.fromkeys(budgets)
+    return [_document(name, ledger, totals.get(name)) for name in wanted]
+
+
+def _document(name: str, ledger: Ledger, total: Decimal | None) -> dict[str, Any]:
+    found = ledger.balance(name, Decimal(0) if total is None else total)
+    return {
+        "budget": name,
+        "total": total,
+        "reserved": found.reserved,
+        "spent": found.spent,
+        "remaining": None if total is None else found.remaining,
+    }
+
+
+def show_balances(documents: list[dict[str, Any]]) -> None:
+    """Print balances as a table."""
+    columns = ("budget", "total", "reserved", "spent", "remaining")
+    console.table("Budgets (epsilon)", columns, [[each[column] for column in columns] for each in documents])

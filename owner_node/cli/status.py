@@ -1,0 +1,107 @@
+"""`owner-node status`: does the daemon run, what is it connected to, what is under way, what is left?"""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from common import console
+from common.errors import NotConnectedError
+from owner_node import config
+from owner_node.cli.budgets import balances, show_balances
+from owner_node.config import OwnerConfig
+from owner_node.database import Database
+from owner_node.ledger import Ledger
+from owner_node.presence import DaemonState, Presence
+from owner_node.sessions import Session, Sessions
+
+CheckOption = Annotated[
+    bool,
+    typer.Option("--check", help="Exit 0 only if the daemon runs and is connected to every aggregator."),
+]
+
+
+def status(
+    config_file: console.ConfigOption = None,
+    check: CheckOption = False,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Show the daemon, its connections, the sessions under way and the budgets."""
+    owner = config.load(config_file)
+    with Database(owner.owner.state_dir, make=False) as db:
+        daemon = Presence(db, _now).state()
+        document = {
+            "owner": owner.owner.id,
+            "running": daemon.running,
+            "pid": daemon.pid,
+            "version": daemon.version,
+            "started": daemon.started,
+            "aggregators": _aggregators(owner, daemon),
+            "sessions": [_session(each) for each in Sessions(db, _now).live()],
+            "balances": balances(owner, Ledger(db, _now)),
+        }
+    problem = _problem(document) if check else None
+    if not as_json:
+        _show(document)
+    elif problem is None:
+        console.print_json(document)
+    if problem is not None:
+        raise problem
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _aggregators(owner: OwnerConfig, daemon: DaemonState) -> list[dict[str, Any]]:
+    known = {each.aggregator: each for each in daemon.connections}
+    return [
+        {
+            "name": each.name,
+            "address": each.address,
+            "connected": each.name in known and known[each.name].connected,
+            "since": known[each.name].since if each.name in known else "",
+            "reason": known[each.name].reason if each.name in known else "",
+        }
+        for each in owner.aggregators
+    ]
+
+
+def _session(session: Session) -> dict[str, Any]:
+    return {
+        "release": session.release,
+        "aggregator": session.aggregator,
+        "state": str(session.state),
+        "dataset": session.dataset,
+        "purpose": session.purpose,
+        "updated": session.updated,
+    }
+
+
+def _problem(document: dict[str, Any]) -> NotConnectedError | None:
+    if not document["running"]:
+        return NotConnectedError("the daemon is not running", "start it: owner-node run", document)
+    missing = [each["name"] for each in document["aggregators"] if not each["connected"]]
+    if missing or not document["aggregators"]:
+        return NotConnectedError(
+            f"not connected to {', '.join(missing) or 'any aggregator'}",
+            "the daemon keeps trying; owner-node status says why it failed last",
+            document,
+        )
+    return None
+
+
+def _show(document: dict[str, Any]) -> None:
+    if document["running"]:
+        running = f"running since {document['started']} (process {document['pid']}, {document['version']})"
+    else:
+        running = "not running"
+    console.print_line(f"owner {document['owner']}: the daemon is {running}")
+    for title, key, columns in (
+        ("Aggregators", "aggregators", ("name", "address", "connected", "since", "reason")),
+        ("Sessions under way", "sessions", ("release", "aggregator", "state", "dataset", "updated")),
+    ):
+        rows = [[None if each[name] == "" else each[name] for name in columns] for each in document[key]]
+        if rows:
+            console.table(title, columns, rows)
+    show_balances(document["balances"])
