@@ -24,7 +24,7 @@ from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 
 COLUMNS_IN_FLIGHT = 5
-"""Memory that masking one attribute needs beyond its result, in columns of 64-bit values."""
+"""Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
 CLUSTERS_PER_BLOCK = 2**11
 
 
