@@ -5,6 +5,7 @@ import shutil
 from base64 import b64encode
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -229,6 +230,61 @@ def test_certificates_of_another_kind(made, tmp_path):
         folder = republished(made, directory, all_signed(made, {"a": signer_of(issued)}))
         with pytest.raises(IntegrityError, match=f"consent of a does not hold: .*{told}"):
             verify_release(folder)
+
+
+OTHER = "0123456789abcdef" * 4
+TRULY_SIGNED: dict[str, tuple[str, dict[str, Any]]] = {
+    "it refuses the plan": ("consent", {"decision": "refuse"}),
+    "consent of a does not hold: it is for another plan": ("consent", {"plan_digest": OTHER}),
+    "consent of a .* another plan": ("consent", {"owner": "b"}),
+    "its number of records": ("statement", {"records": 7}),
+    "statement of a does not hold: it is for another plan": ("statement", {"addendum_digest": OTHER}),
+    "statement of a .* for another plan": ("statement", {"release": "demo-2"}),
+}
+
+
+@pytest.mark.parametrize("told", TRULY_SIGNED)
+def test_truly_signed_for_something_else(made, tmp_path, told):
+    """What an owner really signed, but for something else, does not count for this release."""
+    kind, fields = TRULY_SIGNED[told]
+    evidence, signer = made.evidence.owners["a"], made.owners["a"]
+    document = replace(getattr(evidence, kind), **fields)
+    domain = Domain.CONSENT if kind == "consent" else Domain.FRAGMENT
+    signed = Signed(signer.sign_document(domain, document.to_document()), signer.chain_pem)
+    changed = replace(evidence, **{kind: document, f"{kind}_signed": signed})
+    everybody = {**made.evidence.owners, "a": changed}
+    folder = republished(made, tmp_path, replace(made.evidence, owners=everybody))
+    with pytest.raises(IntegrityError, match=told):
+        verify_release(folder)
+
+
+def test_addendum_of_another_plan(made, tmp_path):
+    """An addendum that the aggregator signed for another plan does not count for this one."""
+    addendum = replace(made.evidence.addendum, plan_digest=OTHER)
+    data = addendum.to_document()
+    signed = Signed(made.aggregator.sign_document(Domain.ADDENDUM, data), made.aggregator.chain_pem)
+    folder = republished(made, tmp_path, replace(made.evidence, addendum=addendum, addendum_signed=signed))
+    with pytest.raises(IntegrityError, match="the addendum does not hold: it belongs to another plan"):
+        verify_release(folder)
+
+
+def test_plan_by_an_owner(made, tmp_path):
+    """An owner cannot act as aggregator, not even with a certificate that servers may use."""
+    signer = signer_of(made.ca.owner("a", usages=[SERVER_AUTH]))
+    lied = replace(made, plan=replace(made.plan, aggregator=signer.party.uri))
+    folder = republished(lied, tmp_path, all_signed(lied, aggregator=signer), signer)
+    with pytest.raises(IntegrityError, match="not made by an aggregator"):
+        verify_release(folder)
+
+
+def test_a_release_without_data(made, folder):
+    """A signed manifest that lists no data file, or no report, is not a release."""
+    for name in ("report.html", "data.csv", "data.parquet"):
+        (folder / name).unlink()
+        resigned(made, folder, lambda manifest, name=name: manifest["files"].pop(name))
+        if name != "data.csv":
+            with pytest.raises(IntegrityError, match="no data file, or no report"):
+                verify_release(folder)
 
 
 def test_judged_at_the_manifest_time(made, tmp_path):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from aggregator.joining import join, n_records
 from common.errors import IntegrityError
-from common.release_table import release_schema, to_units
-from common.schema import AttributeType
+from common.release_table import from_units, release_schema, release_type, to_units
+from common.schema import Attribute, AttributeType
 from common.shuffle import random_order
 from tests.fakes.releases import (
     ATTRIBUTES,
@@ -148,6 +148,13 @@ def test_types_are_exact():
         pa.decimal128(10, 9),
     ]
     assert not any(field.nullable for field in schema)
+    share = Attribute("share", AttributeType.NUMBER, -5, 5, decimals=3)
+    assert release_type(share) == pa.decimal128(4, 3)
+    wide = Attribute("wide", AttributeType.NUMBER, -(2**63), 2**63 - 1, decimals=18)
+    assert release_type(wide) == pa.decimal128(19, 18)
+    units = np.array([-(2**63), -1, 0, 2**63 - 1])
+    back = to_units(wide, pa.chunked_array([from_units(wide, units)]))
+    assert back.to_pylist() == units.tolist()
 
 
 def test_random_order_is_a_fresh_permutation():

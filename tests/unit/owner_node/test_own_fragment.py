@@ -193,6 +193,18 @@ def test_owner_command(made, node, capsys):
     assert "masked records of a are in the release, as this owner sealed them" in capsys.readouterr().out
 
 
+def test_owner_command_finds_a_second_manifest(made, node, capsys):
+    """If the aggregator told the owner another manifest than the folder's, that is exit 7."""
+    with Database(node.parent / "state") as db:
+        sessions = Sessions(db, lambda: datetime.now(UTC))
+        session = sessions.get("hub", made.plan.release)
+        assert session is not None
+        with db.transaction() as tx:
+            sessions.advance(tx, session, Event.PUBLISH, manifest_digest="00" * 32)
+    assert owner_node("verify", made.folder, "--config", node) == 7
+    assert "told this owner of another manifest" in capsys.readouterr().err
+
+
 def test_owner_command_finds_another_release(made, node, tmp_path, capsys):
     """A release under another plan than the accepted one is exit 7; one without this owner is exit 2."""
     other_dir = tmp_path / "other"
