@@ -128,6 +128,10 @@ def judge(
     request = _Request(
         plan, task, owner_id, aggregator_name, trust_domain, policy, dataset, schema, balance, today
     )
+    return _verdict(request)
+
+
+def _verdict(request: _Request) -> Verdict:
     objections = [*_parties(request), *_settings(request)]
     shares = list(_shares(request))
     # Sums of decimals that are out of bounds would be rounded, so nothing is computed with them.
@@ -135,13 +139,13 @@ def judge(
     objections += [each for rule in _BY_NAME for each in rule(request)]
     if objections:
         return _refuse(request, objections)
-    amount = request.charge
+    task, budget, amount = request.task, request.dataset.budget, request.charge
     if amount is None:
         raise InternalError("a plan without a charge passed every rule")
-    if amount > balance:
-        error = BalanceError(dataset.budget, format(plain(amount), "f"), format(plain(balance), "f"))
+    if amount > request.balance:
+        error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
         return Refuse(error, error.message, (error.message,))
-    return Accept(amount, dataset.budget, task.epsilon, task.epsilon_joint, policy.accounting)
+    return Accept(amount, budget, task.epsilon, task.epsilon_joint, request.policy.accounting)
 
 
 def _refuse(request: _Request, objections: list[_Objection]) -> Refuse:

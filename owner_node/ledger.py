@@ -102,7 +102,7 @@ class Ledger:
         epsilon_joint: Decimal | None = None,
         accounting: Accounting = "joint",
     ) -> None:
-        """Reserve a charge; the same again changes nothing.
+        """Reserve a charge, which stands under aggregator, release and plan; the same again changes nothing.
 
         Args:
             tx: The transaction.
@@ -120,14 +120,7 @@ class Ledger:
             BalanceError: If it does not fit.
             ConflictError: If the release was charged for another plan, or its reservation was returned.
         """
-        found = self._of(aggregator, release, plan_digest)
-        if found:
-            if Kind.RETURN in found:
-                raise ConflictError(
-                    f"the reservation for release {release!r} was returned",
-                    "start a release with another id",
-                    {"release": release, "plan_digest": plan_digest},
-                )
+        if self._is_reserved(aggregator, release, plan_digest):
             return
         if not charge.is_finite() or charge <= 0:
             raise InternalError("a charge must be positive")
@@ -204,6 +197,16 @@ class Ledger:
             IntegrityError: Naming the first entry that does not hold.
         """
         self._chain.verify()
+
+    def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
+        found = self._of(aggregator, release, plan_digest)
+        if Kind.RETURN in found:
+            raise ConflictError(
+                f"the reservation for release {release!r} was returned",
+                "start a release with another id",
+                {"release": release, "plan_digest": plan_digest},
+            )
+        return bool(found)
 
     def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[Kind, sqlite3.Row]:
         rows = self._chain.entries("aggregator = ? AND release = ?", (aggregator, release))
