@@ -155,7 +155,7 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
         by_frequency = frequency_order(values, attribute.n_values)
         values = by_frequency.place_of[values]
     ranking = rank(values)
-    ranking.values.__isub__(attribute.lower)
+    np.subtract(ranking.values, attribute.lower, out=ranking.values)
     released = mechanism(task.mechanism).release(ranking.values, task.setting, bits)
     if by_frequency is not None:
         return MaskedAttribute(
