@@ -1,0 +1,205 @@
+"""An owner node reduced to its calls: real TLS, real signatures, data made up on the spot."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import grpc
+import numpy as np
+
+from common.canonical import canonical
+from common.fragment import Addendum, Consent, FragmentStatement, LedgerHead
+from common.plan import Plan
+from common.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
+from common.signing import Domain, Signer
+from common.tls import channel_credentials, channel_options
+from common.wire.v1 import owner_pb2 as wire
+from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
+from tests.fakes.releases import by_token, encoded, random_columns
+
+KEY_CHECK = "ab" * 32
+CHUNK = 64 * 1024
+
+
+def attributes(*names: str) -> tuple[Attribute, ...]:
+    """Return integer attributes of one domain."""
+    return tuple(Attribute(name, AttributeType.INTEGER, 0, 1000) for name in names)
+
+
+class ScriptedOwner:
+    """Calls the aggregator as one owner.
+
+    Args:
+        owner: Owner id.
+        address: Of the aggregator.
+        certificates: Folder with `ca.pem`, `owner-ID.pem` and `owner-ID.key`.
+        schema: What it describes.
+        tokens: Its records' tokens, shape (n_records, 16).
+    """
+
+    def __init__(
+        self, owner: str, address: str, certificates: Path, names: Sequence[str], tokens: np.ndarray,
+        *, identifier: bool = True,
+    ) -> None:  # fmt: skip
+        files = (certificates / f"owner-{owner}.pem", certificates / f"owner-{owner}.key")
+        self.owner, self.tokens = owner, tokens
+        self.schema = Schema(
+            attributes(*names),
+            IdentifierRules(1, ("trim",)) if identifier else None,
+            1,
+            round_to_leading_digit(len(tokens)),
+        )
+        self.signer = Signer.load(files[1], files[0])
+        credentials = channel_credentials(certificates / "ca.pem", *files)
+        self.channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
+        self.calls = OwnerServiceStub(self.channel)
+        self.fragment = b""
+        self.receipt: wire.UploadResponse | None = None
+        self.concluded: wire.Conclude | None = None
+        self.sequence = 0
+
+    def head(self, sequence: int | None = None) -> wire.LedgerHead:
+        """Return a signed ledger head."""
+        number = self.sequence if sequence is None else sequence
+        text = hashlib.sha256(str(number).encode()).hexdigest() if number else ""
+        signature = self.signer.sign(Domain.LEDGER_HEAD, LedgerHead(self.owner, number, text).to_bytes())
+        return wire.LedgerHead(
+            sequence=number, hash=text, signature=signature, certificate=self.signer.chain_pem.encode()
+        )
+
+    async def connect(self, datasets: Sequence[str] = ("cohort",)) -> wire.ConnectResponse:
+        """Make the first call."""
+        return await self.calls.Connect(
+            wire.ConnectRequest(protocol=1, version="0", datasets=datasets, ledger_head=self.head())
+        )
+
+    async def poll(self, busy: Sequence[wire.WorkKey] = ()) -> list[wire.Work]:
+        """Wait for work."""
+        return list((await self.calls.Poll(wire.PollRequest(busy=busy), timeout=30)).work)
+
+    def describe(self, work: wire.Work) -> wire.AnswerRequest:
+        """Answer an invitation."""
+        schema = canonical(self.schema.to_document())
+        return wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
+
+    def consent(self, work: wire.Work, key_check: str | None = None) -> wire.AnswerRequest:
+        """Accept a plan."""
+        self.plan = Plan.from_bytes(work.consent.plan)
+        self.sequence += 1
+        check = (KEY_CHECK if self.plan.linking.tokens else "") if key_check is None else key_check
+        statement = Consent(work.release, self.owner, work.plan_digest, check, "accept")
+        return wire.AnswerRequest(
+            release=work.release,
+            plan_digest=work.plan_digest,
+            consented=wire.Consented(
+                key_check=check,
+                ledger_head=self.head(),
+                signature=self.signer.sign(Domain.CONSENT, statement.to_bytes()),
+            ),
+        )
+
+    def token_blob(self) -> bytes:
+        """Return the sorted token list."""
+        return self.tokens[by_token(self.tokens)].tobytes()
+
+    async def link(self, work: wire.Work) -> wire.AnswerRequest:
+        """Upload tokens where the plan wants them; return the answer."""
+        linked = wire.Linked(n_records=len(self.tokens))
+        if self.plan.linking.tokens:
+            blob = self.token_blob()
+            await self.upload(self.key(work, wire.BLOB_KIND_TOKENS, blob), blob)
+            linked.tokens_digest = hashlib.sha256(blob).hexdigest()
+        return wire.AnswerRequest(release=work.release, plan_digest=work.plan_digest, linked=linked)
+
+    def seal(self, work: wire.Work) -> wire.AnswerRequest:
+        """Make a fragment and state what it is."""
+        task = self.plan.task_of(self.owner)
+        wanted = [self.plan.attribute(each.name) for each in task.attributes]
+        n = len(self.tokens)
+        columns = random_columns(np.random.default_rng(7), wanted, n)
+        grid = self.plan.n_groups > 1
+        order = by_token(self.tokens) if grid else np.arange(n, dtype=np.int64)
+        self.fragment = encoded(task, columns, order, self.tokens if grid else None)
+        return self.state(work)
+
+    def state(self, work: wire.Work) -> wire.AnswerRequest:
+        """State and sign what the fragment is."""
+        addendum = Addendum.from_bytes(work.mask.addendum)
+        n = len(self.tokens)
+        digest = hashlib.sha256(self.fragment).hexdigest()
+        statement = FragmentStatement(
+            work.release, self.owner, work.plan_digest, addendum.digest, digest, len(self.fragment), n
+        )
+        return wire.AnswerRequest(
+            release=work.release,
+            plan_digest=work.plan_digest,
+            sealed=wire.Sealed(
+                fragment_digest=digest,
+                size=len(self.fragment),
+                n_records=n,
+                signature=self.signer.sign(Domain.FRAGMENT, statement.to_bytes()),
+                certificate=self.signer.chain_pem.encode(),
+                ledger_head=self.head(),
+            ),
+        )
+
+    def key(self, work: wire.Work, kind: "wire.BlobKind.ValueType", blob: bytes) -> wire.BlobKey:
+        """Return the key of a blob."""
+        digest = hashlib.sha256(blob).hexdigest()
+        return wire.BlobKey(
+            release=work.release, plan_digest=work.plan_digest, kind=kind, digest=digest, size=len(blob)
+        )
+
+    async def upload(self, key: wire.BlobKey, blob: bytes) -> wire.UploadResponse:
+        """Upload a blob from where the aggregator says."""
+        state = await self.calls.UploadState(wire.UploadStateRequest(blob=key))
+
+        async def chunks() -> AsyncIterator[wire.UploadChunk]:
+            yield wire.UploadChunk(blob=key, offset=state.offset)
+            for start in range(state.offset, len(blob), CHUNK):
+                yield wire.UploadChunk(offset=start, data=blob[start : start + CHUNK])
+
+        return await self.calls.Upload(chunks())
+
+    async def answer(self, work: wire.Work) -> None:
+        """Do one piece of work as an honest owner does."""
+        step = work.WhichOneof("step")
+        if step == "collect":
+            key = self.key(work, wire.BLOB_KIND_FRAGMENT, self.fragment)
+            self.receipt = await self.upload(key, self.fragment)
+            return
+        if step == "conclude":
+            self.concluded = work.conclude
+            request = wire.AnswerRequest(
+                release=work.release, plan_digest=work.plan_digest, acknowledged=wire.Acknowledged()
+            )
+        elif step == "link":
+            request = await self.link(work)
+        else:
+            request = {"describe": self.describe, "consent": self.consent, "mask": self.seal}[str(step)](work)
+        await self.calls.Answer(request)
+
+    async def until(self, step: str) -> wire.Work:
+        """Do all work up to a step, which is returned and not done."""
+        while True:
+            for work in await self.poll():
+                if work.WhichOneof("step") == step:
+                    return work
+                await self.answer(work)
+
+    async def run(self) -> wire.Conclude:
+        """Do all work until the release has ended."""
+        while self.concluded is None:
+            for work in await self.poll():
+                await self.answer(work)
+        return self.concluded
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self.channel.close(None)
+
+
+async def all_until(owners: Sequence[ScriptedOwner], step: str) -> list[wire.Work]:
+    """Let all owners work up to a step."""
+    return list(await asyncio.gather(*(owner.until(step) for owner in owners)))

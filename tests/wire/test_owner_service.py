@@ -1,0 +1,356 @@
+"""The real daemon, called over real TLS by owners that can be made to misbehave."""
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import TesseraError
+from common.fragment import Receipt
+from common.identity import load_certificates
+from common.signing import Domain, verify
+from common.verification import verify_release
+from common.wire.status import from_rpc_error
+from common.wire.v1 import control_pb2 as control
+from common.wire.v1 import owner_pb2 as wire
+from tests.fakes.scripted_owner import all_until
+
+
+async def refused(call) -> TesseraError:
+    """Return the error that a call ends with."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call
+    return from_rpc_error(caught.value)
+
+
+async def pair(aggregator, records, *, names=("age", "income"), layout="horizontal", **changes):
+    """Return two connected owners in a release that has been started."""
+    if layout == "vertical":
+        parts = [("a", names[:1], records), ("b", names[1:], records)]
+    else:
+        parts = [("a", names, records[:30]), ("b", names, records[30:])]
+    owners = [aggregator.owner(name, held, tokens) for name, held, tokens in parts]
+    for owner in owners:
+        await owner.connect()
+    await aggregator.start("a", "b", layout=layout, **changes)
+    return owners
+
+
+@pytest.mark.parametrize(("layout", "n_records"), [("horizontal", 60), ("vertical", 60)])
+async def test_release_is_published(launch, records, tmp_path, layout, n_records):
+    """Both layouts go from invitation to a folder that verifies, is downloadable, and shows no token."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records, layout=layout)
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["published", "published"]
+    view = await aggregator.show()
+    assert [(o.id, o.state, o.k) for o in view.owners] == [("a", "published", "5"), ("b", "published", "5")]
+    assert verify_release(Path(view.directory)).manifest_digest == view.manifest_digest
+    assert ends[0].manifest_digest == view.manifest_digest
+    table = pq.read_table(Path(view.directory) / "data.parquet")
+    assert table.column_names == ["record", "age", "income"]
+    assert table.num_rows == n_records
+    assert not list((tmp_path / "state" / "incoming").iterdir())
+    files = [chunk async for chunk in owners[0].calls.Download(wire.DownloadRequest(release="r1"))]
+    assert "manifest.json" in files[0].files
+    request = wire.DownloadRequest(release="r1", file="manifest.json", offset=5)
+    body = b"".join([chunk.data async for chunk in owners[0].calls.Download(request)])
+    assert body == (Path(view.directory) / "manifest.json").read_bytes()[5:]
+
+
+async def test_receipt_is_signed_and_repeated(launch, records):
+    """An upload whose receipt was lost gets the same receipt again, also after the release was published."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    await owners[0].answer(works[0])
+    first = owners[0].receipt
+    await owners[0].answer(works[0])
+    assert owners[0].receipt == first
+    await owners[1].answer(works[1])
+    await asyncio.gather(*(owner.run() for owner in owners))
+    await owners[0].answer(works[0])
+    assert owners[0].receipt == first
+    pem = (aggregator.certificates / "aggregator.pem").read_bytes()
+    verify(load_certificates(pem)[0], Domain.RECEIPT, first.receipt, first.signature)
+    assert Receipt.from_bytes(first.receipt).owner == "a"
+
+
+async def test_no_upload_before_all_sealed(launch, records):
+    """No byte of a fragment is taken before every owner has sealed (the ready barrier)."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "mask")
+    await owners[0].answer(works[0])
+    key = owners[0].key(works[0], wire.BLOB_KIND_FRAGMENT, owners[0].fragment)
+    error = await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))
+    assert error.code == "protocol"
+    assert "waiting for b" in error.message
+    await owners[1].answer(works[1])
+    await all_until(owners, "collect")
+
+
+async def test_interrupted_upload_goes_on(launch, records):
+    """Half an upload is kept and the rest completes it."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    blob, owner = owners[0].fragment, owners[0]
+    key = owner.key(works[0], wire.BLOB_KIND_FRAGMENT, blob)
+
+    async def half():
+        yield wire.UploadChunk(blob=key, data=blob[: len(blob) // 2])
+
+    assert (await refused(owner.calls.Upload(half()))).code == "protocol"
+    state = await owner.calls.UploadState(wire.UploadStateRequest(blob=key))
+    assert state.offset == len(blob) // 2
+    await owner.answer(works[0])
+    assert owner.receipt is not None
+
+
+async def test_strangers_see_nothing(launch, records):
+    """An owner that takes no part can neither answer, upload nor download, nor learn of a release."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    stranger = aggregator.owner("stranger", ["age"], records)
+    await stranger.connect()
+    works = await all_until(owners, "consent")
+    answer = await refused(stranger.calls.Answer(stranger.describe(works[0])))
+    nothing = await refused(stranger.calls.Answer(stranger.describe(wire.Work(release="none"))))
+    assert answer.message.replace("r1", "none") == nothing.message
+    key = stranger.key(works[0], wire.BLOB_KIND_TOKENS, b"x" * 16)
+    upload = await refused(stranger.calls.UploadState(wire.UploadStateRequest(blob=key)))
+    assert (answer.code, upload.code) == ("not_connected", "not_connected")
+    stream = stranger.calls.Download(wire.DownloadRequest(release="r1"))
+    with pytest.raises(grpc.aio.AioRpcError):
+        await stream.read()
+
+
+async def test_identity_is_not_a_field(launch, records):
+    """A consent that another owner signed is refused: who signs must be who calls."""
+    aggregator = await launch()
+    a, b = await pair(aggregator, records)
+    work, _ = await all_until([a, b], "consent")
+    error = await refused(a.calls.Answer(b.consent(work)))
+    assert error.code == "identity"
+    assert (await aggregator.show()).owners[0].state == "invited"
+
+
+async def test_repeated_and_changed_answers(launch, records):
+    """The same answer twice counts once; another answer to the same question is refused."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    work, _ = await all_until(owners, "consent")
+    await owners[0].calls.Answer(owners[0].consent(work))
+    await owners[0].calls.Answer(owners[0].consent(work))
+    error = await refused(owners[0].calls.Answer(owners[0].consent(work, key_check="cd" * 32)))
+    assert error.code == "conflict"
+    other = owners[0].consent(work)
+    other.plan_digest = "0" * 64
+    assert (await refused(owners[0].calls.Answer(other))).code == "conflict"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [b"", b"{}", b"[" * 100_000, b"\xff", b'{"attributes":[]}', b'{"attributes":[1]}', b"null"]
+    + [
+        json.dumps(
+            {
+                "attributes": [{"name": "x", "type": "integer", "outside": "error", "min": "0", "max": end}],
+                "identifier": None,
+                "max_records_per_person": "1",
+                "records_rounded": "60",
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        ).encode()
+        for end in ("1E+999999", "99999999999999999999", "-1", "x")
+    ],
+)
+async def test_garbage_schemas(launch, records, schema):
+    """No schema that a stranger makes up gets into a release or stops the daemon."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    (work,) = await owners[0].poll()
+    request = wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
+    assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
+    await all_until(owners, "consent")
+
+
+async def test_garbage_fragment_ends_the_release(launch, records):
+    """A signed fragment that is no fragment fails the release and is never joined."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "mask")
+    owners[0].fragment = b"not an Arrow stream" * 10
+    forged = owners[0].state(works[0])
+    await owners[0].calls.Answer(forged)
+    await owners[1].answer(works[1])
+    collect = await owners[0].until("collect")
+    assert (await refused(owners[0].answer(collect))).code == "integrity"
+    view = await aggregator.show()
+    assert (view.state, view.error.code) == ("failed", "integrity")
+
+
+async def test_shared_persons_are_a_conflict(launch, records):
+    """Two horizontal owners with common tokens stop the release before anything is masked."""
+    aggregator = await launch()
+    owners = [aggregator.owner(name, ["age"], records[:40]) for name in ("a", "b")]
+    for owner in owners:
+        await owner.connect()
+    await aggregator.start("a", "b")
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["conflict", "conflict"]
+    assert "40" in (await aggregator.show()).error.message
+
+
+async def test_different_linkage_keys_are_a_conflict(launch, records):
+    """Owners with different linkage keys are stopped, and told who differs."""
+    aggregator = await launch()
+    a, b = await pair(aggregator, records)
+    works = await all_until([a, b], "consent")
+    await a.calls.Answer(a.consent(works[0]))
+    await b.calls.Answer(b.consent(works[1], key_check="cd" * 32))
+    assert (await a.run()).state == "conflict"
+    assert (await aggregator.show()).error.code == "conflict"
+
+
+async def test_schema_conflicts_are_told_together(launch, records):
+    """A release over different attributes ends in conflict with every difference."""
+    aggregator = await launch()
+    owners = [aggregator.owner("a", ["age", "x"], records), aggregator.owner("b", ["age", "y"], records)]
+    for owner in owners:
+        await owner.connect()
+    await aggregator.start("a", "b")
+    await asyncio.gather(*(owner.run() for owner in owners))
+    view = await aggregator.show()
+    assert view.state == "conflict"
+    assert len(json.loads(view.error.details)["conflicts"]) == 2
+
+
+async def test_one_refusal_ends_it_for_all(launch, records):
+    """A refusal for balance ends the release, and the operator sees that code."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    work, _ = await all_until(owners, "consent")
+    failure = wire.Failure(code="balance", message="refused by owner policy")
+    await owners[0].calls.Answer(
+        wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, failure=failure)
+    )
+    assert (await owners[1].run()).state == "refused"
+    view = await aggregator.show()
+    assert (view.state, view.error.code) == ("refused", "balance")
+    assert [owner.state for owner in view.owners] == ["refused", "ended"]
+
+
+async def test_absent_owner(launch, records):
+    """A known owner that does not come before the deadline fails the release with its name."""
+    aggregator = await launch(invite=timedelta(seconds=1))
+    a, b = (aggregator.owner(name, ["age"], records) for name in ("a", "b"))
+    await b.connect()
+    aggregator = await launch_again(launch, aggregator, invite=timedelta(seconds=1))
+    a = aggregator.owner("a", ["age"], records)
+    await a.connect()
+    await aggregator.start("a", "b")
+    assert (await a.run()).state == "failed"
+    view = await aggregator.show()
+    assert (view.error.code, view.error.message) == ("not_connected", "not connected: b")
+
+
+async def launch_again(launch, aggregator, **deadlines):
+    """Stop a daemon and start it anew over the same state."""
+    await aggregator.daemon.stop()
+    return await launch(**deadlines)
+
+
+@pytest.mark.parametrize("step", ["consent", "link", "mask", "collect", "conclude"])
+async def test_restart_goes_on(launch, records, step):
+    """A release goes on after a restart of the aggregator in every state."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records, layout="vertical")
+    works = await all_until(owners, step)
+    again = await launch_again(launch, aggregator)
+    moved = []
+    for owner in owners:
+        other = again.owner(owner.owner, owner.schema.names, owner.tokens)
+        other.plan, other.fragment, other.sequence = getattr(owner, "plan", None), owner.fragment, 1
+        await other.connect()
+        moved.append(other)
+    if step == "mask":
+        await moved[0].answer(works[0])
+    ends = await asyncio.gather(*(owner.run() for owner in moved))
+    assert [end.state for end in ends] == ["published", "published"]
+
+
+async def test_ledger_head_only_moves_forward(launch, records):
+    """The newest signed ledger head is kept and returned, whatever an owner says later."""
+    aggregator = await launch()
+    owner = aggregator.owner("a", ["age"], records)
+    owner.sequence = 5
+    await owner.connect()
+    owner.sequence = 3
+    assert (await owner.connect()).newest_ledger_head.sequence == 5
+    forged = owner.head(9)
+    forged.sequence = 10
+    request = wire.ConnectRequest(protocol=1, ledger_head=forged)
+    assert (await refused(owner.calls.Connect(request))).code == "integrity"
+    assert (await owner.connect()).newest_ledger_head.sequence == 5
+
+
+async def test_start_is_idempotent(launch, records):
+    """The same id with the same arguments is the same release; with others it is refused."""
+    aggregator = await launch()
+    await pair(aggregator, records)
+    assert (await aggregator.start("a", "b")).release == "r1"
+    assert (await refused(aggregator.start("a", "b", epsilon="2"))).code == "usage"
+    assert (await refused(aggregator.start("a", "zz", release="r2"))).details["unknown"] == ["zz"]
+    error = await refused(aggregator.start("a", "b", dataset="other", release="r3"))
+    assert error.details["dataset"] == "other"
+
+
+async def test_dry_run_and_cancel(launch, records):
+    """A dry run ends with its plan, a cancelled release ends for everybody."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records, dry_run=True)
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["cancelled", "cancelled"]
+    assert (await aggregator.show()).state == "planned"
+    for owner in owners:
+        owner.concluded = None
+    await aggregator.start("a", "b", release="r2", confirmed=False)
+    request = control.ReleaseRequest(release="r2")
+    states = [
+        view.state async for view in aggregator.calls.Watch(request) if await cancelled(aggregator, view)
+    ]
+    assert states[-1] == "cancelled"
+    assert [(await owner.run()).state for owner in owners] == ["cancelled", "cancelled"]
+
+
+async def cancelled(aggregator, view) -> bool:
+    """Cancel a release that is seen for the first time; always true."""
+    if view.state == "inviting":
+        await aggregator.calls.Cancel(control.ReleaseRequest(release=view.release))
+    return True
+
+
+async def test_polls_are_held_and_busy_work_is_not_told(launch, records):
+    """A poll returns at once when there is work, and not for work that the owner is busy with."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    (work,) = await owners[0].poll()
+    held = asyncio.create_task(owners[0].poll([wire.WorkKey(release="r1", step="describe")]))
+    assert (await owners[0].poll())[0] == work
+    assert not held.done()
+    await owners[0].answer(work)
+    await owners[1].until("consent")
+    assert [each.WhichOneof("step") for each in await held] == ["consent"]
+
+
+def test_the_fixture_has_distinct_tokens(records):
+    """The tests' tokens are distinct, else their conflicts would mean nothing."""
+    assert len(np.unique(records, axis=0)) == len(records)
