@@ -1,0 +1,263 @@
+"""The aggregator's protocol without any I/O: every event in every state, lost and repeated messages."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregator.protocol.events import (
+    EVENTS,
+    Acknowledged,
+    Cancelled,
+    Conflicted,
+    Consented,
+    Described,
+    Ending,
+    Event,
+    Expired,
+    Failed,
+    Linked,
+    OwnerEvent,
+    Refused,
+    Waiting,
+    from_json,
+    to_json,
+)
+from aggregator.protocol.release import Release, apply, begin, fold
+from aggregator.protocol.states import ENDS, TRANSITIONS, State, next_state
+from aggregator.protocol.work import conclusion, work_for
+from common.errors import ConflictError, InternalError, ProtocolError
+from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release, started
+
+OWNERS = ("a", "b", "c")
+STEPS = {
+    "described": "describe",
+    "consented": "consent",
+    "linked": "link",
+    "sealed": "mask",
+    "received": "collect",
+    "acknowledged": "conclude",
+}
+ENDINGS: tuple[type[Ending], ...] = (Conflicted, Refused, Failed, Cancelled, Expired)
+
+
+def step(release: Release, owner: str) -> str | None:
+    """Return the name of an owner's work."""
+    work = work_for(release, owner)
+    return work.step if work else None
+
+
+def told(release: Release) -> str:
+    """Return the code that the operator is told."""
+    assert release.ending is not None
+    return release.ending.code
+
+
+def drive(release: Release, until: State, events: list[Event] | None = None) -> Release:
+    """Let honest owners and the aggregator work until a state."""
+    for _ in range(200):
+        if release.state is until:
+            return release
+        event = aggregator_step(release)
+        if event is None:
+            due = ((owner, work_for(release, owner)) for owner in release.request.owners)
+            event = next(answer_to(release, owner, work) for owner, work in due if work is not None)
+        release = apply(release, event)
+        if events is not None:
+            events.append(event)
+    raise AssertionError(f"{until} was not reached")
+
+
+def at_state(state: State) -> Release:
+    """Return a release in a state, with nobody having answered yet in it."""
+    if state in ENDS and state is not State.PUBLISHED:
+        kind = next(kind for kind in ENDINGS if TRANSITIONS[State.INVITING].get(kind.name) is state)
+        return apply(new_release(*OWNERS), kind(at=2, code="internal", message="for the test"))
+    return drive(new_release(*OWNERS), state)
+
+
+def sample(release: Release, name: str, owner: str) -> Event:
+    """Return an event of a name that fits the release as far as it can."""
+    if name == "waiting":
+        return Waiting(at=9, owner=owner)
+    if name in STEPS:
+        full = drive(new_release(*OWNERS), State.JOINING)
+        return answer(full, owner, STEPS[name])
+    if name in {kind.name for kind in ENDINGS}:
+        return EVENTS[name](at=9, code="internal", message="for the test")  # type: ignore[call-arg]
+    moments = {"planned": State.INVITING, "confirmed": State.PLANNED, "addended": State.LINKING}
+    seen: list[Event] = []
+    drive(new_release(*OWNERS), State.PUBLISHED, seen)
+    assert name in moments or name == "published"
+    return next(event for event in seen if event.name == name)
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("name", sorted(set(EVENTS) - {"started"}))
+def test_every_event_in_every_state(state, name):
+    """An event does what the table says in each state, and what is not in the table is refused by name."""
+    release = at_state(state)
+    answered = name in STEPS and getattr(release.progress["a"], name) is not None
+    event = sample(release, name, "a")
+    late_waiting = name == "waiting" and release.progress["a"].consented is not None
+    if answered or late_waiting:
+        assert apply(release, event) is release
+    elif name in TRANSITIONS[state] and (name != "acknowledged" or release.ended):
+        assert apply(release, event).state is TRANSITIONS[state][name]
+    else:
+        with pytest.raises(ProtocolError) as caught:
+            apply(release, event)
+        if name != "acknowledged":
+            assert caught.value.details == {"role": "aggregator", "state": str(state), "event": name}
+
+
+def test_the_last_answer_opens_the_barrier():
+    """A step ends with the last owner's answer and not before: nobody uploads until all have sealed."""
+    release = drive(new_release(*OWNERS), State.MASKING)
+    for owner in ("b", "a"):
+        release = apply(release, answer(release, owner, "mask"))
+        assert release.state is State.MASKING
+        assert work_for(release, owner) is None
+    release = apply(release, answer(release, "c", "mask"))
+    assert release.state is State.COLLECTING
+    assert [step(release, owner) for owner in OWNERS] == ["collect"] * 3
+
+
+@given(data=st.data())
+def test_lost_and_repeated_messages(data):
+    """Whatever is lost or repeated on the way, the release is published, and nothing counts twice."""
+    release, sent, stored = new_release(*OWNERS), list[Event](), 0
+
+    def deliver(event: Event) -> None:
+        nonlocal release, stored
+        after = apply(release, event)
+        stored += after is not release
+        release = after
+
+    for _ in range(data.draw(st.integers(0, 60))):
+        own = aggregator_step(release)
+        if own is not None:
+            deliver(own)
+        owner = data.draw(st.sampled_from(OWNERS))
+        fate = data.draw(st.sampled_from(["arrives", "request lost", "answer lost", "an old one again"]))
+        work = work_for(release, owner)
+        if fate == "an old one again" and sent:
+            before = release
+            deliver(data.draw(st.sampled_from(sent)))
+            assert release is before
+        elif work is not None and fate in ("arrives", "answer lost"):
+            event = answer_to(release, owner, work)
+            sent.append(event)
+            deliver(event)
+            if fate == "answer lost":
+                deliver(event)
+    release = drive_to_the_end(release, deliver, lambda: release)
+    assert release.state is State.PUBLISHED
+    assert not release.missing("acknowledged")
+    assert stored == len(OWNERS) * 6 + 4
+
+
+def drive_to_the_end(release, deliver, current):
+    """Let everybody work without any loss until all have acknowledged."""
+    while current().missing("acknowledged"):
+        own = aggregator_step(current())
+        if own is not None:
+            deliver(own)
+            continue
+        due = ((owner, work_for(current(), owner)) for owner in OWNERS)
+        deliver(next(answer_to(current(), owner, work) for owner, work in due if work is not None))
+    return current()
+
+
+@given(cut=st.integers(0, 21))
+def test_replay_is_the_release(cut):
+    """The stored events, cut anywhere and read back, make exactly the release that was."""
+    events: list[Event] = [started(*OWNERS)]
+    live = begin(events[0])
+    seen: list[Event] = []
+    drive(live, State.PUBLISHED, seen)
+    events += seen[:cut]
+    replayed = fold(from_json(to_json(event)) for event in events)
+    for event in events[1:]:
+        live = apply(live, event)
+    assert replayed == live
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        Described(at=5, owner="a", schema="{}"),
+        Consented(at=5, owner="a", key_check="cd", signature="", certificate=""),
+        Linked(at=5, owner="a", records=41, tokens_digest=""),
+    ],
+)
+def test_another_answer_is_a_conflict(changed):
+    """An owner that answers a question differently later is refused, in any later state."""
+    release = drive(new_release(*OWNERS), State.JOINING)
+    with pytest.raises(ConflictError):
+        apply(release, changed)
+
+
+def test_a_new_signature_is_the_same_answer():
+    """An owner that lost its memory of having answered and signs anew is not refused for it."""
+    release = drive(new_release(*OWNERS), State.LINKING)
+    again = Consented(at=99, owner="a", key_check="ab", signature="ff", certificate="renewed")
+    assert apply(release, again) is release
+
+
+def test_others_take_no_part():
+    """An answer of somebody who is not in the request changes nothing and has no work."""
+    release = new_release(*OWNERS)
+    with pytest.raises(ProtocolError):
+        apply(release, answer(release, "d", "describe"))
+    assert work_for(release, "d") is None
+
+
+def test_refusals_are_all_heard():
+    """Of several refusals the one that is not for balance is told, whichever came first."""
+    release = drive(new_release(*OWNERS), State.CONSENTING)
+    release = apply(release, Refused(at=5, owner="a", code="balance", message="a"))
+    assert (release.state, told(release)) == (State.REFUSED, "balance")
+    release = apply(release, Refused(at=6, owner="b", code="refused", message="b"))
+    assert told(release) == "refused"
+    assert [release.session(owner) for owner in OWNERS] == ["refused", "refused", "ended"]
+
+
+def test_conclude_until_acknowledged():
+    """After the end every owner is told until it has acknowledged; a dry run ends like that too."""
+    dry = drive(new_release(*OWNERS, dry_run=True), State.PLANNED)
+    assert dry.ended
+    assert conclusion(dry)[0] == "cancelled"
+    assert [step(dry, owner) for owner in OWNERS] == ["conclude"] * 3
+    dry = apply(dry, Acknowledged(at=9, owner="a"))
+    assert [work_for(dry, owner) is None for owner in OWNERS] == [True, False, False]
+
+
+def test_deadline_belongs_to_the_step():
+    """A step's deadline counts from when the step began, and a step without one has none."""
+    release = new_release(*OWNERS)
+    assert release.deadline == 1 + 30
+    later = replace(release, state=State.PLANNED, entered=50)
+    assert later.deadline is None
+
+
+def test_the_table_is_whole():
+    """Every state has a row, every row names states and events that exist, and ends are never left."""
+    barriers = {"consented_by_all", "sealed_by_all", "received_by_all"}
+    assert set(TRANSITIONS) == set(State)
+    for state, row in TRANSITIONS.items():
+        assert set(row) <= set(EVENTS) | barriers
+        if state in ENDS:
+            assert set(row.values()) == {state}
+    with pytest.raises(ProtocolError):
+        next_state(State.PUBLISHED, "cancelled")
+
+
+def test_unknown_event_in_the_journal():
+    """A journal that a newer version wrote is not misread."""
+    with pytest.raises(InternalError):
+        from_json('{"event": "teleported", "at": 1}')
+    with pytest.raises(InternalError):
+        begin(Acknowledged(at=1, owner="a"))
+    assert issubclass(Acknowledged, OwnerEvent)
