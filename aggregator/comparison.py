@@ -1,6 +1,7 @@
 """What differs between two declarations, in words."""
 
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 
 from common.schema import Attribute, AttributeType, IdentifierRules
 
@@ -23,13 +24,13 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     if expected.type is AttributeType.CATEGORY:
         yield from _category_differences(expected, seen)
     elif expected.type is not AttributeType.BOOLEAN:
-        # As written, so that the ends of domains with different decimals can be compared.
+        # Compared as values: 10.0 and 10.00 are the same end at different resolutions.
         for end, ours, theirs in (
-            ("min", expected.text(expected.lower), seen.text(seen.lower)),
-            ("max", expected.text(expected.upper), seen.text(seen.upper)),
+            ("min", expected.lower, seen.lower),
+            ("max", expected.upper, seen.upper),
         ):
-            if ours != theirs:
-                yield f"{end} is {theirs}, {ours}"
+            if Decimal(ours).scaleb(-expected.decimals) != Decimal(theirs).scaleb(-seen.decimals):
+                yield f"{end} is {seen.text(theirs)}, {expected.text(ours)}"
     if expected.outside != seen.outside:
         yield f"outside is {seen.outside!r}, {expected.outside!r}"
 

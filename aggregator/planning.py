@@ -212,7 +212,6 @@ def _most(rounded: int) -> int:
 def _within(request: Request, owners: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
     """Return the conflicts within a group: its owners hold the same attributes, declared alike."""
     held = {owner: schemas[owner].by_name for owner in owners}
-    everywhere = [name for name in held[owners[0]] if all(name in each for each in held.values())]
     wanted = list(dict.fromkeys(name for each in held.values() for name in each))
     if request.attributes:
         wanted = [name for name in wanted if name in request.attributes]
@@ -228,7 +227,10 @@ def _within(request: Request, owners: Sequence[str], schemas: Mapping[str, Schem
             )
             for owner in owners
         ]
-    leave_out = f"or leave it out: --attributes {','.join(everywhere)}" if everywhere else "at all owners"
+    alike = [
+        name for name in wanted if name not in RESERVED and _alike([each.get(name) for each in held.values()])
+    ]
+    leave_out = f"or leave it out: --attributes {','.join(alike)}" if alike else "at all owners"
     for name in wanted:
         having = [owner for owner in owners if name in held[owner]]
         reference = having[0]
@@ -243,6 +245,10 @@ def _within(request: Request, owners: Sequence[str], schemas: Mapping[str, Schem
             for what in differences(held[reference][name], held[owner][name])
         ]
     return found
+
+
+def _alike(declarations: Sequence[Attribute | None]) -> bool:
+    return None not in declarations and len(set(declarations)) == 1
 
 
 def _between(request: Request, schemas: Mapping[str, Schema]) -> list[Conflict]:

@@ -1,0 +1,264 @@
+"""Planning against plain arithmetic, and conflicts of every kind told together."""
+
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregator.planning import conflict_error, conflicts, expected_error, make_plan
+from aggregator.protocol.request import Request, parse_request
+from common.errors import UnusableDataError, UsageError
+from common.plan import Layout, Plan
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from tests.fakes.protocol_peers import request, schema
+
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+
+
+def vertical(*owners: str, **changes) -> Request:
+    """Return a vertical request."""
+    return request(layout=Layout.VERTICAL, groups=tuple((owner,) for owner in owners), **changes)
+
+
+def category(*labels: str, order: CategoryOrder = CategoryOrder.DECLARED) -> Attribute:
+    """Return a category attribute named c."""
+    return Attribute("c", AttributeType.CATEGORY, 0, len(labels) - 1, categories=tuple(labels), order=order)
+
+
+def test_horizontal_shares():
+    """Every owner of a horizontal release gets the whole epsilon, each attribute its share of it."""
+    schemas = {owner: schema("x", "y", "z", records=1000) for owner in "ab"}
+    plan = make_plan(request("a", "b", k=10), schemas, **MADE)
+    shares = {attribute.epsilon for task in plan.tasks for attribute in task.attributes}
+    assert shares == {Decimal("0.333333333333")}
+    assert [task.epsilon for task in plan.tasks] == [Decimal("0.999999999999")] * 2
+    assert plan.epsilon_joint == Decimal("0.999999999999")
+    assert plan.linking.tokens
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+def test_vertical_shares():
+    """The owners of a vertical release share epsilon, then divide their share among their attributes."""
+    schemas = {"a": schema("x"), "b": schema("y", "z")}
+    plan = make_plan(vertical("a", "b"), schemas, **MADE)
+    assert [[each.epsilon for each in task.attributes] for task in plan.tasks] == [
+        [Decimal("0.5")],
+        [Decimal("0.25")] * 2,
+    ]
+    assert [attribute.name for attribute in plan.attributes] == ["x", "y", "z"]
+
+
+@given(
+    epsilon=st.decimals("0.001", "100", places=3),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+)
+def test_shares_never_exceed_the_whole(epsilon, sizes):
+    """However epsilon is divided, a person's total over all groups is never above it, and barely below."""
+    owners = [f"o{i}" for i in range(len(sizes))]
+    schemas = {
+        owner: schema(*(f"{owner}-{i}" for i in range(size)))
+        for owner, size in zip(owners, sizes, strict=True)
+    }
+    plan = make_plan(vertical(*owners, epsilon=epsilon), schemas, **MADE)
+    spent = sum((Fraction(task.epsilon) for task in plan.tasks), Fraction(0))
+    assert 0 <= Fraction(epsilon) - spent <= Fraction(sum(sizes) + len(sizes), 10**12)
+
+
+@given(k=st.integers(3, 5000), n=st.integers(1, 10**7), epsilon=st.decimals("0.0001", "50", places=4))
+def test_expected_error_is_the_formula(k, n, epsilon):
+    """The plan's expected error is (k/n)² + 24/(kε)² to six digits."""
+    exact = Fraction(k, n) ** 2 + Fraction(24) / (k * Fraction(epsilon)) ** 2
+    assert abs(Fraction(expected_error(k, n, epsilon)) / exact - 1) < Fraction(1, 10**4)
+
+
+def test_frequency_order_has_no_joint_bound():
+    """An attribute ordered by the data has no joint bound, and so has the plan."""
+    frequency = schema(attributes=(category("u", "v", order=CategoryOrder.FREQUENCY),))
+    plan = make_plan(request("a"), {"a": frequency}, **MADE)
+    assert plan.tasks[0].attributes[0].epsilon_joint is None
+    assert plan.epsilon_joint is None
+
+
+def test_attributes_choose_and_order():
+    """--attributes picks a subset and decides the order of the columns."""
+    schemas = {owner: schema("x", "y", "z") for owner in "ab"}
+    asked = request("a", "b", attributes=("z", "x"))
+    assert conflicts(asked, schemas) == ()
+    less = {"a": schemas["a"], "b": schema("y", "x")}
+    (found,) = conflicts(request("a", "b"), less)
+    assert found.fix.endswith("--attributes x,y")
+    plan = make_plan(asked, schemas, **MADE)
+    assert [attribute.name for attribute in plan.attributes] == ["z", "x"]
+    assert plan.tasks[0].attributes[0].epsilon == Decimal("0.5")
+
+
+def test_all_conflicts_together():
+    """Every difference between owners is told at once, each with owner, attribute and a way out."""
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    mine = schema(attributes=(x, Attribute("y", AttributeType.BOOLEAN, 0, 1), category("u", "v")))
+    theirs = schema(
+        attributes=(replace(x, upper=90, outside="clamp"), category("u", "w"), Attribute("q", x.type, 0, 1)),
+        identifier=False,
+    )
+    found = conflicts(request("a", "b"), {"a": mine, "b": theirs})
+    assert {(each.owner, each.attribute, each.what.split()[0]) for each in found} == {
+        ("b", "x", "max"),
+        ("b", "x", "outside"),
+        ("b", "y", "is"),
+        ("a", "q", "is"),
+        ("b", "c", "categories"),
+        ("b", "", "no"),
+    }
+    fixes = [each.fix for each in found if each.attribute]
+    assert not any("--attributes" in fix for fix in fixes)
+    error = conflict_error(found)
+    assert len(error.details["conflicts"]) == 7
+    assert all(each.fix for each in found)
+    assert all(str(each) in error.message for each in found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"type": AttributeType.DATE}, "type"),
+        ({"lower": -1}, "min"),
+        ({"upper": 5}, "max"),
+        ({"outside": "clamp"}, "outside"),
+    ],
+)
+def test_each_setting_counts(changed, word):
+    """Owners of a group have to agree on every setting of an attribute."""
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    other = replace(x, **changed)
+    found = conflicts(request("a", "b"), {"a": schema(attributes=(x,)), "b": schema(attributes=(other,))})
+    assert [(each.owner, each.attribute) for each in found] == [("b", "x")]
+    assert found[0].what.startswith(word)
+
+
+def test_number_decimals_and_category_order_count():
+    """Resolution, order of labels, `ordered` and frequency order are settings like any other."""
+    number = Attribute("x", AttributeType.NUMBER, 0, 100, decimals=1)
+    pairs = [
+        (number, replace(number, decimals=2, upper=1000)),
+        (category("u", "v"), category("v", "u")),
+        (category("u", "v"), replace(category("u", "v"), ordered=True)),
+        (category("u", "v"), category("u", "v", order=CategoryOrder.FREQUENCY)),
+    ]
+    for one, other in pairs:
+        schemas = {"a": schema(attributes=(one,)), "b": schema(attributes=(other,))}
+        assert len(conflicts(request("a", "b"), schemas)) == 1
+
+
+def test_vertical_clashes():
+    """In a vertical release an attribute belongs to one owner, and leaving it out resolves a clash."""
+    schemas = {"a": schema("x", "s"), "b": schema("y", "s")}
+    (clash,) = conflicts(vertical("a", "b"), schemas)
+    assert (clash.owner, clash.attribute) == ("b", "s")
+    assert conflicts(vertical("a", "b", attributes=("x", "y")), schemas) == ()
+    assert len(conflicts(vertical("a", "b", attributes=("x", "y", "s")), schemas)) == 1
+    nothing, missing = conflicts(vertical("a", "b", attributes=("x", "zz")), schemas)
+    assert (nothing.owner, missing.attribute) == ("b", "zz")
+
+
+def test_vertical_needs_equal_identifiers():
+    """Records of different groups can only be aligned where all owners declare the identifier alike."""
+    other = replace(schema("y"), identifier=IdentifierRules(2, ("trim",)))
+    assert len(conflicts(vertical("a", "b"), {"a": schema("x"), "b": other})) == 1
+    without = {"a": schema("x", identifier=False), "b": schema("y", identifier=False)}
+    assert [each.owner for each in conflicts(vertical("a", "b"), without)] == ["a", "b"]
+
+
+def test_horizontal_without_identifiers_is_asserted():
+    """Where nobody declares an identifier, nothing is linked and the plan says so."""
+    schemas = {owner: schema("x", identifier=False) for owner in "ab"}
+    assert conflicts(request("a", "b"), schemas) == ()
+    plan = make_plan(request("a", "b"), schemas, **MADE)
+    assert (plan.linking.tokens, plan.identifier) == (False, None)
+
+
+@pytest.mark.parametrize("name", ["record", "token"])
+def test_reserved_names(name):
+    """An attribute cannot be called like a column that a release or fragment has anyway."""
+    (found,) = conflicts(request("a"), {"a": schema(name)})
+    assert found.attribute == name
+
+
+@pytest.mark.parametrize(("rounded", "fits"), [(0, False), (3, False), (4, False), (5, True), (10, True)])
+def test_too_few_records(rounded, fits):
+    """An owner is refused at planning only if it has fewer than k records whatever was rounded away."""
+    schemas = {"a": schema("x", records=1000), "b": schema("x", records=rounded)}
+    if fits:
+        make_plan(request("a", "b"), schemas, **MADE)
+    else:
+        with pytest.raises(UnusableDataError) as caught:
+            make_plan(request("a", "b"), schemas, **MADE)
+        assert caught.value.details["owners"][0]["owner"] == "b"
+    nineteen = {"a": schema("x", records=10)}
+    make_plan(request("a", k=19), nineteen, **MADE)
+    with pytest.raises(UnusableDataError):
+        make_plan(request("a", k=20), nineteen, **MADE)
+
+
+def test_k_and_records_per_person():
+    """The smallest k is 2g + 1 where centroids are trimmed, g being the largest of all owners."""
+    schemas = {"a": schema("x"), "b": replace(schema("x"), max_records_per_person=3)}
+    with pytest.raises(UsageError):
+        make_plan(request("a", "b", k=6), schemas, **MADE)
+    assert make_plan(request("a", "b", k=7), schemas, **MADE).max_records_per_person == 3
+
+
+GOOD: dict[str, Any] = {
+    "release": "r1",
+    "dataset": "d",
+    "layout": "horizontal",
+    "groups": [["a", "b"]],
+    "epsilon": "1",
+    "k": "5",
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"release": "../x"},
+        {"release": ""},
+        {"dataset": ""},
+        {"layout": "diagonal"},
+        {"layout": "mixed"},
+        {"groups": []},
+        {"groups": [["a", "a"]]},
+        {"groups": [["A!"]]},
+        {"groups": [["a"], ["b"]]},
+        {"layout": "vertical"},
+        {"epsilon": "0"},
+        {"epsilon": "-1"},
+        {"epsilon": "one"},
+        {"epsilon": "nan"},
+        {"epsilon": "1e9"},
+        {"k": "2"},
+        {"k": "2.5"},
+        {"k": "auto"},
+        {"mechanism": "ir"},
+        {"attributes": ["x", "x"]},
+        {"budget_split": "weights"},
+        {"formats": ["xlsx"]},
+    ],
+)
+def test_arguments_that_are_refused(changed):
+    """What an operator cannot ask for is refused with a hint before any owner hears of it."""
+    with pytest.raises(UsageError) as caught:
+        parse_request(**(GOOD | changed))
+    assert caught.value.hint
+
+
+def test_request_survives_the_journal():
+    """A request that is stored and read back is equal, so that repeating it re-attaches."""
+    asked = parse_request(**(GOOD | {"epsilon": "1.50", "attributes": ["x"], "purpose": "p", "out": "/o"}))
+    assert Request.from_document(asked.to_document()) == asked
+    assert asked == parse_request(
+        **(GOOD | {"epsilon": "1.5", "attributes": ["x"], "purpose": "p", "out": "/o"})
+    )
