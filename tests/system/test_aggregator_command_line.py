@@ -1,0 +1,254 @@
+"""The aggregator as a process with its command line; owners are scripted, everything else is real."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.scripted_owner import ScriptedOwner, all_until
+from tests.wire.conftest import TRUST_DOMAIN, certificates, records  # noqa: F401 - fixtures
+
+CONFIGURATION = """
+[aggregator]
+name = "hub"
+trust_domain = "{trust_domain}"
+listen = "127.0.0.1:0"
+state_dir = "state"
+release_dir = "releases"
+[tls]
+ca = "{certificates}/ca.pem"
+cert = "{certificates}/aggregator.pem"
+key = "{certificates}/aggregator.key"
+[deadlines]
+invite = "{invite}"
+"""
+PROGRAM = "from aggregator.cli import main; main()"
+ARGUMENTS = (
+    *("--dataset", "cohort", "--layout", "horizontal", "--owners", "a,b"),
+    *("--epsilon", "1", "--k", "5", "--id", "r1"),
+)
+
+
+class Operator:
+    """Runs the command line in a folder with a configuration."""
+
+    process: asyncio.subprocess.Process
+    address: str
+
+    def __init__(self, folder: Path, certificates: Path, invite: str = "30s") -> None:  # noqa: F811
+        self.folder, self.certificates = folder, certificates
+        text = CONFIGURATION.format(trust_domain=TRUST_DOMAIN, certificates=certificates, invite=invite)
+        (folder / "aggregator.toml").write_text(text)
+
+    async def start(self, *arguments: str) -> asyncio.subprocess.Process:
+        """Start a command."""
+        root = Path(__file__).parents[2]
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM, *arguments),
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(root)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+
+    async def run(self, *arguments: str) -> tuple[int, str, str]:
+        """Run a command; returns its exit code and what it printed."""
+        process = await self.start(*arguments)
+        out, err = await process.communicate()
+        return process.returncode or 0, out.decode(), err.decode()
+
+    async def serve(self) -> tuple[asyncio.subprocess.Process, str]:
+        """Start the daemon; returns it and its address."""
+        process = await self.start("serve")
+        assert process.stderr is not None
+        async for line in process.stderr:
+            entry = json.loads(line)
+            if entry["event"] == "ready":
+                self.drain = asyncio.create_task(process.stderr.read())
+                return process, entry["address"]
+        raise AssertionError("the daemon ended before it was ready")
+
+
+@pytest.fixture
+async def operator(tmp_path, certificates):  # noqa: F811
+    """An operator whose daemon runs, and its address."""
+    operator = Operator(tmp_path, certificates)
+    process, address = await operator.serve()
+    operator.process, operator.address = process, address
+    yield operator
+    if process.returncode is None:
+        process.terminate()
+    assert await process.wait() in (0, -signal.SIGKILL)
+    await operator.drain
+
+
+@pytest.fixture
+async def owners(operator, certificates, records):  # noqa: F811
+    """Two connected owners."""
+    parts = {"a": records[:30], "b": records[30:]}
+    made = [
+        ScriptedOwner(name, operator.address, certificates, ["age", "income"], tokens)
+        for name, tokens in parts.items()
+    ]
+    for owner in made:
+        await owner.connect()
+    yield made
+    for owner in made:
+        await owner.close()
+
+
+async def test_release_from_the_command_line(operator, owners, tmp_path):
+    """One command makes a release, shows every owner and the folder, and leaves a copy; the same id again
+    re-attaches, other arguments are refused.
+    """
+    command = await operator.start("release", *ARGUMENTS, "--yes", "--out", "copy")
+    await asyncio.gather(*(owner.run() for owner in owners))
+    out, err = (each.decode() for each in await command.communicate())
+    assert command.returncode == 0, err
+    assert "release r1: published" in out
+    assert f"release folder: {tmp_path / 'releases' / 'r1'}" in out
+    assert "What is not hidden" in out
+    assert "a: records" in err
+    assert {path.name for path in (tmp_path / "copy").iterdir()} >= {"manifest.json", "data.parquet"}
+    code, out, _ = await operator.run("release", *ARGUMENTS, "--yes", "--out", "copy", "--json")
+    document = json.loads(out)
+    assert (code, document["state"]) == (0, "published")
+    assert document["owners"][0] | {"connected": True} == {
+        "id": "a", "state": "published", "records": 30, "epsilon": "1", "k": "5", "connected": True,
+        "received": document["owners"][0]["size"], "size": document["owners"][0]["size"],
+    }  # fmt: skip
+    other = await operator.run("release", *ARGUMENTS, "--yes", "--purpose", "another", "--json")
+    assert (other[0], json.loads(other[1])["error"]["code"]) == (2, "usage")
+    for command_line in (["status", "--check"], ["show", "r1"], ["watch", "r1"], ["releases"], ["owners"]):
+        assert (await operator.run(*command_line))[0] == 0
+    listed = json.loads((await operator.run("owners", "--json"))[1])["owners"]
+    assert [(owner["id"], owner["connected"], owner["datasets"]) for owner in listed] == [
+        ("a", True, ["cohort"]),
+        ("b", True, ["cohort"]),
+    ]
+
+
+async def test_plan_stops_at_the_plan(operator, owners):
+    """`plan` shows who would mask what, asks nobody to consent, and ends."""
+    command = await operator.start("plan", *ARGUMENTS, "--json")
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    out, _ = await command.communicate()
+    document = json.loads(out)
+    assert (command.returncode, document["state"]) == (0, "planned")
+    assert [task["owner"] for task in document["plan"]["tasks"]] == ["a", "b"]
+    assert [end.state for end in ends] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("balance", 5), ("refused", 4), ("bad_data", 4), ("unusable_data", 4), ("data_changed", 4)],
+)
+async def test_exit_codes_of_owners_failures(operator, owners, code, exit_code):
+    """The exit code says why an owner did not go on."""
+    from common.wire.v1 import owner_pb2 as wire
+
+    command = await operator.start("release", *ARGUMENTS, "--yes", "--json")
+    work, _ = await all_until(owners, "consent")
+    failure = wire.Failure(code=code, message="for the test")
+    request = wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, failure=failure)
+    await owners[0].calls.Answer(request)
+    out, _ = await command.communicate()
+    assert command.returncode == exit_code
+    error = json.loads(out)["error"]
+    assert (error["code"], error["details"]["owner"]) == (code, "a")
+
+
+async def test_cancel_ends_the_waiting_command(operator, owners):
+    """A cancelled release ends with exit 8 wherever it is watched; cancelling again is harmless."""
+    command = await operator.start("release", *ARGUMENTS, "--yes", "--json")
+    await all_until(owners, "mask")
+    assert (await operator.run("cancel", "r1"))[0] == 0
+    assert (await operator.run("cancel", "r1"))[0] == 0
+    out, _ = await command.communicate()
+    assert (command.returncode, json.loads(out)["error"]["code"]) == (8, "cancelled")
+
+
+async def test_interrupt_detaches(operator, owners):
+    """Ctrl-C leaves the release going and says how to watch it."""
+    command = await operator.start("release", *ARGUMENTS, "--yes")
+    await all_until(owners, "consent")
+    command.send_signal(signal.SIGINT)
+    _, err = await command.communicate()
+    assert command.returncode == 130
+    assert "aggregator watch r1" in err.decode()
+    await asyncio.gather(*(owner.run() for owner in owners))
+    assert (await operator.run("watch", "r1", "--json"))[0] == 0
+
+
+async def test_refused_before_anything_starts(operator, owners):
+    """Without a terminal and without --yes, and for what this version cannot do, nothing is started."""
+    for arguments in (
+        ("release", *ARGUMENTS),
+        ("release", *ARGUMENTS, "--yes", "--k", "auto"),
+        ("release", *ARGUMENTS, "--yes", "--rank-noise", "0.03"),
+        ("release", *ARGUMENTS, "--yes", "--max-overlap", "2"),
+        ("release", *ARGUMENTS, "--yes", "--on-mismatch", "intersect"),
+        ("release", *ARGUMENTS, "--yes", "--epsilon", "0"),
+        ("release", *ARGUMENTS, "--yes", "--k", "2"),
+        ("release", *ARGUMENTS, "--yes", "--dataset", "other"),
+        ("release", *ARGUMENTS, "--yes", "--owners", "a,unknown"),
+        ("release", *ARGUMENTS, "--yes", "--out", "state"),
+    ):
+        assert (await operator.run(*arguments))[0] == 2, arguments
+    assert json.loads((await operator.run("releases", "--json"))[1]) == {"releases": []}
+
+
+async def test_killed_daemon_goes_on(operator, owners, certificates, records):  # noqa: F811
+    """After SIGKILL and a new start the release is where it was and is published."""
+    detached = asyncio.create_task(operator.run("release", *ARGUMENTS, "--yes", "--detach"))
+    await all_until(owners, "mask")
+    assert (await detached)[0] == 0
+    operator.process.kill()
+    await operator.process.wait()
+    assert (await operator.run("status"))[0] == 6
+    operator.process, address = await operator.serve()
+    try:
+        again = [
+            ScriptedOwner(owner.owner, address, certificates, ["age", "income"], owner.tokens)
+            for owner in owners
+        ]
+        for before, owner in zip(owners, again, strict=True):
+            owner.plan, owner.sequence = before.plan, before.sequence
+            await owner.connect()
+        ends = await asyncio.gather(*(owner.run() for owner in again))
+        assert [end.state for end in ends] == ["published", "published"]
+        for owner in again:
+            await owner.close()
+        assert (await operator.run("watch", "r1"))[0] == 0
+    finally:
+        operator.process.terminate()
+        assert await operator.process.wait() == 0
+
+
+async def test_second_daemon_is_refused(operator):
+    """Two daemons over one state would both act; the second says who is there."""
+    code, _, err = await operator.run("serve")
+    assert code == 2
+    assert "locked by aggregator serve" in err
+
+
+async def test_absent_owner_is_exit_6(tmp_path, certificates, records):  # noqa: F811
+    """An owner that is known and does not come is named, and the exit code is 6."""
+    operator = Operator(tmp_path, certificates, invite="1s")
+    first, address = await operator.serve()
+    owner = ScriptedOwner("a", address, certificates, ["age"], records)
+    await owner.connect()
+    await owner.close()
+    first.terminate()
+    await first.wait()
+    second, _ = await operator.serve()
+    arguments = ["a" if each == "a,b" else each for each in ARGUMENTS]
+    code, out, _ = await operator.run("release", *arguments, "--yes", "--json")
+    assert (code, json.loads(out)["error"]["details"]["owners"]) == (6, ["a"])
+    second.terminate()
+    assert await second.wait() == 0
