@@ -14,8 +14,9 @@ import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from common.durable import private_directory, sync_directory, write_atomic
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
@@ -167,27 +168,38 @@ def _prepare(final: Path, blob: Blob, held: int) -> None:
 class _Writer:
     """Writes and digests what arrives in a thread, one batch at a time, while the next is arriving.
 
+    Two buffers take turns for the whole upload. A batch is written and digested in one piece: each such call
+    lets the interpreter go, and gets it back only when the receiving side lets it go.
+
     Args:
-        stream: The part, positioned at its end.
+        stream: The part, unbuffered and positioned at its end.
         running: The digest of what the part holds already.
     """
 
-    def __init__(self, stream: BinaryIO, running: Any) -> None:
+    def __init__(self, stream: FileIO, running: Any) -> None:
         self._stream = stream
         self._running = running
-        self._batch: list[bytes] = []
-        self._waiting = 0
+        self._filling, self._writing = bytearray(_BATCH_BYTES), bytearray(_BATCH_BYTES)
+        self._filled = 0
         self._unflushed = 0
         self._job: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes) -> None:
         """Take a chunk; waits only if the disk is slower than the network."""
-        self._batch.append(chunk)
-        self._waiting += len(chunk)
-        if self._waiting >= _BATCH_BYTES:
-            await self.settle()
-            batch, self._batch, self._waiting = self._batch, [], 0
-            self._job = asyncio.create_task(asyncio.to_thread(self._write, batch))
+        view = memoryview(chunk)
+        while view:
+            taken = view[: _BATCH_BYTES - self._filled]
+            self._filling[self._filled : self._filled + len(taken)] = taken
+            self._filled += len(taken)
+            view = view[len(taken) :]
+            if self._filled == _BATCH_BYTES:
+                await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        await self.settle()
+        batch, self._filling, self._writing = self._filling, self._writing, self._filling
+        view, self._filled = memoryview(batch)[: self._filled], 0
+        self._job = asyncio.create_task(asyncio.to_thread(self._write, view))
 
     async def settle(self) -> None:
         """Wait for the batch that is being written, also if the call is being cancelled."""
@@ -198,14 +210,14 @@ class _Writer:
     async def finish(self, *, whole: bool) -> None:
         """Write what is left; flush it if it is the end of the blob."""
         await self.settle()
-        await asyncio.to_thread(self._write, self._batch, last=whole)
+        await asyncio.to_thread(self._write, memoryview(self._filling)[: self._filled], last=whole)
 
-    def _write(self, batch: list[bytes], *, last: bool = False) -> None:
-        for chunk in batch:
-            self._stream.write(chunk)
-            self._running.update(chunk)
-            self._unflushed += len(chunk)
-        self._stream.flush()
+    def _write(self, batch: memoryview, *, last: bool = False) -> None:
+        written = 0
+        while written < len(batch):
+            written += self._stream.write(batch[written:])
+        self._running.update(batch)
+        self._unflushed += len(batch)
         # Flushed along the way: the disk works while the network does, not after it.
         if last or self._unflushed >= _FLUSH_BYTES:
             os.fdatasync(self._stream.fileno())
@@ -215,7 +227,7 @@ class _Writer:
 async def _append(part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes]) -> str:
     """Write the rest of a blob and return the digest of the whole."""
     running = await asyncio.to_thread(_digest, part)
-    with part.open("ab") as stream:
+    with part.open("ab", buffering=0) as stream:
         writer = _Writer(stream, running)
         try:
             async for chunk in chunks:
