@@ -1,0 +1,66 @@
+"""How releases end otherwise than published: the right event, code and words."""
+
+from dataclasses import replace
+
+import pytest
+
+from aggregator.endings import ended_by, expired, failed_at_owner, operator_error
+from aggregator.protocol.events import Conflicted, Expired, Failed, Refused
+from aggregator.protocol.release import apply
+from aggregator.protocol.states import State
+from common.errors import ConflictError, IntegrityError
+from tests.fakes.protocol_peers import answer, new_release
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "kept"),
+    [
+        ("refused", Refused, "refused"),
+        ("balance", Refused, "balance"),
+        ("unusable_data", Failed, "unusable_data"),
+        ("bad_data", Failed, "bad_data"),
+        ("made up", Failed, "internal"),
+    ],
+)
+def test_an_owners_failure(code, kind, kept):
+    """An owner's refusal is a refusal, anything else a failure, and an unknown code an internal one."""
+    event = failed_at_owner(5, "a", code, "x" * 10_000)
+    assert type(event) is kind
+    assert (event.code, event.owner) == (kept, "a")
+    assert len(event.message) < 600
+
+
+def test_absent_owners_are_named_as_not_connected():
+    """At the invitation, an owner that is away is "not connected"; one that is there missed a deadline."""
+    release = apply(new_release("a", "b", "c"), answer(new_release("a", "b", "c"), "a", "describe"))
+    away = expired(9, release, lambda owner: owner != "c")
+    assert (type(away), away.code, away.details["owners"]) == (Failed, "not_connected", ["c"])
+    slow = expired(9, release, lambda _: True)
+    assert (type(slow), slow.code, slow.details["owners"]) == (Expired, "deadline", ["b", "c"])
+
+
+@pytest.mark.parametrize("state", ["planned", "consenting", "linking", "masking", "collecting"])
+def test_later_deadlines_name_who_did_not_answer(state):
+    """Past the invitation every deadline is exit 8, whoever is connected."""
+    release = replace(new_release("a", "b"), state=State(state))
+    event = expired(9, release, lambda _: False)
+    assert (type(event), event.code) == (Expired, "deadline")
+    assert state == "planned" or event.details["owners"] == ["a", "b"]
+
+
+def test_conflicts_where_the_table_has_them():
+    """A conflict found while inviting or linking is a conflict; where there is none it is a failure."""
+    assert type(ended_by(1, ConflictError("m"), "", State.LINKING)) is Conflicted
+    assert type(ended_by(1, ConflictError("m"), "", State.JOINING)) is Failed
+    assert type(ended_by(1, IntegrityError("m"), "", State.LINKING)) is Failed
+
+
+def test_the_operators_error():
+    """What the command line shows is the stored error with its class, release, state and owner."""
+    release = new_release("a", "b")
+    assert operator_error(release) is None
+    ended = apply(release, failed_at_owner(5, "a", "balance", "too little"))
+    error = operator_error(ended)
+    assert error is not None
+    assert (error.code, int(error.exit_code)) == ("balance", 5)
+    assert error.details == {"release": "r1", "state": "refused", "owner": "a"}
