@@ -22,6 +22,7 @@ from aggregator.protocol.events import (
     Event,
     OwnerEvent,
     Published,
+    Refused,
     Started,
 )
 from aggregator.protocol.release import Release, apply, begin
@@ -205,8 +206,16 @@ class Conductor:
         return self._after(release, event, before)
 
     def owner_failed(self, release: str, owner: str, code: str, message: str) -> None:
-        """Take an owner's word that it will not or cannot go on."""
-        self.record(release, failed_at_owner(self.now, owner, code, message))
+        """Take an owner's word that it will not or cannot go on.
+
+        After the end, and while the release is being published, it is too late and changes nothing; only
+        refusals that cross each other are all heard.
+        """
+        known, event = self.release(release), failed_at_owner(self.now, owner, code, message)
+        also_refuses = known.state is State.REFUSED and isinstance(event, Refused)
+        heard = known.progress[owner].refused is not None
+        if (also_refuses and not heard) or not (known.ended or known.state is State.JOINING):
+            self.record(release, event)
 
     def fail(self, release: str, error: TesseraError, owner: str = "") -> None:
         """End a release that is still going on because of an error."""

@@ -148,12 +148,12 @@ class OwnerService(OwnerServiceServicer):
         self._presence.heard(owner)
         release = self._release(request.release, owner)
         now = int(self._clock())
-        if release.ended and request.WhichOneof("answer") != "acknowledged":
-            # It crossed the end on its way; the owner hears of that with its next poll.
+        kind = request.WhichOneof("answer")
+        if kind == "failure":
+            self._conductor.owner_failed(release.id, owner, request.failure.code, request.failure.message)
             return wire.AnswerResponse()
-        if request.WhichOneof("answer") == "failure":
-            failure = request.failure
-            self._conductor.owner_failed(release.id, owner, failure.code, failure.message)
+        if release.ended and kind != "acknowledged":
+            # It crossed the end on its way; the owner hears of that with its next poll.
             return wire.AnswerResponse()
         event = await self._answers.event(release, owner, request, now)
         self._conductor.record(release.id, event)

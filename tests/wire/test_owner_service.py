@@ -234,18 +234,26 @@ async def test_schema_conflicts_are_told_together(launch, records):
 
 
 async def test_one_refusal_ends_it_for_all(launch, records):
-    """A refusal for balance ends the release, and the operator sees that code."""
+    """A refusal ends the release once; the operator sees "balance" only if no owner refused otherwise."""
     aggregator = await launch()
     owners = await pair(aggregator, records)
     work, _ = await all_until(owners, "consent")
-    failure = wire.Failure(code="balance", message="refused by owner policy")
-    await owners[0].calls.Answer(
-        wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, failure=failure)
-    )
-    assert (await owners[1].run()).state == "refused"
+
+    def failure(code: str) -> wire.AnswerRequest:
+        told = wire.Failure(code=code, message="refused by owner policy")
+        return wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, failure=told)
+
+    await owners[0].calls.Answer(failure("balance"))
+    await owners[0].calls.Answer(failure("refused"))
     view = await aggregator.show()
     assert (view.state, view.error.code) == ("refused", "balance")
     assert [owner.state for owner in view.owners] == ["refused", "ended"]
+    # The other owner's refusal was on its way already.
+    await owners[1].calls.Answer(failure("refused"))
+    assert (await owners[1].run()).state == "refused"
+    view = await aggregator.show()
+    assert (view.state, view.error.code) == ("refused", "refused")
+    assert [owner.state for owner in view.owners] == ["refused", "refused"]
 
 
 async def test_absent_owner(launch, records):
