@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ trust_domain = "{trust_domain}"
 listen = "127.0.0.1:0"
 state_dir = "state"
 release_dir = "releases"
+control_socket = "{socket}"
 [tls]
 ca = "{certificates}/ca.pem"
 cert = "{certificates}/aggregator.pem"
@@ -41,7 +43,14 @@ class Operator:
 
     def __init__(self, folder: Path, certificates: Path, invite: str = "30s") -> None:  # noqa: F811
         self.folder, self.certificates = folder, certificates
-        text = CONFIGURATION.format(trust_domain=TRUST_DOMAIN, certificates=certificates, invite=invite)
+        # The path of a Unix socket is short; that of a test's folder need not be.
+        self.short = tempfile.TemporaryDirectory(prefix="tessera-")
+        text = CONFIGURATION.format(
+            trust_domain=TRUST_DOMAIN,
+            certificates=certificates,
+            invite=invite,
+            socket=f"{self.short.name}/c/s",
+        )
         (folder / "aggregator.toml").write_text(text)
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
@@ -67,8 +76,8 @@ class Operator:
         process = await self.start("serve")
         assert process.stderr is not None
         async for line in process.stderr:
-            entry = json.loads(line)
-            if entry["event"] == "ready":
+            if b'"ready"' in line:
+                entry = json.loads(line)
                 self.drain = asyncio.create_task(process.stderr.read())
                 return process, entry["address"]
         raise AssertionError("the daemon ended before it was ready")
@@ -85,6 +94,7 @@ async def operator(tmp_path, certificates):  # noqa: F811
         process.terminate()
     assert await process.wait() in (0, -signal.SIGKILL)
     await operator.drain
+    operator.short.cleanup()
 
 
 @pytest.fixture
@@ -252,3 +262,4 @@ async def test_absent_owner_is_exit_6(tmp_path, certificates, records):  # noqa:
     assert (code, json.loads(out)["error"]["details"]["owners"]) == (6, ["a"])
     second.terminate()
     assert await second.wait() == 0
+    operator.short.cleanup()
