@@ -82,18 +82,8 @@ class Daemon:
         )
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
-        statements = Statements(load_chain(self._config.tls.ca), section.trust_domain, time.time)
-        owners = OwnerService(
-            conductor=conductor,
-            journal=journal,
-            presence=presence,
-            statements=statements,
-            answers=Answers(statements, intake, journal),
-            uploads=Uploads(conductor, intake, signer, time.time),
-            trust_domain=section.trust_domain,
-            clock=time.time,
-        )
-        self.address = await self._listen(owners)
+        uploads = Uploads(conductor, intake, signer, time.time)
+        self.address = await self._listen(self._owner_service(conductor, journal, presence, intake, uploads))
         about = About(
             section.name,
             self.address,
@@ -123,6 +113,22 @@ class Daemon:
                 hint=f"this is aggregator {section.name} of {section.trust_domain}: name its certificate",
             )
         return signer
+
+    def _owner_service(
+        self, conductor: Conductor, journal: Journal, presence: Presence, intake: Intake, uploads: Uploads
+    ) -> OwnerService:
+        trust_domain = self._config.aggregator.trust_domain
+        statements = Statements(load_chain(self._config.tls.ca), trust_domain, time.time)
+        return OwnerService(
+            conductor=conductor,
+            journal=journal,
+            presence=presence,
+            statements=statements,
+            answers=Answers(statements, intake, journal),
+            uploads=uploads,
+            trust_domain=trust_domain,
+            clock=time.time,
+        )
 
     async def _listen(self, service: OwnerService) -> str:
         tls, listen = self._config.tls, self._config.aggregator.listen

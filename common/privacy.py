@@ -86,7 +86,9 @@ def share(epsilon: Decimal, parts: int) -> Decimal:
     """
     part = round_down(_EXACT.divide(epsilon, Decimal(parts)))
     if part <= 0:
-        raise UsageError(f"epsilon {epsilon} cannot be divided into {parts} shares", "ask for a larger epsilon")
+        raise UsageError(
+            f"epsilon {epsilon} cannot be divided into {parts} shares", "ask for a larger epsilon"
+        )
     return part
 
 
@@ -130,6 +132,6 @@ def charge(accounting: Accounting, epsilon: Decimal, joint: Decimal | None) -> D
 
 
 def smallest_k(mechanism: str, max_records_per_person: int) -> int:
-    """Return the smallest k that a mechanism takes: 3 in every release, 2g + 1 where centroids are trimmed."""
+    """Return the smallest k that a mechanism takes: 3, or 2g + 1 where centroids are trimmed."""
     trimmed = MECHANISMS[mechanism].trimmed
     return max(SMALLEST_K, 2 * max_records_per_person + 1 if trimmed else 0)

@@ -87,7 +87,11 @@ class Attribute:
         """Return the canonical document of this attribute."""
         document: dict[str, Any] = {"name": self.name, "type": str(self.type), "outside": self.outside}
         if self.type is AttributeType.CATEGORY:
-            document |= {"categories": list(self.categories), "ordered": self.ordered, "order": str(self.order)}
+            document |= {
+                "categories": list(self.categories),
+                "ordered": self.ordered,
+                "order": str(self.order),
+            }
         elif self.type is not AttributeType.BOOLEAN:
             document |= {"min": self.text(self.lower), "max": self.text(self.upper)}
         if self.type is AttributeType.NUMBER:
@@ -150,7 +154,11 @@ class IdentifierRules:
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
-        return {"columns": str(self.n_columns), "normalise": list(self.normalise), "version": str(self.version)}
+        return {
+            "columns": str(self.n_columns),
+            "normalise": list(self.normalise),
+            "version": str(self.version),
+        }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "IdentifierRules":
@@ -213,7 +221,7 @@ class Schema:
 
 
 def round_to_leading_digit(n_records: int) -> int:
-    """Round a number of records down to its leading digit (7,122 to 7,000), which is all an invitation tells."""
+    """Round a number of records down to its leading digit (7,122 to 7,000): all that an invitation tells."""
     magnitude: int = 10 ** (len(str(n_records)) - 1)
     return n_records // magnitude * magnitude
 

@@ -125,23 +125,12 @@ def test_ages_are_accepted_as_such(tmp_path):
     assert decode(tmp_path / "f", AGE, AGE.tasks[0], 3).column("age").to_pylist() == [1, 2, 120]
 
 
-def _hostile():
+def _hostile_columns():
     nullable = pa.schema([pa.field("age", pa.int64())])
     narrow = pa.schema([pa.field("age", pa.int32(), nullable=False)])
     named = pa.schema([pa.field("ages", pa.int64(), nullable=False)])
     noted = AGE_SCHEMA.with_metadata({"note": "x"})
     wide = pa.schema([AGE_SCHEMA.field(0), pa.field("more", pa.int64(), nullable=False)])
-    dictionary = pa.schema([pa.field("age", pa.dictionary(pa.uint8(), pa.int64()), nullable=False)])
-    signed = pa.schema([pa.field("age", pa.dictionary(pa.int8(), pa.int64()), nullable=False)])
-
-    def coded(schema, indices, values):
-        index = pa.array(indices, schema.field(0).type.index_type)
-        array = pa.DictionaryArray.from_arrays(index, pa.array(values, pa.int64()), safe=False)
-        return pa.record_batch([array], schema=schema)
-
-    compressed = pa.ipc.IpcWriteOptions(compression="zstd")
-    honest = stream_of(AGE_SCHEMA, [ages([1, 2, 3])])
-    grown = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
     return {
         "above its domain": stream_of(AGE_SCHEMA, [ages([1, 2, 121])]),
         "below its domain": stream_of(AGE_SCHEMA, [ages([-1, 2, 3])]),
@@ -152,6 +141,13 @@ def _hostile():
         "other name": stream_of(named, [ages([1, 2, 3], named)]),
         "metadata": stream_of(noted, [ages([1, 2, 3], noted)]),
         "other column": stream_of(wide, [pa.record_batch([[1, 2, 3], [1, 2, 3]], schema=wide)]),
+    }
+
+
+def _hostile_frames():
+    compressed = pa.ipc.IpcWriteOptions(compression="zstd")
+    honest = stream_of(AGE_SCHEMA, [ages([1, 2, 3])])
+    return {
         "fewer records": stream_of(AGE_SCHEMA, [ages([1, 2])]),
         "more records": stream_of(AGE_SCHEMA, [ages([1, 2, 3]), ages([4])]),
         "nothing": b"",
@@ -160,6 +156,21 @@ def _hostile():
         "followed by more": honest + b"\0" * 8,
         "twice": honest + honest,
         "compressed": stream_of(AGE_SCHEMA, [ages([1] * 3)], compressed),
+        "not Arrow": b"PK\x03\x04" * 64,
+    }
+
+
+def _hostile_dictionaries():
+    dictionary = pa.schema([pa.field("age", pa.dictionary(pa.uint8(), pa.int64()), nullable=False)])
+    signed = pa.schema([pa.field("age", pa.dictionary(pa.int8(), pa.int64()), nullable=False)])
+    grown = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+
+    def coded(schema, indices, values):
+        index = pa.array(indices, schema.field(0).type.index_type)
+        array = pa.DictionaryArray.from_arrays(index, pa.array(values, pa.int64()), safe=False)
+        return pa.record_batch([array], schema=schema)
+
+    return {
         "dictionary index out of range": stream_of(dictionary, [coded(dictionary, [0, 1, 7], [5, 6])]),
         "dictionary with other index": stream_of(signed, [coded(signed, [0, 1, 1], [5, 6])]),
         "dictionary outside the domain": stream_of(dictionary, [coded(dictionary, [0, 0, 0], [5, 600])]),
@@ -172,12 +183,13 @@ def _hostile():
         "dictionary that is replaced": stream_of(
             dictionary, [coded(dictionary, [0, 0], [5]), coded(dictionary, [0], [6])]
         ),
-        "not Arrow": b"PK\x03\x04" * 64,
     }
 
 
 @pytest.mark.parametrize(
-    ("what", "data"), _hostile().items(), ids=lambda each: each if isinstance(each, str) else ""
+    ("what", "data"),
+    (_hostile_columns() | _hostile_frames() | _hostile_dictionaries()).items(),
+    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_hostile_streams(tmp_path, what, data):
     """Everything that Arrow can say and a fragment must not is refused with the owner's name."""
