@@ -112,24 +112,3 @@ def _messages(columns: Sequence["pa.Array"]) -> Any:
         pieces += [prefixes.cast(pa.large_binary()), values]
     separator = pa.scalar(b"", pa.large_binary())
     return pc.binary_join_element_wise(*pieces, separator).to_numpy(zero_copy_only=False)
-
-
-def persons_over(record_tokens: "TokenArray", most: int) -> int:
-    """Count the persons that have more records than allowed.
-
-    Args:
-        record_tokens: Shape (n_records, 16).
-        most: The most records a person may have.
-
-    Returns:
-        How many distinct tokens occur more than `most` times.
-    """
-    import numpy as np
-
-    from common.arrays import sortable
-
-    ordered = np.sort(sortable(record_tokens))
-    is_first = np.ones(len(ordered), np.bool_)
-    is_first[1:] = ordered[1:] != ordered[:-1]
-    n_records = np.diff(np.flatnonzero(is_first), append=len(ordered))
-    return int(np.count_nonzero(n_records > most))

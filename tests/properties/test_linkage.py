@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owner_node.linkage import persons_over, tokens
+from owner_node.linkage import tokens
 from owner_node.normalisation import normalise
 
 KEY = bytes(range(32))
@@ -55,7 +55,4 @@ def test_tokens(identifiers: list[tuple[str, str]]) -> None:
     encoded = [[part.encode() for part in parts] for parts in identifiers]
     messages = [b"".join(len(part).to_bytes(8, "big") + part for part in parts) for parts in encoded]
     expected = [hmac.new(KEY, message, "sha256").digest()[:16] for message in messages]
-    found = tokens(columns, KEY)
-    assert [bytes(token) for token in found] == expected
-    repeated = sum(identifiers.count(each) > 1 for each in set(identifiers))
-    assert persons_over(found, 1) == repeated
+    assert [bytes(token) for token in tokens(columns, KEY)] == expected

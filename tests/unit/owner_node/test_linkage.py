@@ -2,7 +2,6 @@
 
 import hmac
 import unicodedata
-from collections import Counter
 from hashlib import sha256
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 
 from common.errors import ConfigurationError, DataError
 from common.schema import NORMALISATION_VERSION
-from owner_node.linkage import key_check, persons_over, release_key, tokens
+from owner_node.linkage import key_check, release_key, tokens
 from owner_node.normalisation import STEPS, missing, normalise
 
 KEY = bytes(range(32))
@@ -64,10 +63,8 @@ def test_columns_do_not_run_together() -> None:
 
 
 def test_no_records() -> None:
-    """An empty table has no tokens and nobody with too many records."""
-    found = tokens([pa.array([], pa.string())], KEY)
-    assert found.shape == (0, 16)
-    assert persons_over(found, 1) == 0
+    """An empty table has no tokens."""
+    assert tokens([pa.array([], pa.string())], KEY).shape == (0, 16)
 
 
 def test_missing_identifiers_are_counted() -> None:
@@ -77,21 +74,6 @@ def test_missing_identifiers_are_counted() -> None:
     with pytest.raises(DataError) as caught:
         tokens(columns, KEY)
     assert caught.value.details == {"count": 3}
-
-
-@pytest.mark.parametrize(("most", "expected"), [(1, 2), (2, 1), (3, 0)])
-def test_persons_over(most: int, expected: int) -> None:
-    """Persons with too many records are counted, not their records."""
-    assert persons_over(tokens([pa.array(["a", "b", "a", "c", "b", "a"])], KEY), most) == expected
-
-
-def test_persons_over_against_counting() -> None:
-    """Counting in sorted order finds what counting one by one finds, trailing zero bytes included."""
-    generator = np.random.default_rng(7)
-    drawn = generator.integers(0, 2, (500, 16)).astype(np.uint8) * np.array([1] * 4 + [0] * 12, np.uint8)
-    counts = Counter(map(bytes, drawn))
-    for most in (1, 20, 31, 40):
-        assert persons_over(drawn, most) == sum(count > most for count in counts.values())
 
 
 @pytest.mark.parametrize(
