@@ -1,0 +1,166 @@
+"""An aggregator and its owners as real processes on this machine, from one folder of configurations.
+
+    with LocalCluster(folder) as cluster:
+        cluster.start()
+        done = cluster.cli("aggregator", "release", "--dataset", "patients", ..., "--yes")
+        cluster.owner("north").kill()
+        cluster.owner("north").start()
+        balance = cluster.cli("owner-node", "ledger", "--json", owner="north")
+
+The folder holds `aggregator/aggregator.toml` and `owners/ID/owner.toml`, as `deploy.local_setup` makes them;
+logs go to `logs/`. Leaving the `with` block ends every process, however it is left.
+"""
+
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from common.errors import UsageError
+from deploy.local_process import READY_SECONDS, LocalDaemon, end_process, start_program
+
+_SHUTDOWN_SECONDS = 5.0
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let a second Ctrl-C not interrupt the ending of processes; only the main thread hears signals."""
+    try:
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class LocalCluster:
+    """The processes of one folder.
+
+    Use it from one thread that lives as long as the cluster: processes end with the thread that started them.
+
+    Args:
+        folder: Folder with the configurations.
+        owners: Ids of the owners to run; all of the folder unless given.
+
+    Raises:
+        UsageError: If the folder has no such configuration.
+    """
+
+    def __init__(self, folder: Path, owners: Iterable[str] | None = None) -> None:
+        self.folder = folder.resolve()
+        found = {path.parent.name: path for path in sorted(self.folder.glob("owners/*/owner.toml"))}
+        names = list(found if owners is None else owners)
+        config = self.folder / "aggregator" / "aggregator.toml"
+        if not names or not found.keys() >= set(names) or not config.is_file():
+            raise UsageError(
+                f"{folder} lacks aggregator/aggregator.toml or an owners/ID/owner.toml",
+                "make it with deploy.local_setup",
+            )
+        logs = self.folder / "logs"
+        logs.mkdir(exist_ok=True)
+        self.aggregator = LocalDaemon("aggregator", "aggregator", config, logs / "aggregator.log")
+        """The aggregator's daemon."""
+        self.owners = {
+            name: LocalDaemon("owner-node", name, found[name], logs / f"owner-{name}.log") for name in names
+        }
+        """The owners' daemons by id."""
+        self._commands: list[subprocess.Popen[str]] = []
+
+    def owner(self, name: str) -> LocalDaemon:
+        """Return an owner's daemon."""
+        return self.owners[name]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and return when every owner is connected.
+
+        Raises:
+            LocalProcessError: If a daemon ends or is not ready in time.
+        """
+        self.aggregator.start()
+        self.aggregator.wait_for("ready")
+        for owner in self.owners.values():
+            owner.start()
+        self.wait_connected()
+
+    def wait_connected(self, timeout: float = READY_SECONDS) -> None:
+        """Wait until every running owner has connected since its latest start."""
+        for owner in self.owners.values():
+            if owner.running:
+                owner.wait_for("connected", timeout=timeout)
+
+    def restart(self, daemon: LocalDaemon) -> None:
+        """Kill a daemon and start it again; returns when it is ready, and an owner when it is connected."""
+        daemon.kill()
+        daemon.start()
+        daemon.wait_for("ready" if daemon is self.aggregator else "connected")
+
+    def start_cli(
+        self, program: str, *arguments: str | Path, owner: str = "", show: bool = False
+    ) -> subprocess.Popen[str]:
+        """Start a command of either program in the folder of its configuration.
+
+        Args:
+            program: "aggregator" or "owner-node".
+            arguments: Its arguments.
+            owner: For "owner-node": whose.
+            show: Let it print where this program prints, instead of into pipes.
+
+        Returns:
+            The process; it is ended with the cluster if not before.
+        """
+        daemon = self.aggregator if program == "aggregator" else self.owners[owner]
+        pipe = None if show else subprocess.PIPE
+        process = start_program(program, arguments, daemon.config.parent, stdout=pipe, stderr=pipe)
+        self._commands.append(process)
+        return process
+
+    def cli(
+        self,
+        program: str,
+        *arguments: str | Path,
+        owner: str = "",
+        show: bool = False,
+        timeout: float = 120.0,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of either program to its end; see `start_cli`.
+
+        Raises:
+            subprocess.TimeoutExpired: If it takes longer than `timeout` seconds; it is killed.
+        """
+        process = self.start_cli(program, *arguments, owner=owner, show=show)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            end_process(process)
+            self._commands.remove(process)
+        command = [program, *map(str, arguments)]
+        return subprocess.CompletedProcess(command, process.returncode, out or "", err or "")
+
+    def stop(self) -> None:
+        """End every command and daemon, owners before the aggregator; those that linger are killed."""
+        with undisturbed():
+            for process in self._commands:
+                end_process(process)
+            self._commands.clear()
+            # A process that a test has halted takes no signal but this one before SIGKILL.
+            for daemon in (*self.owners.values(), self.aggregator):
+                daemon.signal(signal.SIGCONT)
+            for owner in self.owners.values():
+                owner.signal(signal.SIGTERM)
+            for daemon in (*self.owners.values(), self.aggregator):
+                daemon.stop(_SHUTDOWN_SECONDS)

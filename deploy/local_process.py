@@ -1,0 +1,268 @@
+"""Processes of the two programs on this machine: started, heard through their logs, and never left behind.
+
+A child is put into a process group of its own, so that Ctrl-C at a terminal reaches only the program that
+started it, which then ends its children in order. On Linux a child also dies with the thread that started it,
+so that not even `kill -9` of the starting program leaves anything running.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+from common.errors import TesseraError
+
+PROJECT = Path(__file__).resolve().parents[1]
+"""The checkout, from which the programs are imported."""
+PROGRAMS = {"aggregator": "aggregator.cli", "owner-node": "owner_node.cli"}
+"""The module whose `main` each program is."""
+READY_SECONDS = 60.0
+_GRACE_SECONDS = 10.0
+_LAST_LINES = 5
+# prctl(PR_SET_PDEATHSIG, SIGKILL), set by the child on itself: nothing runs between fork and exec. A parent
+# that died before this call is seen by the child having another parent already.
+_LAUNCH = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if os.getppid() != {parent}:
+    sys.exit(1)
+from {module} import main
+main()
+"""
+
+Entry = Mapping[str, Any]
+"""One line of a daemon's log: time, level, logger, event, and what the event speaks of."""
+
+
+class LocalProcessError(TesseraError):
+    """A program ended, or stayed silent, where it should have gone on."""
+
+    code = "local_process"
+
+
+def start_program(
+    program: str,
+    arguments: Sequence[str | Path],
+    folder: Path,
+    *,
+    stdout: int | None = subprocess.PIPE,
+    stderr: int | None = subprocess.PIPE,
+) -> subprocess.Popen[str]:
+    """Start one of the programs, without a terminal to ask at.
+
+    Args:
+        program: "aggregator" or "owner-node".
+        arguments: Its arguments.
+        folder: Folder to run it in.
+        stdout: As in `subprocess.Popen`; None shows what it prints.
+        stderr: The same for standard error.
+
+    Returns:
+        The process, leader of its own process group. It ends with the calling thread.
+    """
+    launch = _LAUNCH.format(parent=os.getpid(), module=PROGRAMS[program])
+    return subprocess.Popen(
+        [sys.executable, "-c", launch, *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def run_program(
+    program: str, arguments: Sequence[str | Path], folder: Path, timeout: float = 120.0
+) -> subprocess.CompletedProcess[str]:
+    """Run one of the programs to its end; see `start_program`.
+
+    Raises:
+        subprocess.TimeoutExpired: If it takes longer than `timeout` seconds; it is killed.
+    """
+    process = start_program(program, arguments, folder)
+    try:
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess([program, *map(str, arguments)], process.returncode, out, err)
+    finally:
+        end_process(process)
+
+
+def run_json(program: str, arguments: Sequence[str | Path], folder: Path) -> Any:
+    """Run one of the programs with `--json`, which must end well; returns its document.
+
+    Raises:
+        LocalProcessError: If it ends with another exit code than 0.
+    """
+    ended = run_program(program, [*arguments, "--json"], folder)
+    if ended.returncode:
+        words = " ".join([program, *map(str, arguments)])
+        raise LocalProcessError(f"{words} ended with exit code {ended.returncode}", ended.stdout.strip())
+    return json.loads(ended.stdout)
+
+
+def end_process(process: subprocess.Popen[str]) -> None:
+    """Kill a process with its whole group, wait for it, and close its pipes."""
+    if process.poll() is None:
+        # A group outlives its leader only by what the leader started, and it is ours to end.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+
+
+class LocalDaemon:
+    """One daemon: started, stopped, killed and started again, and heard all the while.
+
+    Args:
+        program: "aggregator" or "owner-node".
+        name: Name for messages.
+        config: Its configuration file.
+        log_file: Where its log is kept; appended to at every start.
+    """
+
+    def __init__(self, program: str, name: str, config: Path, log_file: Path) -> None:
+        self.program, self.name, self.config, self.log_file = program, name, config, log_file
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._entries: list[Entry] = []
+        self._lines: list[str] = []
+        self._silent = True
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the latest start.
+
+        Raises:
+            LocalProcessError: If it was never started.
+        """
+        if self._process is None:
+            raise LocalProcessError(f"{self.name} was never started")
+        return self._process.pid
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Log of the latest start, line by line."""
+        with self._changed:
+            return list(self._entries)
+
+    def start(self) -> None:
+        """Start the process; `wait_for("ready")` tells when it serves."""
+        if self.running:
+            raise LocalProcessError(f"{self.name} is running already")
+        self._join()
+        verb = "serve" if self.program == "aggregator" else "run"
+        arguments: list[str | Path] = [verb, "--config", self.config]
+        process = start_program(self.program, arguments, self.config.parent, stderr=subprocess.STDOUT)
+        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        self._entries, self._lines, self._silent = [], [], False
+        self._process = process
+        self._reader = threading.Thread(target=self._read, args=(process.stdout,), daemon=True)
+        self._reader.start()
+
+    def wait_for(self, event: str, *, after: int = 0, timeout: float = READY_SECONDS, **fields: Any) -> Entry:
+        """Wait until the log of the latest start has a line.
+
+        Args:
+            event: Its event.
+            after: How many lines from the beginning not to look at, a length of `entries`.
+            timeout: Seconds to wait.
+            fields: What else the line must say, for example `release="r1"`.
+
+        Returns:
+            The first such line.
+
+        Raises:
+            LocalProcessError: If the process ends or the time is up before.
+        """
+
+        def found() -> Entry | None:
+            wanted = {"event": event, **fields}
+            return next((e for e in self._entries[after:] if wanted.items() <= dict(e).items()), None)
+
+        return self.wait_until(found, event, timeout)
+
+    def wait_until(
+        self, found: Callable[[], Entry | None], what: str, timeout: float = READY_SECONDS
+    ) -> Entry:
+        """Wait until a function of the log returns a line of it; it is called anew at every line."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._silent or found() is not None, timeout)
+            entry, silent, last = found(), self._silent, self._lines[-_LAST_LINES:]
+        if entry is None:
+            why = "ended" if silent else f"waited {timeout:.0f} s"
+            raise LocalProcessError(f"{self.name}: {why} before {what!r}", "\n".join(last) or "no log")
+        return entry
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it is there."""
+        if self._process is not None and self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def stop(self, grace: float = _GRACE_SECONDS) -> int:
+        """Ask the process to end, kill it when it has not after `grace` seconds; returns its exit code."""
+        self.signal(signal.SIGTERM)
+        if self._process is None:
+            return 0
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        return self.kill()
+
+    def kill(self) -> int:
+        """End the process as a loss of power would, with SIGKILL; returns its exit code."""
+        if self._process is None:
+            return 0
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        code = self._process.wait()
+        self._join()
+        return code
+
+    def _join(self) -> None:
+        if self._reader is not None:
+            self._reader.join()
+            self._reader = None
+
+    def _read(self, pipe: IO[str]) -> None:
+        """Follow the log until the process closes it."""
+        try:
+            with pipe, self.log_file.open("a", encoding="utf-8") as log:
+                for line in pipe:
+                    log.write(line)
+                    log.flush()
+                    self._heard(line.rstrip("\n"))
+        finally:
+            with self._changed:
+                self._silent = True
+                self._changed.notify_all()
+
+    def _heard(self, line: str) -> None:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        with self._changed:
+            self._lines.append(line)
+            if isinstance(entry, dict) and "event" in entry:
+                self._entries.append(entry)
+            self._changed.notify_all()

@@ -1,0 +1,144 @@
+"""Folders of configurations, certificates and linkage keys for `deploy.local_cluster`, never for real data.
+
+FOLDER/tls/                             every certificate and key
+FOLDER/aggregator/aggregator.toml       and its state
+FOLDER/owners/ID/owner.toml             and its state; the data files lie beside it
+FOLDER/releases/                        where releases appear
+"""
+
+import hashlib
+import json
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+
+from common.durable import private_directory
+from deploy.development_ca import DevelopmentCa
+from deploy.local_process import run_json
+
+AGGREGATOR = "central"
+"""Name of the aggregator of every such folder."""
+HOST = "127.0.0.1"
+_LONGEST_SOCKET_PATH = 100
+# Below the ports that systems hand to outgoing connections, which could take one between two starts.
+_PORTS = range(20_000, 32_000)
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nothing listens on."""
+    for port in random.SystemRandom().sample(_PORTS, 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port
+    raise OSError("no free port was found on the loopback interface")
+
+
+def toml(value: object) -> str:
+    """Return a value as TOML: text, integer, boolean, date, or a list of those.
+
+    Decimals are handed in as text where a setting accepts both; binary floats are not accepted.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, int | str):
+        # TOML's basic strings know every escape that JSON writes.
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Sequence):
+        return f"[{', '.join(map(toml, value))}]"
+    raise TypeError(f"{type(value).__name__} is not written as TOML here")
+
+
+def section(heading: str, values: Mapping[str, object]) -> str:
+    """Return a TOML table, for example `section("[policy]", {"min_k": 3})`."""
+    lines = [heading, *(f"{name} = {toml(value)}" for name, value in values.items())]
+    return "\n".join(lines) + "\n"
+
+
+def dataset(values: Mapping[str, object], attributes: Mapping[str, Mapping[str, object]]) -> str:
+    """Return a `[[dataset]]` of owner.toml with its attributes."""
+    declared = [section(f"[dataset.attributes.{toml(name)}]", each) for name, each in attributes.items()]
+    return "\n".join([section("[[dataset]]", values), *declared])
+
+
+def make_setup(
+    folder: Path,
+    owners: Mapping[str, str],
+    *,
+    trust_domain: str = "demo.example",
+    port: int = 0,
+    deadlines: Mapping[str, str] | None = None,
+) -> None:
+    """Write certificates and configurations of an aggregator and its owners.
+
+    Args:
+        folder: Where to; made if absent.
+        owners: For each owner id what its owner.toml says beside who and where it is: policy and data sets.
+        trust_domain: Trust domain of all.
+        port: Port of the aggregator; 0 takes a free one.
+        deadlines: `[deadlines]` of aggregator.toml, for example `{"consent": "60s"}`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    address = f"{HOST}:{port or free_port()}"
+    authority, tls = DevelopmentCa(trust_domain), private_directory(folder / "tls")
+    authority.issued.write(tls, "ca")
+    authority.aggregator(AGGREGATOR, ["localhost", HOST]).write(tls, "aggregator")
+    for owner in owners:
+        authority.owner(owner).write(tls, f"owner-{owner}")
+    place = folder / "aggregator"
+    place.mkdir(exist_ok=True)
+    about: dict[str, object] = {"name": AGGREGATOR, "trust_domain": trust_domain, "listen": address}
+    about |= {"state_dir": "state", "release_dir": "../releases"}
+    about |= {"control_socket": str(control_socket(place))}
+    text = [section("[aggregator]", about), _tls("../tls", "aggregator")]
+    text += [section("[deadlines]", deadlines)] if deadlines else []
+    (place / "aggregator.toml").write_text("\n".join(text), encoding="utf-8")
+    for owner, says in owners.items():
+        place = folder / "owners" / owner
+        place.mkdir(parents=True, exist_ok=True)
+        text = [section("[owner]", {"id": owner, "trust_domain": trust_domain, "state_dir": "state"})]
+        text += [section("[[aggregator]]", {"name": AGGREGATOR, "address": address})]
+        text += [_tls("../../tls", f"owner-{owner}"), says]
+        (place / "owner.toml").write_text("\n".join(text), encoding="utf-8")
+
+
+def _tls(folder: str, name: str) -> str:
+    files = {"ca": f"{folder}/ca.pem", "cert": f"{folder}/{name}.pem", "key": f"{folder}/{name}.key"}
+    return section("[tls]", files)
+
+
+def control_socket(place: Path) -> Path:
+    """Return where the aggregator's socket goes: in its state, or in a short folder if that is too long."""
+    usual = place.resolve() / "state" / "control" / "aggregator.sock"
+    if len(os.fsencode(usual)) <= _LONGEST_SOCKET_PATH:
+        return usual
+    name = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}-{name}" / "s"
+
+
+def share_linkage_key(folder: Path, owners: Sequence[str]) -> None:
+    """Have the first owner make a linkage key and pass it to the others, by the owners' own commands.
+
+    Each recipient's and the sender's fingerprint is compared here by this program; people do it by telephone.
+
+    Raises:
+        LocalProcessError: If a command fails.
+    """
+    sender, *recipients = owners
+    place = folder / "owners" / sender
+    run_json("owner-node", ["linkage-key", "new"], place)
+    for owner in recipients:
+        own = folder / "owners" / owner
+        to, sealed = own / "recipient.json", own / "linkage-key.sealed"
+        heard = run_json("owner-node", ["linkage-key", "recipient", "--out", to.name], own)["fingerprint"]
+        export = ["linkage-key", "export", "--to", to.resolve(), "--fingerprint", heard]
+        sent = run_json("owner-node", [*export, "--out", sealed.resolve()], place)["fingerprint"]
+        run_json("owner-node", ["linkage-key", "import", sealed.name, "--from-fingerprint", sent], own)
