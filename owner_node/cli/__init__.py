@@ -1,8 +1,6 @@
 """`owner-node`: the command line of one organisation's owner node."""
 
 import sys
-from importlib import import_module
-from importlib.util import find_spec
 
 import typer
 
@@ -11,17 +9,14 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from owner_node.cli import check, history, ledger, linkage_key, releases, status
+    from owner_node.cli import check, history, ledger, linkage_key, releases, run, status
 
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
     app.command()(check.check)
-    if find_spec(f"{__name__}.run") is not None:
-        app.command()(import_module(f"{__name__}.run").run)
+    app.command()(run.run)
     for command in (status.status, ledger.ledger, history.history):
         app.command()(command)
-    if hasattr(releases, "download"):
-        app.command()(releases.download)
     app.command()(releases.verify)
     # A family without a verb is a usage error like any other, not a page of help.
     app.add_typer(linkage_key.app, name="linkage-key", no_args_is_help=False)

@@ -1,0 +1,145 @@
+"""The calls to one aggregator. Errors of the other side arrive as errors of the catalogue."""
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from common import __version__
+from common.canonical import digest
+from common.errors import NotConnectedError
+from common.settings import TlsSection
+from common.tls import channel_credentials, channel_options
+from common.wire.chunks import CHUNK_BYTES, read_chunks
+from common.wire.status import from_rpc_error
+from common.wire.v1 import owner_pb2 as wire
+from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
+from owner_node.answers import Fragment, SignedHead
+
+PROTOCOL = 1
+_CALL_SECONDS = 20.0
+_POLL_SECONDS = 40.0
+"""Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
+
+
+class AggregatorClient:
+    """A channel to one aggregator.
+
+    Args:
+        address: "host:port".
+        tls: The owner's files.
+    """
+
+    def __init__(self, address: str, tls: TlsSection) -> None:
+        credentials = channel_credentials(tls.ca, tls.cert, tls.key)
+        self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
+        self._calls: Any = OwnerServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        """Return the client; the channel connects with the first call."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        await self._channel.close(None)
+
+    async def connect(self, datasets: Sequence[str], head: SignedHead) -> wire.ConnectResponse:
+        """Say who is there; learn the newest ledger head that the aggregator keeps."""
+        request = wire.ConnectRequest(
+            protocol=PROTOCOL, version=__version__, datasets=datasets, ledger_head=ledger_head(head)
+        )
+        response: wire.ConnectResponse = await _call(self._calls.Connect(request, timeout=_CALL_SECONDS))
+        return response
+
+    async def poll(self, busy: Iterable[tuple[str, str]]) -> list[wire.Work]:
+        """Wait for work other than that which this owner is busy with, given as (release, step)."""
+        keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
+        response = await _call(self._calls.Poll(wire.PollRequest(busy=keys), timeout=_POLL_SECONDS))
+        return list(response.work)
+
+    async def answer(self, request: wire.AnswerRequest) -> None:
+        """Answer one piece of work."""
+        await _call(self._calls.Answer(request, timeout=_CALL_SECONDS))
+
+    async def upload_tokens(self, release: str, plan_digest: str, tokens: bytes) -> str:
+        """Send a token list and return its digest."""
+        name = digest(tokens)
+        blob = wire.BlobKey(
+            release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_TOKENS, digest=name,
+            size=len(tokens),
+        )  # fmt: skip
+        offset = await self._offset(blob)
+        pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
+        await _call(self._calls.Upload(_chunks(blob, offset, pieces)))
+        return name
+
+    async def upload_fragment(
+        self, release: str, plan_digest: str, fragment: Fragment
+    ) -> wire.UploadResponse:
+        """Send a fragment from where the aggregator has it, and return the receipt."""
+        blob = wire.BlobKey(
+            release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_FRAGMENT, digest=fragment.digest,
+            size=fragment.size,
+        )  # fmt: skip
+        offset = await self._offset(blob)
+        chunks = _chunks(blob, offset, read_chunks(fragment.path, offset))
+        response: wire.UploadResponse = await _call(self._calls.Upload(chunks))
+        return response
+
+    async def files(self, release: str) -> list[str]:
+        """Return the names of a published release's files."""
+        async for chunk in self._download(release, ""):
+            return list(chunk.files)
+        return []
+
+    async def download(self, release: str, name: str, to: Path) -> None:
+        """Write one file of a published release."""
+        with to.open("xb") as stream:
+            async for chunk in self._download(release, name):
+                stream.write(chunk.data)
+
+    async def _download(self, release: str, name: str) -> AsyncIterator[wire.DownloadChunk]:
+        try:
+            async for chunk in self._calls.Download(wire.DownloadRequest(release=release, file=name)):
+                yield chunk
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def _offset(self, blob: wire.BlobKey) -> int:
+        state = await _call(
+            self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
+        )
+        return min(int(state.offset), int(blob.size))
+
+
+def ledger_head(head: SignedHead) -> wire.LedgerHead:
+    """Put a signed ledger head on the wire."""
+    return wire.LedgerHead(
+        sequence=head.head.sequence,
+        hash=head.head.hash,
+        signature=head.signature,
+        certificate=head.certificate,
+    )
+
+
+async def _call(call: Any) -> Any:
+    try:
+        return await call
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+    except grpc.aio.UsageError:
+        raise NotConnectedError("the connection was closed") from None
+
+
+async def _chunks(
+    blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]
+) -> AsyncIterator[wire.UploadChunk]:
+    # The first message names the blob even if nothing of it is left to send.
+    yield wire.UploadChunk(blob=blob, offset=offset)
+    for piece in pieces:
+        yield wire.UploadChunk(offset=offset, data=piece)
+        offset += len(piece)

@@ -1,0 +1,16 @@
+"""`owner-node run`: the daemon."""
+
+from common import console, log
+
+
+def run(
+    config_file: console.ConfigOption = None, log_level: console.LogLevelOption = log.LogLevel.INFO
+) -> None:
+    """Stay connected to the aggregators and take part in releases until told to stop."""
+    import asyncio
+
+    from owner_node.config import load
+    from owner_node.daemon import run as attend
+
+    log.start(log_level)
+    asyncio.run(attend(load(config_file)))

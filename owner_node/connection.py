@@ -1,0 +1,169 @@
+"""The connection to one aggregator: kept for ever, work taken from it, and explained when it breaks."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
+from common.tls import explain_handshake
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.aggregator_client import AggregatorClient
+from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.node import Node
+from owner_node.records import Records
+from owner_node.trust import Trust
+from owner_node.worker import Worker
+
+_FIRST_WAIT_SECONDS = 0.5
+_LONGEST_WAIT_SECONDS = 30.0
+_REST_SECONDS = 5.0
+"""How long work that failed for a passing reason is left alone before it is taken up again."""
+_log = logging.getLogger(__name__)
+
+
+class Connection:
+    """Attends to one aggregator.
+
+    Args:
+        config: The owner's configuration.
+        aggregator: The aggregator's section of it.
+        node: Does the work.
+        records: The owner's state.
+        trust: Checks the ledger head that the aggregator returns.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        config: OwnerConfig,
+        aggregator: AggregatorSection,
+        node: Node,
+        records: Records,
+        trust: Trust,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._config, self._aggregator, self._node = config, aggregator, node
+        self._records, self._trust, self._clock = records, trust, clock
+        self._worker = Worker(node)
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._reason = ""
+
+    async def attend(self) -> None:
+        """Connect, work, and connect again, until cancelled."""
+        try:
+            while True:
+                async with AggregatorClient(self._aggregator.address, self._config.tls) as client:
+                    await self._connected(client)
+                    try:
+                        await self._work(client)
+                    except (NotConnectedError, IdentityError, ProtocolError) as error:
+                        await self._note_broken(error)
+        finally:
+            await self._stop_tasks()
+
+    async def _connected(self, client: AggregatorClient) -> None:
+        async for attempt in AsyncRetrying(
+            wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+            retry=retry_if_exception_type(TesseraError),
+            before_sleep=self._explain,
+        ):
+            with attempt:
+                await self._connect(client)
+
+    async def _connect(self, client: AggregatorClient) -> None:
+        head = await asyncio.to_thread(self._node.head)
+        response = await client.connect([dataset.name for dataset in self._config.datasets], head)
+        if response.HasField("newest_ledger_head"):
+            await asyncio.to_thread(self._check_ledger, response.newest_ledger_head)
+        self._reason = ""
+        await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
+        _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
+
+    def _check_ledger(self, newest: wire.LedgerHead) -> None:
+        """Refuse all work if the ledger lacks what this owner once signed."""
+        head = self._trust.own_head(newest.sequence, newest.hash, newest.signature, newest.certificate)
+        if head is None:
+            _log.warning("forged ledger head", extra={"aggregator": self._aggregator.name})
+            return
+        own = self._records.ledger.head()
+        if head.sequence == 0 or (own.sequence, own.hash) == (head.sequence, head.hash):
+            return
+        if self._records.ledger.behind(type(own)(head.sequence, head.hash)):
+            raise IntegrityError(
+                f"the ledger ends at entry {own.sequence}, but this owner has signed entry {head.sequence}: "
+                "it was restored from a backup, or lost entries; no work is done",
+                "put the newest owner.db back; what it lacks was spent and must not be spent again",
+                {"sequence": own.sequence, "signed": head.sequence},
+            )
+
+    async def _work(self, client: AggregatorClient) -> None:
+        self._worker.answer_through(client)
+        while True:
+            for work in await client.poll(list(self._tasks)):
+                key = (work.release, work.WhichOneof("step") or "")
+                if key not in self._tasks:
+                    self._tasks[key] = asyncio.create_task(self._do(work, key))
+
+    async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
+        rest = 0.0
+        try:
+            # One step of a release at a time, in the order they were asked for.
+            async with self._turns.setdefault(work.release, asyncio.Lock()):
+                await self._worker.do(work)
+            if key[1] == "conclude":
+                self._turns.pop(work.release, None)
+        except NotConnectedError:
+            _log.info("not answered", extra={"release": key[0], "step": key[1]})
+        except TesseraError as error:
+            _log.warning("answer refused", extra={"release": key[0], "code": error.code})
+            rest = _REST_SECONDS
+        except OSError as error:
+            _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": error.strerror})
+            rest = _REST_SECONDS
+        except Exception as error:  # noqa: BLE001 - the edge of a task; told again after a rest
+            _log.error("internal fault", exc_info=error, extra={"release": key[0], "step": key[1]})
+            rest = _REST_SECONDS
+        finally:
+            # Busy until then, so that the aggregator does not tell the same again at once.
+            asyncio.get_running_loop().call_later(rest, self._tasks.pop, key, None)
+
+    async def _explain(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(error, TesseraError):
+            await self._note_broken(error)
+
+    async def _note_broken(self, error: TesseraError) -> None:
+        """Say why there is no connection, once for every reason."""
+        if isinstance(error, NotConnectedError):
+            error = await self._handshake() or error
+        if error.message == self._reason:
+            return
+        self._reason = error.message
+        await asyncio.to_thread(self._records.presence.disconnected, self._aggregator.name, error.message)
+        _log.warning(
+            "not connected",
+            extra={"aggregator": self._aggregator.name, "reason": error.message, "hint": error.hint},
+        )
+
+    async def _handshake(self) -> TesseraError | None:
+        host, _, port = self._aggregator.address.rpartition(":")
+        tls = self._config.tls
+        try:
+            return await asyncio.to_thread(
+                explain_handshake, (host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, self._clock()
+            )
+        except TesseraError as error:
+            return error
+
+    async def _stop_tasks(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,97 @@
+"""The owner's process: one object that puts the parts together and takes them apart again."""
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+
+from common import __version__
+from common.errors import ConfigurationError
+from common.identity import PartyKind
+from common.signing import Signer, load_chain
+from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.connection import Connection
+from owner_node.node import Node
+from owner_node.presence import daemon_lock
+from owner_node.records import Records
+from owner_node.trust import Trust
+
+_log = logging.getLogger(__name__)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Daemon:
+    """A running owner node.
+
+    Args:
+        config: Its configuration.
+    """
+
+    def __init__(self, config: OwnerConfig) -> None:
+        self._config = config
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Attend to every aggregator until told to stop; the first internal fault ends all.
+
+        Raises:
+            ConfigurationError: If a file or folder cannot be used.
+            UsageError: If another process works on the same state.
+            IntegrityError: If the ledger does not hold.
+        """
+        if not self._config.aggregators:
+            raise ConfigurationError(
+                f"{self._config.path} names no aggregator", hint="add an [[aggregator]] with name and address"
+            )
+        async with AsyncExitStack() as stack:
+            connections = self._open(stack)
+            _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(connection.attend()) for connection in connections]
+                await stopping.wait()
+                for task in tasks:
+                    task.cancel()
+        _log.info("stopped")
+
+    def _open(self, stack: AsyncExitStack) -> list[Connection]:
+        owner, tls = self._config.owner, self._config.tls
+        signer = self._signer()
+        records = Records.open(owner.state_dir, _now)
+        stack.callback(records.db.close)
+        stack.enter_context(daemon_lock(owner.state_dir))
+        records.ledger.verify()
+        records.presence.started(os.getpid(), __version__)
+        stack.callback(records.presence.stopped)
+        authorities = load_chain(tls.ca)
+
+        def connection(aggregator: AggregatorSection) -> Connection:
+            trust = Trust(authorities, owner.trust_domain, owner.id, aggregator.name, _now)
+            node = Node(self._config, aggregator.name, records, signer, trust, _now)
+            return Connection(self._config, aggregator, node, records, trust, _now)
+
+        return [connection(aggregator) for aggregator in self._config.aggregators]
+
+    def _signer(self) -> Signer:
+        owner, tls = self._config.owner, self._config.tls
+        signer = Signer.load(tls.key, tls.cert)
+        signer.check_validity(_now())
+        party = signer.party
+        if (party.kind, party.name, party.trust_domain) != (PartyKind.OWNER, owner.id, owner.trust_domain):
+            raise ConfigurationError(
+                f"{tls.cert} is the certificate of {party.uri}",
+                hint=f"this is owner {owner.id} of {owner.trust_domain}: name its certificate",
+            )
+        return signer
+
+
+async def run(config: OwnerConfig) -> None:
+    """Run an owner node until the process is told to stop."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    await Daemon(config).run(stopping)

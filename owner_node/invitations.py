@@ -1,0 +1,152 @@
+"""Invitations and plans: describe a data set, and accept a plan or say why not. Nothing is spent here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from common.canonical import canonical
+from common.errors import ProtocolError
+from common.fragment import Consent
+from common.plan import RELEASE_ID, Plan, Task
+from common.schema import Schema
+from common.signing import Domain, Signer
+from owner_node.cases import Cases, read
+from owner_node.config import DatasetConfig
+from owner_node.consent import Accept, Verdict, judge
+from owner_node.database import Transaction
+from owner_node.linkage import key_check
+from owner_node.session import Event, State
+from owner_node.sessions import Session
+from owner_node.sources import count_records, schema_of
+from owner_node.trust import Trust
+
+_UNDECIDED = frozenset({State.INVITED, State.AWAITING_APPROVAL})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A plan as it came from the aggregator."""
+
+    plan: bytes
+    """Canonical JSON."""
+    signature: bytes
+    """Of the plan."""
+    certificate: bytes
+    """PEM chain of the aggregator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A plan was accepted and its charge reserved."""
+
+    key_check: str
+    """Linkage key-check value; empty where the plan wants no tokens."""
+    signature: bytes
+    """Of the consent statement."""
+
+
+class Invitations:
+    """Answers invitations and plans of one aggregator.
+
+    Args:
+        cases: The sessions.
+        signer: The owner's key.
+        trust: Checks what the aggregator signs.
+        clock: Tells the time.
+    """
+
+    def __init__(self, cases: Cases, signer: Signer, trust: Trust, clock: Callable[[], datetime]) -> None:
+        self._cases, self._signer, self._trust, self._clock = cases, signer, trust, clock
+
+    def describe(self, release: str, dataset_name: str) -> bytes:
+        """Open a session and return the data set's schema as canonical JSON.
+
+        Raises:
+            UsageError: If there is no such data set.
+            DataError: If its records cannot be counted.
+        """
+        if not RELEASE_ID.fullmatch(release):
+            raise ProtocolError("the release id is not one")
+        dataset = self._cases.config.dataset(dataset_name)
+        known = self._cases.records.sessions.get(self._cases.aggregator, release)
+        with self._cases.records.db.transaction() as tx:
+            self._cases.records.sessions.open(tx, self._cases.aggregator, release, dataset.name)
+            if known is None:
+                self._cases.records.history.record(
+                    tx, aggregator=self._cases.aggregator, release=release, event="invited",
+                    details={"dataset": dataset.name},
+                )  # fmt: skip
+        return canonical(self._schema(dataset).to_document())
+
+    def consent(self, release: str, plan_digest: str, offer: Offer) -> Acceptance:
+        """Accept a plan and reserve its charge.
+
+        Raises:
+            RefusedError: If policy, balance or data speak against it; nothing is reserved.
+            ProtocolError: If the plan is none, or not for this release.
+            IntegrityError: If its signature does not hold.
+        """
+        session = self._cases.open(release)
+        plan, task = self._read_plan(release, plan_digest, offer)
+        value = key_check(self._cases.release_key(plan)) if plan.linking.tokens else ""
+        changes = {
+            "plan": offer.plan, "plan_digest": plan_digest, "plan_signature": offer.signature,
+            "aggregator_certificate": offer.certificate, "key_check": value, "purpose": plan.purpose,
+        }  # fmt: skip
+        verdict = self._judge(plan, task, session) if session.state in _UNDECIDED else None
+        with self._cases.records.db.transaction() as tx:
+            if verdict is not None:
+                self._reserve(tx, session, plan, verdict)
+            self._cases.records.sessions.advance(tx, session, Event.ACCEPT, **changes)
+        statement = Consent(release, self._cases.config.owner.id, plan_digest, value, "accept")
+        return Acceptance(value, self._signer.sign(Domain.CONSENT, statement.to_bytes()))
+
+    def _schema(self, dataset: DatasetConfig) -> Schema:
+        allowed = self._cases.config.policy.attributes
+        return schema_of(dataset, allowed, count_records(dataset, allowed or None))
+
+    def _read_plan(self, release: str, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
+        plan = read(Plan, offer.plan)
+        if (plan.release, plan.digest) != (release, plan_digest):
+            raise ProtocolError("the plan is not the one that the message names")
+        self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate)
+        if self._cases.config.owner.id not in plan.owners:
+            raise ProtocolError("the plan has no task for this owner")
+        return plan, plan.task_of(self._cases.config.owner.id)
+
+    def _judge(self, plan: Plan, task: Task, session: Session) -> Verdict:
+        config, dataset = self._cases.config, self._cases.config.dataset(session.dataset)
+        return judge(
+            plan,
+            task,
+            owner_id=config.owner.id,
+            aggregator_name=self._cases.aggregator,
+            trust_domain=config.owner.trust_domain,
+            policy=config.policy,
+            dataset=dataset,
+            schema=self._schema(dataset),
+            balance=self._cases.records.ledger.balance(dataset.budget, dataset.total_epsilon).remaining,
+            today=self._clock().date(),
+        )
+
+    def _reserve(self, tx: Transaction, session: Session, plan: Plan, verdict: Verdict) -> None:
+        if not isinstance(verdict, Accept):
+            raise verdict.error
+        self._cases.records.ledger.reserve(
+            tx,
+            budget=verdict.budget,
+            total_epsilon=self._cases.config.dataset(session.dataset).total_epsilon,
+            charge=verdict.charge,
+            aggregator=self._cases.aggregator,
+            release=plan.release,
+            plan_digest=plan.digest,
+            epsilon=verdict.epsilon,
+            epsilon_joint=verdict.epsilon_joint,
+            accounting=verdict.accounting,
+        )
+        self._cases.records.history.record(
+            tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
+            rule=f'policy.approval = "{self._cases.config.policy.approval}"', purpose=plan.purpose,
+            epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
+            details={"charge": verdict.charge, "budget": verdict.budget},
+        )  # fmt: skip

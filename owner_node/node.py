@@ -1,0 +1,107 @@
+"""One owner's part in the releases of one aggregator: each piece of work done exactly once.
+
+Every method of `Node`, `Invitations` and `Production` may be called again with the same work: after a lost
+answer, a restart, or because an aggregator repeats itself. What was decided is read back from owner.db, never
+decided anew; state changes only in transactions that hold everything that belongs together. The methods
+block, and run in threads.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from common.errors import TesseraError
+from common.fragment import LedgerHead
+from common.plan import RELEASE_ID
+from common.signing import Domain, Signer
+from owner_node.answers import NOT_OUR_FAULT, Failure, SignedHead
+from owner_node.cases import Cases
+from owner_node.config import OwnerConfig
+from owner_node.invitations import Invitations
+from owner_node.production import Production
+from owner_node.records import Records
+from owner_node.session import CHARGED, FINAL, TRANSITIONS, Event
+from owner_node.trust import Trust
+
+_LONGEST_REASON = 500
+
+
+class Node:
+    """Does the work that one aggregator asks for.
+
+    Args:
+        config: The owner's configuration.
+        aggregator: Name of the aggregator.
+        records: The owner's state.
+        signer: The owner's key.
+        trust: Checks what the aggregator signs.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        config: OwnerConfig,
+        aggregator: str,
+        records: Records,
+        signer: Signer,
+        trust: Trust,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cases = Cases(config, aggregator, records)
+        self._signer = signer
+        self.invitations = Invitations(self._cases, signer, trust, clock)
+        """Answers invitations and plans."""
+        self.production = Production(self._cases, signer, trust)
+        """Makes fragments."""
+
+    def head(self) -> SignedHead:
+        """Return the signed ledger head."""
+        head = self._cases.records.ledger.head()
+        statement = LedgerHead(self._cases.config.owner.id, head.sequence, head.hash)
+        signature = self._signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
+        return SignedHead(statement, signature, self._signer.chain_pem.encode())
+
+    def conclude(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
+        """Close the session: published, or ended; a reservation is returned, a spend never."""
+        records = self._cases.records
+        session = records.sessions.get(self._cases.aggregator, release)
+        self.production.forget(release)
+        if session is None or session.state in FINAL:
+            return
+        with records.db.transaction() as tx:
+            if state == "published" and Event.PUBLISH in TRANSITIONS[session.state]:
+                records.sessions.advance(tx, session, Event.PUBLISH, manifest_digest=manifest_digest)
+                self._cases.note(tx, session, "published", manifest=manifest_digest)
+                return
+            self._cases.give_back(tx, session)
+            text = f"{state}: {reason}" if reason else state
+            records.sessions.advance(tx, session, Event.END, reason=text[:_LONGEST_REASON])
+            self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
+        records.outbox.destroy(self._cases.aggregator, release)
+
+    def fail(self, release: str, error: TesseraError) -> Failure:
+        """Take back what can be taken back, and return what the aggregator hears.
+
+        An error that lies in what the aggregator sent changes nothing here but the history.
+        """
+        records = self._cases.records
+        session = records.sessions.get(self._cases.aggregator, release)
+        rules = error.details.get("rules", [])
+        mine = error.code not in NOT_OUR_FAULT
+        with records.db.transaction() as tx:
+            if RELEASE_ID.fullmatch(release):
+                records.history.record(
+                    tx, aggregator=self._cases.aggregator, release=release,
+                    event="refused" if mine else "rejected", decision="refuse", rule=error.message,
+                    purpose=session.purpose if session else "",
+                    plan_digest=session.plan_digest if session else "",
+                    details={"code": error.code, "rules": rules},
+                )  # fmt: skip
+            if mine and session is not None and session.state not in FINAL:
+                self._cases.give_back(tx, session)
+                event = Event.END if session.state in CHARGED else Event.REFUSE
+                records.sessions.advance(tx, session, event, reason=error.message[:_LONGEST_REASON])
+        if mine:
+            self.production.forget(release)
+            if session is not None:
+                records.outbox.destroy(self._cases.aggregator, release)
+        return Failure.of(error.code)

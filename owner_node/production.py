@@ -1,0 +1,165 @@
+"""From an accepted plan to a sealed fragment and its receipt: load once, pin, spend, mask, seal, send.
+
+The charge is spent in one transaction before noise is drawn, and the fragment sealed in another after it
+is on disk. A process that dies between the two draws anew, which nobody has seen; after the second, the
+fragment is the answer to its plan for ever.
+"""
+
+from typing import TYPE_CHECKING
+
+from common.errors import DataChangedError, ProtocolError
+from common.fragment import Addendum, FragmentStatement, Receipt
+from common.plan import Plan, Task
+from common.signing import Domain, Signer
+from owner_node.answers import Fragment, Linked, Sealed
+from owner_node.cases import Cases, read
+from owner_node.session import CHARGED, Event, State
+from owner_node.sessions import Session
+from owner_node.trust import Trust
+
+if TYPE_CHECKING:
+    from owner_node.preparation import Prepared
+
+
+class Production:
+    """Makes fragments for one aggregator.
+
+    Args:
+        cases: The sessions.
+        signer: The owner's key.
+        trust: Checks what the aggregator signs.
+    """
+
+    def __init__(self, cases: Cases, signer: Signer, trust: Trust) -> None:
+        self._cases, self._signer, self._trust = cases, signer, trust
+        # What linking loaded is what is masked; loaded again only if the process died between.
+        self._prepared: dict[str, Prepared] = {}
+
+    def forget(self, release: str) -> None:
+        """Drop the original data of a release that has ended."""
+        self._prepared.pop(release, None)
+
+    def link(self, release: str, plan_digest: str) -> Linked:
+        """Load the source once and pin it.
+
+        Raises:
+            DataError: If the source cannot be used.
+            UnusableDataError: If it cannot be masked as planned.
+            DataChangedError: If it is not what it was when it was pinned.
+        """
+        session, plan, task = self._cases.accepted(release, plan_digest)
+        prepared = self._prepare(session, plan, task)
+        with self._cases.records.db.transaction() as tx:
+            if session.state is State.RESERVED:
+                self._cases.note(
+                    tx, session, "linked", records=prepared.n_records, source=prepared.source_digest
+                )
+            self._cases.records.sessions.advance(
+                tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records
+            )
+        return Linked(prepared.n_records, prepared.token_list())
+
+    def mask(self, release: str, plan_digest: str, addendum: bytes, signature: bytes) -> Sealed:
+        """Spend the charge, mask, and seal the fragment; a sealed fragment is never made anew.
+
+        Raises:
+            DataChangedError: If the source is not what linking loaded.
+            ProtocolError: If the addendum does not fit the plan and what this owner linked.
+        """
+        session, plan, task = self._cases.accepted(release, plan_digest)
+        self._check_addendum(session, plan, addendum, signature)
+        if session.state in (State.LINKED, State.SPENT):
+            session = self._mask(session, plan, task, addendum, signature)
+        if session.addendum != addendum or session.fragment_signature is None:
+            raise ProtocolError(f"a session that is {session.state} has no fragment under this addendum")
+        return Sealed(
+            session.fragment_digest,
+            session.fragment_size or 0,
+            session.n_records or 0,
+            session.fragment_signature,
+            self._signer.chain_pem.encode(),
+        )
+
+    def fragment(self, release: str, plan_digest: str) -> Fragment:
+        """Return the sealed fragment.
+
+        Raises:
+            ProtocolError: If none is sealed.
+        """
+        session = self._cases.open(release, plan_digest)
+        if session.state not in CHARGED or not session.fragment_digest:
+            raise ProtocolError(f"a fragment was asked for before it was sealed ({session.state})")
+        path = self._cases.records.outbox.path(self._cases.aggregator, release)
+        return Fragment(path, session.fragment_digest, session.fragment_size or 0)
+
+    def receive_receipt(self, release: str, plan_digest: str, receipt: bytes, signature: bytes) -> None:
+        """Keep the aggregator's receipt of the fragment.
+
+        Raises:
+            ProtocolError: If it is for something else.
+            IntegrityError: If its signature does not hold.
+        """
+        session = self._cases.open(release, plan_digest)
+        found = read(Receipt, receipt)
+        stated = (found.release, found.owner, found.plan_digest, found.fragment_digest)
+        if stated != (release, self._cases.config.owner.id, plan_digest, session.fragment_digest):
+            raise ProtocolError("the receipt is for another fragment")
+        self._trust.check(Domain.RECEIPT, receipt, signature, session.aggregator_certificate or b"")
+        with self._cases.records.db.transaction() as tx:
+            if session.state is State.SEALED:
+                self._cases.note(tx, session, "uploaded", fragment=session.fragment_digest)
+            session = self._cases.records.sessions.advance(tx, session, Event.UPLOAD)
+            self._cases.records.sessions.advance(
+                tx, session, Event.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature
+            )
+
+    def _check_addendum(self, session: Session, plan: Plan, addendum: bytes, signature: bytes) -> None:
+        found = read(Addendum, addendum)
+        expected = "asserted" if not plan.linking.tokens else "equal" if plan.n_groups > 1 else "disjoint"
+        own = found.records.get(self._cases.config.owner.id)
+        fits = (found.release, found.plan_digest, found.linking) == (plan.release, plan.digest, expected)
+        if not fits or set(found.records) != set(plan.owners) or own != session.n_records:
+            raise ProtocolError("the addendum does not fit the plan and what this owner linked")
+        self._trust.check(Domain.ADDENDUM, addendum, signature, session.aggregator_certificate or b"")
+
+    def _prepare(self, session: Session, plan: Plan, task: Task) -> "Prepared":
+        from owner_node.preparation import prepare
+
+        prepared = self._prepared.get(plan.release)
+        if prepared is None:
+            key = self._cases.release_key(plan) if plan.linking.tokens else None
+            prepared = prepare(self._cases.config.dataset(session.dataset), plan, task, key)
+            if session.source_digest not in ("", prepared.source_digest):
+                raise DataChangedError(
+                    f"the source of data set {session.dataset!r} changed after it was linked",
+                    "start the release again once the source is at rest",
+                    {"pinned": session.source_digest, "found": prepared.source_digest},
+                )
+            self._prepared[plan.release] = prepared
+        return prepared
+
+    def _mask(self, session: Session, plan: Plan, task: Task, addendum: bytes, signature: bytes) -> Session:
+        from owner_node.sealing import seal
+
+        prepared = self._prepare(session, plan, task)
+        key = (self._cases.aggregator, plan.release, plan.digest)
+        with self._cases.records.db.transaction() as tx:
+            self._cases.records.ledger.spend(tx, *key)
+            if session.state is State.LINKED:
+                self._cases.note(tx, session, "spent", epsilon=task.epsilon)
+            session = self._cases.records.sessions.advance(
+                tx, session, Event.SPEND, addendum=addendum, addendum_signature=signature
+            )
+        sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, task, prepared)
+        statement = FragmentStatement(
+            plan.release, self._cases.config.owner.id, plan.digest, Addendum.from_bytes(addendum).digest,
+            sealed.digest, sealed.size, prepared.n_records,
+        )  # fmt: skip
+        with self._cases.records.db.transaction() as tx:
+            self._cases.note(tx, session, "sealed", fragment=sealed.digest, size=sealed.size)
+            session = self._cases.records.sessions.advance(
+                tx, session, Event.SEAL, fragment_digest=sealed.digest, fragment_size=sealed.size,
+                fragment_signature=self._signer.sign(Domain.FRAGMENT, statement.to_bytes()),
+            )  # fmt: skip
+        self._prepared.pop(plan.release, None)
+        return session

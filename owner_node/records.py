@@ -1,0 +1,43 @@
+"""What an owner node keeps: the parts of owner.db and the outbox, opened together."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from owner_node.database import Clock, Database
+from owner_node.history import History
+from owner_node.ledger import Ledger
+from owner_node.outbox import Outbox
+from owner_node.presence import Presence
+from owner_node.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The owner's state; what belongs together is written in one transaction of `db`."""
+
+    db: Database
+    """owner.db."""
+    ledger: Ledger
+    """Charges to budgets."""
+    sessions: Sessions
+    """One per release."""
+    history: History
+    """The audit log."""
+    outbox: Outbox
+    """Sealed fragments."""
+    presence: Presence
+    """What the daemon says about itself."""
+
+    @classmethod
+    def open(cls, state_dir: Path, clock: Clock) -> Self:
+        """Open the state directory, or make it."""
+        db = Database(state_dir)
+        return cls(
+            db,
+            Ledger(db, clock),
+            Sessions(db, clock),
+            History(db, clock),
+            Outbox(state_dir),
+            Presence(db, clock),
+        )

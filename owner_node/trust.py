@@ -1,0 +1,79 @@
+"""Whom this owner node believes: one aggregator by name, under its CA, and itself.
+
+The certificate of a TLS session says which host was dialled; who plans, says its own signature, checked here
+(DESIGN §8). A ledger head that the aggregator returns is believed if this owner itself signed it.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from cryptography import x509
+
+from common.errors import IdentityError, TesseraError
+from common.fragment import LedgerHead
+from common.identity import Party, PartyKind, load_certificates, party_of_certificate, verify_chain
+from common.signing import Domain, verify
+
+
+class Trust:
+    """Checks what comes from one aggregator.
+
+    Args:
+        ca_certificates: The trusted CAs.
+        trust_domain: Trust domain of owner and aggregator.
+        owner: This owner's id.
+        aggregator: The aggregator's name.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        ca_certificates: Sequence[x509.Certificate],
+        trust_domain: str,
+        owner: str,
+        aggregator: str,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._ca_certificates = tuple(ca_certificates)
+        self._owner = Party(PartyKind.OWNER, owner, trust_domain)
+        self._aggregator = Party(PartyKind.AGGREGATOR, aggregator, trust_domain)
+        self._clock = clock
+
+    def check(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> None:
+        """Check that the aggregator signed a document.
+
+        Args:
+            domain: What the signature is for.
+            payload: The document's bytes.
+            signature: DER.
+            chain_pem: The aggregator's certificate chain.
+
+        Raises:
+            IdentityError: If the certificate is not the aggregator's, or not valid now.
+            IntegrityError: If the signature does not hold.
+        """
+        leaf, *intermediates = load_certificates(chain_pem)
+        verify_chain(leaf, intermediates, self._ca_certificates, self._clock(), "server")
+        if party_of_certificate(leaf) != self._aggregator:
+            raise IdentityError(
+                f"a document of {self._aggregator.uri} comes with the certificate of another party",
+                "check [[aggregator]] name in owner.toml, and which aggregator its address leads to",
+            )
+        verify(leaf, domain, payload, signature)
+
+    def own_head(self, sequence: int, digest: str, signature: bytes, chain_pem: bytes) -> LedgerHead | None:
+        """Return a ledger head that this owner signed, or None if it did not.
+
+        The certificate may have expired since; what counts is that it was this owner's.
+        """
+        try:
+            head = LedgerHead(self._owner.name, sequence, digest)
+            leaf, *intermediates = load_certificates(chain_pem)
+            last_moment = leaf.not_valid_after_utc - timedelta(seconds=1)
+            verify_chain(
+                leaf, intermediates, self._ca_certificates, min(self._clock(), last_moment), "client"
+            )
+            verify(leaf, Domain.LEDGER_HEAD, head.to_bytes(), signature)
+        except (TesseraError, ValueError):
+            return None
+        return head if party_of_certificate(leaf) == self._owner else None

@@ -1,0 +1,137 @@
+"""One piece of work from the wire to the node and its answer back to the wire."""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from common.errors import InternalError, NotConnectedError, TesseraError
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.aggregator_client import AggregatorClient, ledger_head
+from owner_node.answers import NOT_OUR_FAULT
+from owner_node.invitations import Offer
+from owner_node.node import Node
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Does work for one aggregator.
+
+    Args:
+        node: Does it.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._connected: AggregatorClient | None = None
+        self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
+            "describe": self._describe,
+            "consent": self._consent,
+            "link": self._link,
+            "mask": self._mask,
+            "collect": self._collect,
+            "conclude": self._conclude,
+        }
+
+    def answer_through(self, client: AggregatorClient) -> None:
+        """Send answers through this connection from now on; work outlives the connection it came by."""
+        self._connected = client
+
+    @property
+    def _client(self) -> AggregatorClient:
+        if self._connected is None:
+            raise NotConnectedError("there is no connection to the aggregator yet")
+        return self._connected
+
+    async def do(self, work: wire.Work) -> None:
+        """Do one piece of work and answer it.
+
+        What this owner will not or cannot do is answered, too.
+
+        Raises:
+            NotConnectedError: If the answer did not arrive; the work is told again.
+            OSError: If this machine cannot do it now (a full disk); the work is told again.
+        """
+        step = work.WhichOneof("step") or ""
+        extra = {"release": work.release, "step": step}
+        try:
+            if step not in self._steps:
+                raise InternalError("the aggregator asked for a step that this version does not know")
+            answer = await self._steps[step](work)
+        except (OSError, NotConnectedError):
+            raise
+        except TesseraError as error:
+            details = {"code": error.code, "reason": error.message, "hint": error.hint}
+            fault = "rejected" if error.code in NOT_OUR_FAULT else "refused"
+            _log.warning(fault, extra=extra | details)
+            answer = await self._failure(work, error)
+        except Exception as error:  # noqa: BLE001 - the edge of a task; the text could quote a value
+            _log.error("internal fault", exc_info=error, extra=extra)
+            answer = await self._failure(work, InternalError("an internal fault, see the log"))
+        if answer is not None:
+            answer.release, answer.plan_digest = work.release, work.plan_digest
+            await self._client.answer(answer)
+        _log.info("done", extra=extra)
+
+    async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
+        failure = await asyncio.to_thread(self._node.fail, work.release, error)
+        return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
+
+    async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
+        describe = self._node.invitations.describe
+        schema = await asyncio.to_thread(describe, work.release, work.describe.dataset)
+        return wire.AnswerRequest(described=wire.Described(schema=schema))
+
+    async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
+        offer = Offer(work.consent.plan, work.consent.signature, work.consent.certificate)
+        accept = self._node.invitations.consent
+        acceptance = await asyncio.to_thread(accept, work.release, work.plan_digest, offer)
+        return wire.AnswerRequest(
+            consented=wire.Consented(
+                key_check=acceptance.key_check,
+                ledger_head=await self._head(),
+                signature=acceptance.signature,
+            )
+        )
+
+    async def _link(self, work: wire.Work) -> wire.AnswerRequest:
+        linked = await asyncio.to_thread(self._node.production.link, work.release, work.plan_digest)
+        name = ""
+        if linked.tokens:
+            name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)
+        return wire.AnswerRequest(linked=wire.Linked(n_records=linked.n_records, tokens_digest=name))
+
+    async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
+        mask, asked = self._node.production.mask, work.mask
+        sealed = await asyncio.to_thread(
+            mask, work.release, work.plan_digest, asked.addendum, asked.signature
+        )
+        return wire.AnswerRequest(
+            sealed=wire.Sealed(
+                fragment_digest=sealed.fragment_digest,
+                size=sealed.size,
+                n_records=sealed.n_records,
+                signature=sealed.signature,
+                certificate=sealed.certificate,
+                ledger_head=await self._head(),
+            )
+        )
+
+    async def _collect(self, work: wire.Work) -> None:
+        production, names = self._node.production, (work.release, work.plan_digest)
+        fragment = await asyncio.to_thread(production.fragment, *names)
+        received = await self._client.upload_fragment(*names, fragment)
+        await asyncio.to_thread(production.receive_receipt, *names, received.receipt, received.signature)
+
+    async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
+        said = work.conclude
+        conclude = self._node.conclude
+        await asyncio.to_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
+        _log.info("concluded", extra={"release": work.release, "state": said.state})
+        return wire.AnswerRequest(acknowledged=wire.Acknowledged())
+
+    async def _head(self) -> Any:
+        return ledger_head(await asyncio.to_thread(self._node.head))
