@@ -1,0 +1,182 @@
+"""The demonstration: real daemons on this machine, one horizontal and one vertical release.
+
+    python -m deploy.demo [--out build/demo] [--epsilon 1] [--k 100] [--seed 1] [--keep-running]
+
+Makes data, certificates, configurations and linkage keys, starts an aggregator and six owner nodes as
+separate processes that speak mutual TLS, makes both releases, verifies them, and stops everything, however
+it ends.
+"""
+
+import argparse
+import json
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+
+from common import console
+from common.errors import ExitCode, TesseraError, UsageError, from_document
+from deploy.demo_data import DATASET, OwnerData, departments, hospitals
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import make_setup, share_linkage_key
+
+MARKER = ".tessera-demo"
+"""File that says that a folder is a demonstration, to be replaced by the next one."""
+_LAYOUTS = {"hospitals": "horizontal", "departments": "vertical"}
+_COLUMNS = ("owner", "records", "ε", "k", "state")
+_TERMINATED = 128 + signal.SIGTERM
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived; like KeyboardInterrupt it passes every handler of ordinary errors."""
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def fresh_folder(folder: Path) -> None:
+    """Make an empty folder for a demonstration, in place of an earlier demonstration.
+
+    Raises:
+        UsageError: If something else is there.
+    """
+    if folder.is_dir() and (folder / MARKER).is_file():
+        shutil.rmtree(folder)
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(
+            f"{folder} is there and is not an earlier demonstration", "name another folder with --out"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARKER).write_text("made by python -m deploy.demo, which replaces this folder\n")
+
+
+def prepare(folder: Path, seed: int) -> dict[str, tuple[OwnerData, ...]]:
+    """Make data, certificates, configurations and linkage keys of both scenarios.
+
+    Args:
+        folder: An empty folder.
+        seed: Seed of the data.
+
+    Returns:
+        The owners of each scenario.
+    """
+    scenarios = {"hospitals": hospitals(seed), "departments": departments(seed)}
+    owners = [owner for each in scenarios.values() for owner in each]
+    make_setup(folder, {owner.owner: owner.settings for owner in owners})
+    for owner in owners:
+        owner.write(folder / "owners")
+    for scenario in scenarios.values():
+        share_linkage_key(folder, [owner.owner for owner in scenario])
+    return scenarios
+
+
+def make_release(cluster: LocalCluster, scenario: str, owners: Sequence[str], epsilon: str, k: str) -> Path:
+    """Make a release of one scenario and print its table; returns the release folder.
+
+    Raises:
+        TesseraError: What the release ended with.
+    """
+    started = time.monotonic()
+    ended = cluster.cli(
+        *("aggregator", "release", "--dataset", DATASET[scenario], "--layout", _LAYOUTS[scenario]),
+        *("--owners", ",".join(owners), "--epsilon", epsilon, "--k", k, "--mechanism", "idp-joint"),
+        *("--purpose", "demonstration", "--id", scenario, "--yes", "--json"),
+    )
+    _check(ended.returncode, ended.stdout)
+    release = json.loads(ended.stdout)
+    title = (
+        f"release {scenario} ({_LAYOUTS[scenario]}): {release['state']}, {time.monotonic() - started:.1f} s"
+    )
+    rows = [(o["id"], o["records"], o["epsilon"], o["k"], o["state"]) for o in release["owners"]]
+    console.table(title, _COLUMNS, rows)
+    console.print_line(f"release folder: {release['directory']}")
+    return Path(release["directory"])
+
+
+def verify(cluster: LocalCluster, release: Path, owners: Sequence[str]) -> None:
+    """Check a release as the aggregator and as each of its owners, several at a time.
+
+    Raises:
+        TesseraError: The first thing that does not hold.
+    """
+    ca = cluster.folder / "tls" / "ca.pem"
+    checks = [("aggregator", ""), *(("owner-node", owner) for owner in owners)]
+    # Processes end with the thread that started them, so threads only wait for what is started here.
+    commands = [
+        cluster.start_cli(program, "verify", release, "--ca", ca, "--json", owner=owner)
+        for program, owner in checks
+    ]
+    with ThreadPoolExecutor(len(commands)) as pool:
+        printed = list(pool.map(lambda command: command.communicate()[0], commands))
+    for command, text in zip(commands, printed, strict=True):
+        _check(command.returncode, text)
+    console.print_line(f"verified by the aggregator and by {', '.join(owners)}")
+    console.print_line()
+
+
+def _check(code: int, printed: str) -> None:
+    """Raise the error that a command printed as JSON, if it ended badly."""
+    if not code:
+        return
+    try:
+        document = json.loads(printed)
+    except ValueError:
+        document = {"error": {"code": "internal", "message": f"a command ended with exit code {code}"}}
+    raise from_document(document)
+
+
+def demonstrate(options: argparse.Namespace) -> None:
+    """Run the whole demonstration."""
+    started = time.monotonic()
+    folder: Path = options.out.absolute()
+    fresh_folder(folder)
+    console.note("making data, certificates, configurations and linkage keys")
+    scenarios = prepare(folder, options.seed)
+    names = {scenario: [owner.owner for owner in each] for scenario, each in scenarios.items()}
+    with LocalCluster(folder, [name for each in names.values() for name in each]) as cluster:
+        console.note(f"starting an aggregator and {len(cluster.owners)} owner nodes; logs: {folder / 'logs'}")
+        cluster.start()
+        console.note("all owners are connected")
+        for scenario, owners in names.items():
+            release = make_release(cluster, scenario, owners, options.epsilon, options.k)
+            verify(cluster, release, owners)
+        if options.keep_running:
+            config = cluster.aggregator.config
+            console.note(f"running until Ctrl-C; try: aggregator owners --config {config}")
+            threading.Event().wait()
+    console.note(f"everything is stopped; it took {time.monotonic() - started:.0f} s")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demonstration; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m deploy.demo", description="Two releases, on this machine."
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/demo"), help="folder (default: build/demo)")
+    parser.add_argument("--epsilon", default="1", help="privacy budget of each release (default: 1)")
+    parser.add_argument("--k", default="100", help="minimum cluster size (default: 100)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the made-up data (default: 1)")
+    parser.add_argument("--keep-running", action="store_true", help="leave the daemons up until Ctrl-C")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        demonstrate(options)
+    except TesseraError as error:
+        return console.report(error, as_json=False)
+    except KeyboardInterrupt:
+        console.note("interrupted; everything is stopped")
+        return ExitCode.INTERRUPTED
+    except _Terminated:
+        console.note("terminated; everything is stopped")
+        return _TERMINATED
+    return ExitCode.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())
