@@ -1,0 +1,129 @@
+"""Small owners for system tests: what they hold is made here, everything that runs is real."""
+
+import hashlib
+import json
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import AGGREGATOR, dataset, section
+
+Attributes = Mapping[str, Mapping[str, object]]
+
+ATTRIBUTES: Attributes = {
+    "age": {"type": "integer", "min": 0, "max": 120},
+    "income": {"type": "number", "min": 0, "max": 9000, "decimals": 2},
+    "admitted": {"type": "date", "min": date(2015, 1, 1), "max": date(2026, 12, 31)},
+    "ward": {"type": "category", "categories": ["medicine", "surgery", "paediatrics", "eye, ear"]},
+    "severity": {"type": "category", "categories": ["mild", "moderate", "severe"], "ordered": True},
+    "emergency": {"type": "boolean"},
+}
+
+
+def identifiers(first: int, count: int) -> list[str]:
+    """Return texts that occur nowhere by chance: `first` and `count` number the people."""
+    return [f"ID-{hashlib.sha256(b'%d' % each).hexdigest()[:12]}" for each in range(first, first + count)]
+
+
+def people(names: Sequence[str], seed: int) -> pd.DataFrame:
+    """Return one record per person with every attribute, and a column that nobody declares."""
+    draw, n = np.random.default_rng(seed), len(names)
+    age = draw.integers(0, 101, n)
+    days = pd.to_timedelta(draw.integers(0, 4000, n), unit="D")
+    return pd.DataFrame(
+        {
+            "person": names,
+            "age": age,
+            "income": [f"{value:.2f}" for value in age * draw.uniform(10, 80, n)],
+            "admitted": (pd.Timestamp(2015, 1, 1) + days).strftime("%Y-%m-%d"),
+            "ward": draw.choice(
+                ["medicine", "surgery", "paediatrics", "eye, ear"], n, p=[0.5, 0.3, 0.1, 0.1]
+            ),
+            "severity": draw.choice(["mild", "moderate", "severe"], n, p=[0.6, 0.3, 0.1]),
+            "emergency": draw.choice(["true", "false"], n),
+            "note": names,
+        }
+    )
+
+
+def declared(
+    name: str, *, attributes: Attributes = ATTRIBUTES, total_epsilon: str = "100", **settings: object
+) -> str:
+    """Return a `[[dataset]]` over `NAME.csv` whose people are named in any case and with spaces around."""
+    values: dict[str, object] = {"name": name, "source": f"{name}.csv", "total_epsilon": total_epsilon}
+    values |= {"identifier": "person", "normalise": ["trim", "casefold"]}
+    return dataset(values | settings, attributes)
+
+
+def policy(**rules: object) -> str:
+    """Return `[policy]`."""
+    return section("[policy]", rules)
+
+
+def write(folder: Path, owner: str, name: str, table: pd.DataFrame) -> Path:
+    """Write an owner's data set; returns its file."""
+    place = folder / "owners" / owner
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / f"{name}.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def state_dir(cluster: LocalCluster, owner: str) -> Path:
+    """Return an owner's state directory."""
+    return cluster.owner(owner).config.parent / "state"
+
+
+def fragment_path(cluster: LocalCluster, owner: str, release: str) -> Path:
+    """Return an owner's sealed fragment."""
+    return state_dir(cluster, owner) / "outbox" / f"{AGGREGATOR}~{release}.fragment"
+
+
+def ask(
+    cluster: LocalCluster, program: str, *arguments: str | Path, owner: str = ""
+) -> tuple[int, dict[str, Any]]:
+    """Run a command with `--json`; returns its exit code and its document."""
+    ended = cluster.cli(program, *arguments, "--json", owner=owner)
+    assert "Traceback" not in ended.stderr, ended.stderr
+    document: dict[str, Any] = json.loads(ended.stdout)
+    return ended.returncode, document
+
+
+def released(cluster: LocalCluster, release: str, **options: str) -> tuple[int, dict[str, Any]]:
+    """Ask for a release of ε = 1 and k = 20 without being asked back; `options` add to that or change it."""
+    return answer_of(start_release(cluster, release, **options))
+
+
+def start_release(cluster: LocalCluster, release: str, **options: str) -> subprocess.Popen[str]:
+    """Start what `released` waits for."""
+    chosen = {"epsilon": "1", "k": "20", "layout": "horizontal", "dataset": "patients", "owners": "a,b"}
+    chosen |= options
+    words = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+    return cluster.start_cli("aggregator", "release", *words, "--id", release, "--yes", "--json")
+
+
+def answer_of(command: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
+    """Wait for a command; returns its exit code and its document."""
+    out, err = command.communicate(timeout=100)
+    assert "Traceback" not in err, err
+    document: dict[str, Any] = json.loads(out)
+    return command.returncode, document
+
+
+def spends(cluster: LocalCluster, owner: str, release: str | None = None) -> list[dict[str, Any]]:
+    """Return what an owner's ledger says was spent, for one release or for all; the chains must hold."""
+    code, document = ask(cluster, "owner-node", "ledger", "--verify", owner=owner)
+    assert (code, document["verified"]) == (0, True)
+    entries = [each for each in document["entries"] if each["kind"] == "spend"]
+    return [each for each in entries if release in (None, each["release"])]
+
+
+def logs(cluster: LocalCluster) -> str:
+    """Return everything that all daemons have logged."""
+    return "".join(path.read_text() for path in sorted((cluster.folder / "logs").iterdir()))
