@@ -1,0 +1,162 @@
+"""The demonstration for real, from its first file to its last process."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+from common.errors import UsageError
+from deploy.demo import MARKER, fresh_folder
+from deploy.demo_data import DEPARTMENTS, HOSPITAL_ATTRIBUTES, HOSPITALS, N_PEOPLE, departments, hospitals
+
+N_DAEMONS = 7
+ENDING_SECONDS = 30
+
+
+class Demo:
+    """A running demonstration."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "deploy.demo", "--out", str(folder), *arguments],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def until(self, words: str) -> list[psutil.Process]:
+        """Read what it notes until the words appear; returns the processes that it has started."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if words in line:
+                return psutil.Process(self.process.pid).children(recursive=True)
+        raise AssertionError(f"the demonstration ended before {words!r}")
+
+    def end(self) -> tuple[int, str, str]:
+        """Wait for its end; returns exit code and what it printed."""
+        out, err = self.process.communicate(timeout=100)
+        return self.process.returncode, out, err
+
+    def left(self) -> list[psutil.Process]:
+        """Return the processes that speak of the folder."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if any(str(self.folder) in word for word in words):
+                found.append(process)
+        return found
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts demonstrations in the test's folder, and ends those that a failed test leaves."""
+    started = []
+
+    def start(*arguments: str) -> Demo:
+        started.append(Demo(tmp_path / "demo", *arguments))
+        return started[-1]
+
+    yield start
+    for demo in started:
+        if demo.process.poll() is None:
+            demo.process.kill()
+        demo.process.communicate()
+
+
+def test_two_releases(run, tmp_path):
+    """Both releases are published with every record and attribute; the tables and folders are printed, every
+    owner's check is done, an earlier demonstration is replaced, and no process is left.
+    """
+    (tmp_path / "demo").mkdir()
+    (tmp_path / "demo" / MARKER).touch()
+    (tmp_path / "demo" / "of-before").touch()
+    demo = run("--epsilon", "2", "--k", "50")
+    code, out, err = demo.end()
+    assert code == 0, err
+    assert not (tmp_path / "demo" / "of-before").exists()
+    for owner, n_records in HOSPITALS.items():
+        assert [owner, str(n_records), "2", "50", "published"] in [line.split() for line in out.splitlines()]
+    attributes = {
+        "hospitals": HOSPITAL_ATTRIBUTES,
+        "departments": [name for each in DEPARTMENTS.values() for name in each],
+    }
+    for release, names in attributes.items():
+        folder = tmp_path / "demo" / "releases" / release
+        assert f"release folder: {folder}" in out
+        table = pq.read_table(folder / "data.parquet")
+        assert table.num_rows == N_PEOPLE
+        assert set(table.column_names) == {"record", *names}
+        assert json.loads((folder / "manifest.json").read_text())["release"] == release
+    assert f"verified by the aggregator and by {', '.join(HOSPITALS)}" in out
+    assert f"verified by the aggregator and by {', '.join(DEPARTMENTS)}" in out
+    assert "Traceback" not in err
+    assert demo.left() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        (signal.SIGTERM, 143),
+        pytest.param(
+            signal.SIGKILL,
+            -signal.SIGKILL,
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a child to its parent"),
+        ),
+    ],
+)
+def test_interrupted(run, number, code):
+    """Ctrl-C, SIGTERM and even SIGKILL while the daemons run leave no process behind."""
+    demo = run("--keep-running")
+    children = demo.until("all owners are connected")
+    assert len(children) >= N_DAEMONS
+    demo.process.send_signal(number)
+    ended, _, err = demo.end()
+    assert (ended, "Traceback" in err) == (code, False)
+    assert psutil.wait_procs(children, timeout=ENDING_SECONDS)[1] == []
+    assert demo.left() == []
+
+
+def test_failure(run):
+    """A release that the owners' policy refuses ends the demonstration with the release's exit code, says
+    what to do, and leaves no process behind.
+    """
+    demo = run("--epsilon", "7")
+    code, _, err = demo.end()
+    assert (code, "Traceback" in err) == (4, False)
+    assert "error: " in err
+    assert demo.left() == []
+
+
+def test_folder_of_something_else(tmp_path):
+    """A folder that is not an earlier demonstration is never removed."""
+    folder = tmp_path / "thesis"
+    folder.mkdir()
+    (folder / "chapter").touch()
+    with pytest.raises(UsageError):
+        fresh_folder(folder)
+    assert (folder / "chapter").exists()
+
+
+def test_data_of_a_seed():
+    """The same seed gives the same bytes, another seed other people; hospitals share no patient, departments
+    share all, each in an order of its own.
+    """
+    first, again, other = hospitals(3), hospitals(3), hospitals(4)
+    assert [owner.csv for owner in first] == [owner.csv for owner in again]
+    assert first[0].csv != other[0].csv
+    assert [len(owner.table) for owner in first] == list(HOSPITALS.values())
+    ids = [set(owner.table["patient_id"]) for owner in first]
+    assert len(set.union(*ids)) == N_PEOPLE == sum(map(len, ids))
+    columns = [owner.table["patient_id"].str.upper().tolist() for owner in departments(3)]
+    assert len({frozenset(column) for column in columns}) == 1
+    assert columns[0] != columns[1] != columns[2]
