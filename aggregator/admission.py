@@ -48,7 +48,7 @@ def check_start(request: Request, known: Mapping[str, KnownOwner], presence: Pre
     if folder.exists():
         raise UsageError(f"{folder} exists already", "choose another --id", {"release": request.release})
     if request.out:
-        from aggregator.publication import check_out
+        from common.folders import check_out
 
         check_out(Path(request.out))
 

@@ -5,19 +5,17 @@ deletes what an interrupted attempt left.
 """
 
 import hashlib
-import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from aggregator.manifest import ReleasedFile, manifest_document, to_bytes
 from common.canonical import digest
-from common.durable import sync_directory
 from common.errors import IntegrityError, UsageError
 from common.evidence import Evidence
+from common.folders import check_out, flushed, remove_leftover, whole_folder
 from common.signing import Domain, Signer
 from common.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, verify_release
 
@@ -65,11 +63,11 @@ def publish(
         OSError: If it cannot be written.
     """
     final = release_dir / evidence.plan.release
-    _remove_leftover(final)
+    remove_leftover(final)
     kept = published_digest(release_dir, evidence.plan.digest, evidence.plan.release)
     if kept is not None:
         return kept
-    with _folder_beside(final) as folder:
+    with whole_folder(final) as folder:
         document = manifest_document(evidence, signer.chain_pem, published)
         _write_data(folder, table, formats)
         _write_report(folder, document, evidence, formats)
@@ -103,23 +101,6 @@ def published_digest(release_dir: Path, plan_digest: str, release: str) -> str |
     return verified.manifest_digest
 
 
-def check_out(out: Path) -> None:
-    """Check before anything is started that a finished copy can be put into a folder.
-
-    Raises:
-        UsageError: If it is there and not an empty folder, or cannot be made.
-    """
-    hint = "name a folder that is empty or absent"
-    if out.is_symlink() or out.exists():
-        if not out.is_dir():
-            raise UsageError(f"{out} is not a folder", hint)
-        if any(out.iterdir()):
-            raise UsageError(f"{out} is not empty", hint)
-    parent = next(each for each in (out.absolute().parents) if each.exists())
-    if not os.access(parent, os.W_OK | os.X_OK):
-        raise UsageError(f"{parent} is not writable", "name a folder in a place you can write to")
-
-
 def copy_release(folder: Path, out: Path) -> None:
     """Put a copy of a release folder into an empty or absent folder, whole or not at all.
 
@@ -129,49 +110,14 @@ def copy_release(folder: Path, out: Path) -> None:
     """
     check_out(out)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _folder_beside(out) as beside:
+    with whole_folder(out) as beside:
         for source in sorted(folder.iterdir()):
-            with source.open("rb") as stream, _flushed(beside / source.name) as target:
+            with source.open("rb") as stream, flushed(beside / source.name) as target:
                 shutil.copyfileobj(stream, target, _READ_BYTES)
 
 
-def _beside(final: Path) -> Path:
-    """Return where a folder is made; no release and no `--out` can be called that by accident."""
-    return final.with_name(f".{final.name}.partial")
-
-
-def _remove_leftover(final: Path) -> None:
-    """Delete what an interrupted attempt left."""
-    if _beside(final).exists():
-        shutil.rmtree(_beside(final))
-
-
-@contextmanager
-def _folder_beside(final: Path) -> Iterator[Path]:
-    """Make a folder that takes its name only when the block ends without an error."""
-    _remove_leftover(final)
-    folder = _beside(final)
-    folder.mkdir()
-    try:
-        yield folder
-        sync_directory(folder)
-        folder.rename(final)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    sync_directory(final.parent)
-
-
-@contextmanager
-def _flushed(path: Path) -> Iterator[BinaryIO]:
-    with path.open("xb") as stream:
-        yield stream
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
 def _write(path: Path, data: bytes) -> None:
-    with _flushed(path) as stream:
+    with flushed(path) as stream:
         stream.write(data)
 
 
@@ -179,12 +125,12 @@ def _write_data(folder: Path, table: Any, formats: Sequence[str]) -> None:
     if "parquet" in formats:
         import pyarrow.parquet as pq
 
-        with _flushed(folder / _FILES["parquet"]) as stream:
+        with flushed(folder / _FILES["parquet"]) as stream:
             pq.write_table(table, stream, compression="zstd")
     if "csv" in formats:
         from aggregator.release_csv import write_csv
 
-        with _flushed(folder / _FILES["csv"]) as stream:
+        with flushed(folder / _FILES["csv"]) as stream:
             write_csv(stream, table)
 
 

@@ -1,6 +1,7 @@
 """The calls to one aggregator. Errors of the other side arrive as errors of the catalogue."""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -9,14 +10,15 @@ import grpc
 
 from common import __version__
 from common.canonical import digest
-from common.errors import NotConnectedError
+from common.errors import IdentityError, NotConnectedError
 from common.settings import TlsSection
-from common.tls import channel_credentials, channel_options
+from common.tls import channel_credentials, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.answers import Fragment, SignedHead
+from owner_node.config import AggregatorSection
 
 PROTOCOL = 1
 _CALL_SECONDS = 20.0
@@ -114,6 +116,14 @@ class AggregatorClient:
             self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
         )
         return min(int(state.offset), int(blob.size))
+
+
+def explain(
+    aggregator: AggregatorSection, tls: TlsSection, now: datetime
+) -> NotConnectedError | IdentityError | None:
+    """Find out by a handshake why an aggregator cannot be reached; see `common.tls.explain_handshake`."""
+    host, _, port = aggregator.address.rpartition(":")
+    return explain_handshake((host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, now)
 
 
 def ledger_head(head: SignedHead) -> wire.LedgerHead:

@@ -9,9 +9,8 @@ from datetime import datetime
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
-from common.tls import explain_handshake
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.aggregator_client import AggregatorClient
+from owner_node.aggregator_client import AggregatorClient, explain
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.node import Node
 from owner_node.records import Records
@@ -151,12 +150,8 @@ class Connection:
         )
 
     async def _handshake(self) -> TesseraError | None:
-        host, _, port = self._aggregator.address.rpartition(":")
-        tls = self._config.tls
         try:
-            return await asyncio.to_thread(
-                explain_handshake, (host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, self._clock()
-            )
+            return await asyncio.to_thread(explain, self._aggregator, self._config.tls, self._clock())
         except TesseraError as error:
             return error
 

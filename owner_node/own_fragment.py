@@ -17,6 +17,7 @@ from common.errors import IntegrityError, UsageError
 from common.release_data import DATA_FILES, read_units
 from common.verification import Verified
 from common.wire.arrow import decode
+from owner_node.sessions import Session
 
 _HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"
 
@@ -29,6 +30,26 @@ class OwnVerified:
     """Number of its records, all found in the release."""
     attributes: tuple[str, ...]
     """Its attributes, in plan order."""
+
+
+def check_told(session: Session, verified: Verified) -> None:
+    """Check that a release is the one this owner consented to and was told about.
+
+    Raises:
+        IntegrityError: If the plan is not the accepted one, or the manifest not the announced one.
+    """
+    if session.plan_digest != verified.plan_digest:
+        raise IntegrityError(
+            "the release was made under another plan than this owner accepted",
+            "ask the aggregator's operator",
+            {"accepted": session.plan_digest, "manifest": verified.plan_digest},
+        )
+    if session.manifest_digest not in ("", verified.manifest_digest):
+        raise IntegrityError(
+            "the aggregator told this owner of another manifest",
+            "ask the aggregator's operator why there are two",
+            {"told": session.manifest_digest, "manifest": verified.manifest_digest},
+        )
 
 
 def verify_own(

@@ -17,6 +17,7 @@ def application() -> typer.Typer:
     app.command()(run.run)
     for command in (status.status, ledger.ledger, history.history):
         app.command()(command)
+    app.command()(releases.download)
     app.command()(releases.verify)
     # A family without a verb is a usage error like any other, not a page of help.
     app.add_typer(linkage_key.app, name="linkage-key", no_args_is_help=False)

@@ -1,4 +1,4 @@
-"""`owner-node verify`: what an owner does with finished releases."""
+"""`owner-node download` and `verify`: what an owner does with finished releases."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common import console
-from common.errors import IntegrityError, UsageError
+from common.errors import UsageError
 from owner_node import config
 from owner_node.config import OwnerConfig
 
@@ -29,6 +29,38 @@ OwnerOption = Annotated[
         metavar="ID=FINGERPRINT", show_default=False,
     ),
 ]  # fmt: skip
+
+
+ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
+OutOption = Annotated[
+    Path, typer.Option("--out", help="Folder that is empty or absent.", metavar="DIR", show_default=False)
+]
+AggregatorOption = Annotated[
+    str | None,
+    typer.Option("--aggregator", help="Which aggregator made it, if several did.", show_default=False),
+]
+
+
+def download(
+    release: ReleaseArgument,
+    out: OutOption,
+    aggregator: AggregatorOption = None,
+    config_file: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Fetch a published release that this owner took part in, and verify it before it gets its name."""
+    import asyncio
+
+    from owner_node.download import download as fetch
+
+    own = config.load(config_file)
+    verified = asyncio.run(fetch(own, release, out, aggregator))
+    if as_json:
+        console.print_json({**verified.to_document(), "directory": str(out.absolute())})
+        return
+    for line in verified.to_lines():
+        console.print_line(line)
+    console.print_line(f"release folder: {out.absolute()}")
 
 
 def verify(
@@ -62,7 +94,7 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
     from common.identity import Party
     from owner_node.database import Database
     from owner_node.outbox import Outbox
-    from owner_node.own_fragment import verify_own
+    from owner_node.own_fragment import check_told, verify_own
     from owner_node.sessions import Sessions
 
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
@@ -73,18 +105,7 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
             f"{own.owner.id} took no part in release {release} of {aggregator}",
             "check a release of others without an owner's records: aggregator verify",
         )
-    if session.plan_digest != verified.plan_digest:
-        raise IntegrityError(
-            "the release was made under another plan than this owner accepted",
-            "ask the aggregator's operator",
-            {"accepted": session.plan_digest, "manifest": verified.plan_digest},
-        )
-    if session.manifest_digest not in ("", verified.manifest_digest):
-        raise IntegrityError(
-            "the aggregator told this owner of another manifest",
-            "ask the aggregator's operator why there are two",
-            {"told": session.manifest_digest, "manifest": verified.manifest_digest},
-        )
+    check_told(session, verified)
     fragment = Outbox(own.owner.state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
     return verify_own(folder, verified, own.owner.id, fragment, session.fragment_digest, signature)

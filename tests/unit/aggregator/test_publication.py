@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.publication import (
-    check_out,
     copy_release,
     parse_formats,
     publish,
@@ -25,6 +24,7 @@ from aggregator.publication import (
 from aggregator.release_csv import write_csv
 from common.canonical import digest
 from common.errors import IntegrityError, UsageError
+from common.folders import check_out
 from common.release_data import read_units
 from common.release_table import from_units, release_schema
 from common.schema import Attribute, AttributeType
