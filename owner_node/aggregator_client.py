@@ -47,6 +47,10 @@ class AggregatorClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Hang up."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up."""
         await self._channel.close(None)
 
     async def connect(self, datasets: Sequence[str], head: SignedHead) -> wire.ConnectResponse:

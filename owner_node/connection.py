@@ -56,8 +56,7 @@ class Connection:
         """Connect, work, and connect again, until cancelled."""
         try:
             while True:
-                async with AggregatorClient(self._aggregator.address, self._config.tls) as client:
-                    await self._connected(client)
+                async with await self._connected() as client:
                     try:
                         await self._work(client)
                     except (NotConnectedError, IdentityError, ProtocolError) as error:
@@ -65,16 +64,25 @@ class Connection:
         finally:
             await self._stop_tasks()
 
-    async def _connected(self, client: AggregatorClient) -> None:
-        async for attempt in AsyncRetrying(
+    async def _connected(self) -> AggregatorClient:
+        retrying = AsyncRetrying(
             wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
             retry=retry_if_exception_type(TesseraError),
             before_sleep=self._explain,
-        ):
-            with attempt:
-                await self._connect(client)
+        )
+        return await retrying(self._connect)
 
-    async def _connect(self, client: AggregatorClient) -> None:
+    async def _connect(self) -> AggregatorClient:
+        # A channel of its own for every attempt: one that failed would wait out gRPC's own, longer pauses.
+        client = AggregatorClient(self._aggregator.address, self._config.tls)
+        try:
+            await self._greet(client)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _greet(self, client: AggregatorClient) -> None:
         head = await asyncio.to_thread(self._node.head)
         response = await client.connect([dataset.name for dataset in self._config.datasets], head)
         if response.HasField("newest_ledger_head"):
