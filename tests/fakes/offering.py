@@ -1,0 +1,125 @@
+"""An aggregator reduced to what it signs: plans, addenda and receipts, true or false, for one owner node."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from aggregator.planning import make_plan
+from aggregator.protocol.request import parse_request
+from common.fragment import Addendum, Receipt
+from common.identity import Party, PartyKind
+from common.plan import Plan
+from common.schema import Attribute, AttributeType, Schema
+from common.settings import TlsSection
+from common.signing import Domain, Signer, load_chain
+from deploy.development_ca import DevelopmentCa
+from owner_node import linkage_key
+from owner_node.config import (
+    AggregatorSection,
+    DatasetConfig,
+    OwnerConfig,
+    OwnerSection,
+    PolicyConfig,
+)
+from owner_node.invitations import Offer
+from owner_node.node import Node
+from owner_node.records import Records
+from owner_node.trust import Trust
+
+DOMAIN = "node.test"
+N_RECORDS = 60
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Offering:
+    """One owner node on real state, real keys and a real file, and the aggregator that asks it.
+
+    `node` is made anew by `restart`, as after a crash: everything it knows then comes from the disk.
+    """
+
+    folder: Path
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+
+    def __post_init__(self) -> None:
+        ca = DevelopmentCa(DOMAIN)
+        for name, issued in (("owner", ca.owner("a")), ("hub", ca.aggregator("hub", ["localhost"]))):
+            issued.write(self.folder, name)
+        ca.aggregator("other", ["localhost"]).write(self.folder, "other")
+        (self.folder / "ca.pem").write_bytes(ca.issued.certificate_pem)
+        self.hub = Signer.load(self.folder / "hub.key", self.folder / "hub.pem")
+        self.other = Signer.load(self.folder / "other.key", self.folder / "other.pem")
+        self.source = self.folder / "cohort.csv"
+        self.write_source(seed=1)
+        state = self.folder / "state"
+        attribute = Attribute("age", AttributeType.INTEGER, 0, 120)
+        cohort = DatasetConfig(
+            name="cohort", source=str(self.source), budget="cohort", total_epsilon=Decimal(3),
+            identifier=("person",), normalise=("trim",), attributes=(attribute,),
+        )  # fmt: skip
+        tls = TlsSection(self.folder / "ca.pem", self.folder / "owner.pem", self.folder / "owner.key")
+        self.config = OwnerConfig(
+            path=self.folder / "owner.toml", owner=OwnerSection("a", DOMAIN, state),
+            aggregators=(AggregatorSection("hub", "localhost:1"),), tls=tls, policy=self.policy,
+            datasets=(cohort,),
+        )  # fmt: skip
+        self.records = Records.open(state, _now)
+        linkage_key.new(state)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget everything that is not on the disk."""
+        self.records.db.close()
+        self.records = Records.open(self.config.owner.state_dir, _now)
+        signer = Signer.load(self.config.tls.key, self.config.tls.cert)
+        trust = Trust(load_chain(self.config.tls.ca), DOMAIN, "a", "hub", _now)
+        self.node = Node(self.config, "hub", self.records, signer, trust, _now)
+
+    def write_source(self, seed: int) -> None:
+        """Write the owner's file."""
+        ages = np.random.default_rng(seed).integers(0, 100, N_RECORDS)
+        lines = [f"p{position},{age}" for position, age in enumerate(ages.tolist())]
+        self.source.write_text("\n".join(["person,age", *lines, ""]))
+
+    def plan(self, schema: bytes, release: str = "r1", epsilon: str = "1", k: str = "5") -> Plan:
+        """Return the plan of a horizontal release with another owner that has the same schema."""
+        import json
+
+        own = Schema.from_document(json.loads(schema))
+        request = parse_request(
+            release=release, dataset="cohort", layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k
+        )
+        aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri
+        return make_plan(
+            request, {"a": own, "b": own}, aggregator=aggregator, created="2026-01-01T00:00:00Z", version="1"
+        )
+
+    def offer(self, plan: Plan, signer: Signer | None = None) -> Offer:
+        """Return a plan as it is sent."""
+        by = signer or self.hub
+        data = plan.to_bytes()
+        return Offer(data, by.sign(Domain.PLAN, data), by.chain_pem.encode())
+
+    def addendum(
+        self, plan: Plan, records: int = N_RECORDS, linking: str = "disjoint"
+    ) -> tuple[bytes, bytes]:
+        """Return what linking found, and its signature."""
+        data = Addendum(plan.release, plan.digest, linking, {"a": records, "b": 9}).to_bytes()
+        return data, self.hub.sign(Domain.ADDENDUM, data)
+
+    def receipt(self, plan: Plan, fragment_digest: str) -> tuple[bytes, bytes]:
+        """Return the receipt of a fragment, and its signature."""
+        data = Receipt(
+            plan.release, "a", plan.digest, fragment_digest, "2026-01-01T00:00:00+00:00"
+        ).to_bytes()
+        return data, self.hub.sign(Domain.RECEIPT, data)
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of all ledger entries."""
+        return [str(entry.kind) for entry in self.records.ledger.entries()]

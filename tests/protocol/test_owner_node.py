@@ -1,0 +1,339 @@
+"""The owner node against lost and repeated messages, restarts at every point, and an aggregator that lies."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from common.errors import (
+    BalanceError,
+    ConflictError,
+    DataChangedError,
+    DataError,
+    IdentityError,
+    IntegrityError,
+    ProtocolError,
+    RefusedError,
+    TesseraError,
+    UnusableDataError,
+)
+from common.plan import Plan
+from owner_node.config import PolicyConfig
+from owner_node.session import State
+from tests.fakes.offering import N_RECORDS, Offering
+
+
+@pytest.fixture
+def offering(tmp_path: Path) -> Iterator[Offering]:
+    """One owner node and its aggregator."""
+    made = Offering(tmp_path)
+    yield made
+    made.records.db.close()
+
+
+def accepted(offering: Offering, **arguments: str) -> Plan:
+    """Bring a release to a reservation."""
+    release = arguments.get("release", "r1")
+    plan = offering.plan(offering.node.invitations.describe(release, "cohort"), **arguments)
+    offering.node.invitations.consent(release, plan.digest, offering.offer(plan))
+    return plan
+
+
+def sealed(offering: Offering) -> tuple[Plan, str]:
+    """Bring a release to a sealed fragment; return the plan and the fragment's digest."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    done = offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    return plan, done.fragment_digest
+
+
+def state(offering: Offering) -> State:
+    """Return the stored state of release r1."""
+    session = offering.records.sessions.get("hub", "r1")
+    assert session is not None
+    return session.state
+
+
+@pytest.mark.parametrize("between", ["nothing", "restart"])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_every_message_repeated(offering: Offering, between: str, repeats: int) -> None:
+    """However often a message comes, and whatever dies between, there is one charge and one fragment."""
+
+    def again(step: Callable[[], object]) -> object:
+        answers = []
+        for _ in range(repeats):
+            answers.append(step())
+            if between == "restart":
+                offering.restart()
+        return answers[-1] if len({repr(answer) for answer in answers}) == 1 else pytest.fail("other answer")
+
+    schema = again(lambda: offering.node.invitations.describe("r1", "cohort"))
+    assert isinstance(schema, bytes)
+    plan = offering.plan(schema)
+    again(lambda: offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)).key_check)
+    again(lambda: offering.node.production.link("r1", plan.digest))
+    addendum = offering.addendum(plan)
+    digest = again(lambda: offering.node.production.mask("r1", plan.digest, *addendum).fragment_digest)
+    assert isinstance(digest, str)
+    fragment = offering.node.production.fragment("r1", plan.digest)
+    assert hashlib.sha256(fragment.path.read_bytes()).hexdigest() == digest == fragment.digest
+    receipt = offering.receipt(plan, digest)
+    again(lambda: offering.node.production.receive_receipt("r1", plan.digest, *receipt))
+    again(lambda: offering.node.conclude("r1", "published", "", "ab" * 32))
+    assert offering.kinds() == ["reserve", "spend"]
+    assert state(offering) is State.PUBLISHED
+    assert offering.records.ledger.balance("cohort", Decimal(3)).remaining == 2
+    offering.records.ledger.verify()
+    offering.records.history.verify()
+
+
+@pytest.mark.parametrize("after", ["describe", "consent", "link", "mask", "receipt"])
+@pytest.mark.parametrize("end", ["failed", "refused", "cancelled", "expired", "conflict"])
+def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
+    """A release that ends returns what was not spent, never what was, and leaves no fragment."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    if after != "describe":
+        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+    if after in ("link", "mask", "receipt"):
+        offering.node.production.link("r1", plan.digest)
+    if after in ("mask", "receipt"):
+        done = offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+        if after == "receipt":
+            receipt = offering.receipt(plan, done.fragment_digest)
+            offering.node.production.receive_receipt("r1", plan.digest, *receipt)
+    offering.restart()
+    for _ in range(2):
+        offering.node.conclude("r1", end, "another owner", "")
+    expected = {"describe": [], "consent": ["reserve", "return"], "link": ["reserve", "return"]}
+    assert offering.kinds() == expected.get(after, ["reserve", "spend"])
+    assert state(offering) is State.ENDED
+    assert offering.records.outbox.sealed() == ()
+    with pytest.raises(ProtocolError, match="no open session"):
+        offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+
+
+def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(
+    offering: Offering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that dies after the spend masks again under the same charge; half a fragment never stays."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("owner_node.sealing.encode", full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert (state(offering), offering.kinds()) == (State.SPENT, ["reserve", "spend"])
+    assert not offering.records.outbox.sealed()
+    assert not offering.records.outbox.leftovers()
+    # Died between the rename and the transaction: a whole file that no session speaks of.
+    leftover = offering.records.outbox.path("hub", "r1")
+    leftover.write_bytes(b"never sealed")
+    offering.restart()
+    done = offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert hashlib.sha256(leftover.read_bytes()).hexdigest() == done.fragment_digest
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+def test_a_source_that_changed_after_linking_is_not_masked(offering: Offering) -> None:
+    """What was linked is what is masked: a changed file stops the release before the charge is spent."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    offering.write_source(seed=2)
+    offering.restart()
+    with pytest.raises(DataChangedError) as caught:
+        offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert offering.node.fail("r1", caught.value).code == "data_changed"
+    assert offering.kinds() == ["reserve", "return"]
+    assert state(offering) is State.REFUSED
+
+
+def test_a_running_node_masks_what_it_linked(offering: Offering) -> None:
+    """The source is loaded once: a file that changes while the node runs makes no difference."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    offering.source.unlink()
+    done = offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert done.n_records == N_RECORDS
+
+
+def test_a_changed_plan_under_a_known_release_changes_nothing(offering: Offering) -> None:
+    """An aggregator cannot swap the plan after consent: the reservation stays with the first."""
+    plan = accepted(offering)
+    other = replace(plan, purpose="something else")
+    with pytest.raises(ConflictError) as caught:
+        offering.node.invitations.consent("r1", other.digest, offering.offer(other))
+    assert offering.node.fail("r1", caught.value).code == "conflict"
+    session = offering.records.sessions.get("hub", "r1")
+    assert session is not None
+    assert (session.state, session.plan_digest) == (State.RESERVED, plan.digest)
+    assert offering.kinds() == ["reserve"]
+
+
+def _forged(offering: Offering, plan: Plan) -> None:
+    offer = offering.offer(plan)
+    offering.node.invitations.consent("r1", plan.digest, replace(offer, signature=offer.signature[:-1]))
+
+
+def _by_another(offering: Offering, plan: Plan) -> None:
+    offering.node.invitations.consent("r1", plan.digest, offering.offer(plan, offering.other))
+
+
+def _misnamed(offering: Offering, plan: Plan) -> None:
+    offering.node.invitations.consent("r1", "00" * 32, offering.offer(plan))
+
+
+def _not_canonical(offering: Offering, plan: Plan) -> None:
+    offer = offering.offer(plan)
+    offering.node.invitations.consent("r1", plan.digest, replace(offer, plan=offer.plan + b" "))
+
+
+def _for_others(offering: Offering, plan: Plan) -> None:
+    tasks = tuple(replace(task, owner={"a": "c"}.get(task.owner, task.owner)) for task in plan.tasks)
+    other = replace(plan, tasks=tasks)
+    offering.node.invitations.consent("r1", other.digest, offering.offer(other))
+
+
+def _uninvited(offering: Offering, plan: Plan) -> None:
+    other = replace(plan, release="r2")
+    offering.node.invitations.consent("r2", other.digest, offering.offer(other))
+
+
+@pytest.mark.parametrize(
+    ("lie", "error"),
+    [
+        (_forged, IntegrityError), (_by_another, IdentityError), (_misnamed, ProtocolError),
+        (_not_canonical, ProtocolError), (_for_others, ProtocolError), (_uninvited, ProtocolError),
+    ],
+)  # fmt: skip
+def test_a_plan_that_is_not_what_it_says(
+    offering: Offering, lie: Callable[[Offering, Plan], None], error: type[TesseraError]
+) -> None:
+    """A plan that is forged, by another, misnamed or not for this owner reserves nothing."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    with pytest.raises(error):
+        lie(offering, plan)
+    assert offering.kinds() == []
+    assert state(offering) is State.INVITED
+
+
+def test_steps_out_of_order(offering: Offering) -> None:
+    """No masking before linking, no fragment before sealing, and nothing under another plan's digest."""
+    plan = accepted(offering)
+    production = offering.node.production
+    with pytest.raises(ProtocolError):
+        production.mask("r1", plan.digest, *offering.addendum(plan))
+    with pytest.raises(ProtocolError, match="before it was sealed"):
+        production.fragment("r1", plan.digest)
+    with pytest.raises(ProtocolError, match="another plan"):
+        production.link("r1", "00" * 32)
+    with pytest.raises(ProtocolError, match="no open session"):
+        production.link("r9", plan.digest)
+    assert offering.kinds() == ["reserve"]
+
+
+@pytest.mark.parametrize("lie", ["records", "linking", "signature", "garbage"])
+def test_an_addendum_that_does_not_fit(offering: Offering, lie: str) -> None:
+    """Nothing is spent under an addendum that is forged or speaks of other records than were linked."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    addendum, signature = offering.addendum(
+        plan, N_RECORDS + (lie == "records"), "asserted" if lie == "linking" else "disjoint"
+    )
+    signature = b"\x30\x00" if lie == "signature" else signature
+    with pytest.raises((ProtocolError, IntegrityError)):
+        offering.node.production.mask("r1", plan.digest, b"{}" if lie == "garbage" else addendum, signature)
+    assert (state(offering), offering.kinds()) == (State.LINKED, ["reserve"])
+
+
+def test_a_second_addendum_gets_no_second_fragment(offering: Offering) -> None:
+    """A sealed fragment is the answer to one plan and one addendum for ever."""
+    plan, digest = sealed(offering)
+    other = offering.addendum(plan, linking="disjoint")[0].replace(b'"b":"9"', b'"b":"8"')
+    from common.signing import Domain
+
+    with pytest.raises(ProtocolError):
+        offering.node.production.mask("r1", plan.digest, other, offering.hub.sign(Domain.ADDENDUM, other))
+    assert offering.node.production.fragment("r1", plan.digest).digest == digest
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+def test_a_receipt_for_something_else(offering: Offering) -> None:
+    """Only the aggregator's own receipt for this very fragment counts."""
+    plan, digest = sealed(offering)
+    receive = offering.node.production.receive_receipt
+    with pytest.raises(ProtocolError, match="another fragment"):
+        receive("r1", plan.digest, *offering.receipt(plan, "00" * 32))
+    with pytest.raises(IntegrityError):
+        receive("r1", plan.digest, offering.receipt(plan, digest)[0], b"\x30\x00")
+    assert state(offering) is State.SEALED
+
+
+def test_published_before_sealing_is_an_end(offering: Offering) -> None:
+    """A release cannot have been published without this owner's fragment: the reservation comes back."""
+    accepted(offering)
+    offering.node.conclude("r1", "published", "", "ab" * 32)
+    assert (state(offering), offering.kinds()) == (State.ENDED, ["reserve", "return"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "error", "heard"),
+    [
+        (PolicyConfig(min_k=6), {}, RefusedError, "refused by owner policy"),
+        (PolicyConfig(max_epsilon_per_release=Decimal("0.5")), {}, RefusedError, "refused by owner policy"),
+        (PolicyConfig(), {"epsilon": "4"}, BalanceError, "the budget does not cover the charge"),
+    ],
+)
+def test_a_refusal_tells_the_owner_all_and_the_aggregator_little(
+    tmp_path: Path, policy: PolicyConfig, arguments: dict[str, str], error: type[TesseraError], heard: str
+) -> None:
+    """The deciding rule stays in the owner's history; the aggregator hears a code and a fixed sentence."""
+    offering = Offering(tmp_path, policy)
+    with pytest.raises(error) as caught:
+        accepted(offering, **arguments)
+    failure = offering.node.fail("r1", caught.value)
+    assert (failure.code, failure.message) == (error.code, heard)
+    assert (state(offering), offering.kinds()) == (State.REFUSED, [])
+    line = offering.records.history.entries()[-1]
+    assert (line.decision, line.rule) == ("refuse", caught.value.message)
+    offering.records.db.close()
+
+
+def test_unusable_data_return_the_reservation(offering: Offering) -> None:
+    """Data that turn out unusable at linking cost nothing, and no count reaches the aggregator."""
+    plan = accepted(offering)
+    offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
+    with pytest.raises(DataError) as caught:
+        offering.node.production.link("r1", plan.digest)
+    failure = offering.node.fail("r1", caught.value)
+    assert str(N_RECORDS) not in failure.message
+    assert "500" not in caught.value.message
+    assert (state(offering), offering.kinds()) == (State.REFUSED, ["reserve", "return"])
+
+
+def test_fewer_than_k_records_at_linking(offering: Offering) -> None:
+    """A file that shrank below k after consent stops before anything is spent."""
+    plan = accepted(offering)
+    offering.source.write_text("person,age\np1,5\np2,6\n")
+    with pytest.raises(UnusableDataError) as caught:
+        offering.node.production.link("r1", plan.digest)
+    assert offering.node.fail("r1", caught.value).code == "unusable_data"
+    assert offering.kinds() == ["reserve", "return"]
+
+
+def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
+    """Only a ledger head that this owner signed can make it refuse work."""
+    accepted(offering)
+    signed = offering.node.head()
+    trust = offering.node.production._trust
+    head = signed.head
+    assert trust.own_head(head.sequence, head.hash, signed.signature, signed.certificate) == head
+    assert trust.own_head(head.sequence + 1, head.hash, signed.signature, signed.certificate) is None
+    assert trust.own_head(head.sequence, head.hash, signed.signature, offering.hub.chain_pem.encode()) is None
+    assert trust.own_head(head.sequence, head.hash, signed.signature, b"no certificate") is None
