@@ -1,0 +1,183 @@
+"""The real owner daemon at a real aggregator over real TLS: connecting, being told why not, and refusing."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from common.schema import Attribute, AttributeType
+from common.settings import TlsSection
+from common.wire.v1 import control_pb2 as control
+from deploy.development_ca import DevelopmentCa
+from owner_node import linkage_key
+from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig, OwnerSection
+from owner_node.daemon import Daemon
+from owner_node.database import Database
+from owner_node.presence import Connection, Presence
+from tests.wire.conftest import TRUST_DOMAIN
+
+ATTRIBUTE = Attribute("age", AttributeType.INTEGER, 0, 1000)
+
+
+def owner(folder: Path, name: str, address: str, certificates: Path, first: int = 0) -> OwnerConfig:
+    """Return the configuration of an owner with 40 records about people of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / "cohort.csv"
+    ages = np.random.default_rng(first).integers(0, 1000, 40).tolist()
+    source.write_text("person,age\n" + "".join(f"p{first + i},{age}\n" for i, age in enumerate(ages)))
+    cohort = DatasetConfig(
+        name="cohort", source=str(source), budget="cohort", total_epsilon=Decimal(10),
+        identifier=("person",), normalise=("trim",), attributes=(ATTRIBUTE,),
+    )  # fmt: skip
+    return OwnerConfig(
+        path=folder / "owner.toml",
+        owner=OwnerSection(name, TRUST_DOMAIN, folder / "state"),
+        aggregators=(AggregatorSection("hub", address),),
+        tls=TlsSection(
+            certificates / "ca.pem", certificates / f"owner-{name}.pem", certificates / f"owner-{name}.key"
+        ),
+        datasets=(cohort,),
+    )
+
+
+def share_key(configs: list[OwnerConfig]) -> None:
+    """Give all owners one linkage key."""
+    first, *others = [config.owner.state_dir for config in configs]
+    linkage_key.new(first)
+    for state in others:
+        state.mkdir(mode=0o700)
+        shutil.copy(next(first.glob("linkage*")), state)
+
+
+@asynccontextmanager
+async def running(*configs: OwnerConfig) -> AsyncIterator[None]:
+    """Run owner daemons."""
+    stopping = asyncio.Event()
+    tasks = [asyncio.create_task(Daemon(config).run(stopping)) for config in configs]
+    try:
+        yield
+    finally:
+        stopping.set()
+        await asyncio.gather(*tasks)
+
+
+class Heard(logging.Handler):
+    """Hands on what the owners' connections log, so that tests wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: asyncio.Queue[str] = asyncio.Queue()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one entry."""
+        self.events.put_nowait(record.getMessage())
+
+    async def wait_for(self, event: str, times: int = 1) -> None:
+        """Wait until an event was logged so often."""
+        async with asyncio.timeout(20):
+            for _ in range(times):
+                while await self.events.get() != event:
+                    pass
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """What the owners' connections log."""
+    handler, logger = Heard(), logging.getLogger("owner_node.connection")
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    yield handler
+    logger.removeHandler(handler)
+    logger.setLevel(level)
+
+
+def connection(config: OwnerConfig) -> Connection:
+    """Return what the daemon wrote down for the owner's commands."""
+    with Database(config.owner.state_dir, make=False) as db:
+        return Presence(db, lambda: datetime.now(UTC)).state().connections[0]
+
+
+async def published(aggregator: Any) -> None:
+    """Wait until release r1 is published."""
+    async with asyncio.timeout(30):
+        async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
+            if view.state == "published":
+                return
+    pytest.fail("the release ended otherwise")
+
+
+async def test_a_restored_ledger_does_no_work(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
+) -> None:
+    """After a release, an owner whose database is an older copy is told so and refuses all work."""
+    aggregator = await launch()
+    address = aggregator.daemon.address
+    configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
+    share_key(configs)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+    state, backup = configs[0].owner.state_dir, tmp_path / "backup"
+    shutil.copytree(state, backup)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await aggregator.start("a", "b")
+        await published(aggregator)
+    shutil.rmtree(state)
+    shutil.copytree(backup, state)
+    async with running(configs[0]):
+        await heard.wait_for("not connected")
+        broken = connection(configs[0])
+    assert "restored from a backup" in broken.reason
+    assert not broken.connected
+
+
+async def test_an_absent_aggregator_is_explained(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
+) -> None:
+    """When the aggregator goes away the owner's status says what is wrong, in words."""
+    aggregator = await launch()
+    config = owner(tmp_path / "a", "a", aggregator.daemon.address, certificates)
+    async with running(config):
+        await heard.wait_for("connected")
+        assert connection(config).connected
+        await aggregator.daemon.stop()
+        await heard.wait_for("not connected")
+        gone = connection(config)
+    assert "refuses connections" in gone.reason
+    assert not gone.connected
+
+
+@pytest.mark.parametrize(
+    ("whose", "reason"),
+    [("aggregator", "was not issued under the CA"), ("owner", "refused this owner's certificate")],
+)
+async def test_a_certificate_that_does_not_fit_is_named(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard, whose: str, reason: str
+) -> None:
+    """A TLS failure says whose certificate is not accepted, in the status that the owner's commands show."""
+    aggregator = await launch()
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    stranger = DevelopmentCa(TRUST_DOMAIN)
+    if whose == "owner":
+        stranger.owner("a").write(folder, "owner-a")
+        shutil.copy(certificates / "ca.pem", folder)
+    else:
+        for name in ("owner-a.pem", "owner-a.key"):
+            shutil.copy(certificates / name, folder)
+        (folder / "ca.pem").write_bytes(stranger.issued.certificate_pem)
+    config = owner(tmp_path / "a", "a", aggregator.daemon.address, folder)
+    async with running(config):
+        await heard.wait_for("not connected")
+        told = connection(config)
+    assert reason in told.reason
+    assert not told.connected
