@@ -1,4 +1,4 @@
-"""Who is connected: an owner whose poll is held, or ended a moment ago."""
+"""Who is connected: an owner whose poll is held, or was answered a moment ago."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ class Presence:
         self._clock = clock
         self._held: dict[str, int] = {}
         self._heard: dict[str, float] = {}
+        self._gone: set[str] = set()
         self._since: dict[str, float] = {}
         self._signals: dict[str, Signal] = {}
 
@@ -28,22 +29,34 @@ class Presence:
         if not self.connected(owner):
             self._since[owner] = self._clock()
         self._heard[owner] = self._clock()
+        self._gone.discard(owner)
 
     @contextmanager
     def polling(self, owner: str) -> Iterator[None]:
-        """Count an owner as connected for as long as its poll is held, and the grace after."""
+        """Count an owner as connected while its poll is held and, if it was answered, for the grace after.
+
+        A poll that is cut off in between is an owner that hung up, or died.
+        """
         self.heard(owner)
         self._held[owner] = self._held.get(owner, 0) + 1
         try:
             yield
+        except BaseException:
+            self._gone.add(owner)
+            raise
+        else:
+            self._gone.discard(owner)
         finally:
             self._held[owner] -= 1
             self._heard[owner] = self._clock()
 
     def connected(self, owner: str) -> bool:
         """Whether an owner is connected."""
+        if self._held.get(owner, 0) > 0:
+            return True
         heard = self._heard.get(owner)
-        return self._held.get(owner, 0) > 0 or (heard is not None and self._clock() - heard <= GRACE_SECONDS)
+        within = heard is not None and self._clock() - heard <= GRACE_SECONDS
+        return within and owner not in self._gone
 
     def since(self, owner: str) -> int:
         """Return since when an owner is connected, or when it was last heard of; 0 if never in this run."""

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from aggregator.presence import GRACE_SECONDS, Presence
 from aggregator.signal import Signal, wait
 
@@ -31,6 +33,20 @@ def test_connected_while_polling_and_for_a_grace():
     clock.now += 1
     assert (presence.connected("a"), presence.count()) == (False, 0)
     assert presence.since("a") == int(clock.now) - GRACE_SECONDS - 1
+
+
+def test_an_owner_that_hangs_up_is_gone_at_once():
+    """A poll that is cut off ends the connection without a grace, unless another one is held."""
+    presence = Presence(Clock())
+    with presence.polling("a"):
+        with pytest.raises(asyncio.CancelledError), presence.polling("a"):
+            raise asyncio.CancelledError
+        assert presence.connected("a")
+    with pytest.raises(asyncio.CancelledError), presence.polling("a"):
+        raise asyncio.CancelledError
+    assert not presence.connected("a")
+    presence.heard("a")
+    assert presence.connected("a")
 
 
 def test_since_is_the_beginning_of_the_connection():
