@@ -3,8 +3,9 @@
 import hashlib
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pandas as pd
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, dataset, section
+from owner_node.database import Database
+from owner_node.ledger import Entry, Kind, Ledger
 
 Attributes = Mapping[str, Mapping[str, object]]
 
@@ -116,12 +119,20 @@ def answer_of(command: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
     return command.returncode, document
 
 
-def spends(cluster: LocalCluster, owner: str, release: str | None = None) -> list[dict[str, Any]]:
-    """Return what an owner's ledger says was spent, for one release or for all; the chains must hold."""
-    code, document = ask(cluster, "owner-node", "ledger", "--verify", owner=owner)
-    assert (code, document["verified"]) == (0, True)
-    entries = [each for each in document["entries"] if each["kind"] == "spend"]
-    return [each for each in entries if release in (None, each["release"])]
+@contextmanager
+def ledger(cluster: LocalCluster, owner: str) -> Iterator[Ledger]:
+    """Open an owner's ledger beside its daemon, its chain checked."""
+    with Database(state_dir(cluster, owner), make=False) as db:
+        book = Ledger(db, lambda: datetime.now(UTC))
+        book.verify()
+        yield book
+
+
+def spends(cluster: LocalCluster, owner: str, release: str | None = None) -> list[Entry]:
+    """Return what an owner's ledger says was spent, for one release or for all."""
+    with ledger(cluster, owner) as book:
+        entries = [each for each in book.entries() if each.kind is Kind.SPEND]
+    return [each for each in entries if release in (None, each.release)]
 
 
 def logs(cluster: LocalCluster) -> str:

@@ -230,7 +230,13 @@ def test_ledgers_charge_once(made):
     manifest = json.loads((made.folder / "manifest.json").read_text())
     for owner in manifest["owners"]:
         entries = spends(made.cluster, owner["id"], made.release)
-        assert [entry["charge"] for entry in entries] == [owner["epsilon_joint"]]
+        assert [str(entry.charge) for entry in entries] == [owner["epsilon_joint"]]
+        code, document = ask(made.cluster, "owner-node", "ledger", "--verify", owner=owner["id"])
+        assert (code, document["verified"]) == (0, True)
+        told = [
+            (each["kind"], each["charge"]) for each in document["entries"] if each["release"] == made.release
+        ]
+        assert told == [("reserve", owner["epsilon_joint"]), ("spend", owner["epsilon_joint"])]
 
 
 def test_download_is_the_release(made, tmp_path):

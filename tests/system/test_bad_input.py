@@ -1,0 +1,334 @@
+"""Whatever cannot become a release ends with the exit code that says why, and with nothing spent."""
+
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import make_setup, share_linkage_key
+from tests.system.small_owners import (
+    ATTRIBUTES,
+    answer_of,
+    ask,
+    declared,
+    identifiers,
+    ledger,
+    logs,
+    people,
+    policy,
+    released,
+    spends,
+    start_release,
+    write,
+)
+
+MARK = "Zq7Qz"
+"""Part of every wrong value: where it shows up, a value of a record was told."""
+PEOPLE = {"a": identifiers(0, 80), "b": identifiers(100, 80), "c": identifiers(200, 80)}
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A way in which b's data set is wrong."""
+
+    spoil: Callable[[pd.DataFrame, Path], None]
+    """Writes it instead of the good one."""
+    told: tuple[str, ...]
+    """What the owner's own check names."""
+
+
+def _cell(column: str, value: str | None, records: int = 3) -> Callable[[pd.DataFrame, Path], None]:
+    def spoil(table: pd.DataFrame, path: Path) -> None:
+        changed = table.astype({column: object})
+        changed.loc[: records - 1, column] = value
+        changed.to_csv(path, index=False)
+
+    return spoil
+
+
+def _as_bytes(change: Callable[[bytes], bytes]) -> Callable[[pd.DataFrame, Path], None]:
+    def spoil(_: pd.DataFrame, path: Path) -> None:
+        path.write_bytes(change(path.read_bytes()))
+
+    return spoil
+
+
+WRONG = {
+    "type": Wrong(_cell("age", MARK), ("age", "3")),
+    "decimal": Wrong(_cell("age", "12.5", records=1), ("age", "1")),
+    "domain": Wrong(_cell("income", "9000.01"), ("income", "3")),
+    "category": Wrong(_cell("ward", MARK), ("ward", "3")),
+    "date": Wrong(_cell("admitted", f"2020-02-30{MARK}"), ("admitted", "3")),
+    "missing": Wrong(_cell("severity", None), ("severity", "3")),
+    "nan": Wrong(_cell("income", "nan"), ("income", "3")),
+    "infinity": Wrong(_cell("income", "inf"), ("income", "3")),
+    "no-identifier": Wrong(_cell("person", None), ("person", "3")),
+    "twice": Wrong(_cell("person", f"ID-{MARK}"), ("person", "3")),
+    "empty": Wrong(_as_bytes(lambda _: b""), ("empty.csv",)),
+    "encoding": Wrong(_as_bytes(lambda data: data.replace(b"surgery", b"surg\xe9ry")), ("encoding.csv",)),
+    "columns": Wrong(_as_bytes(lambda data: data.replace(b"person,age", b"person,ages", 1)), ("age",)),
+    "doubled": Wrong(_as_bytes(lambda data: data.replace(b",note\n", b",age\n", 1)), ("age",)),
+    "absent": Wrong(lambda _, path: path.unlink(), ("absent.csv",)),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    """Owner a is fine; b has a policy and data sets that are wrong; c has a linkage key of its own."""
+    folder = tmp_path_factory.mktemp("bad")
+    good = {owner: people(names, seed) for seed, (owner, names) in enumerate(PEOPLE.items())}
+    sets: dict[str, dict[str, pd.DataFrame]] = {
+        name: {"a": good["a"], "b": good["b"]} for name in ("patients", "tight", "clash", *WRONG)
+    }
+    sets["patients"]["c"] = good["c"]
+    sets["few"] = {"a": good["a"], "b": good["b"][:52]}
+    sets["overlap"] = {"a": good["a"], "b": pd.concat([good["a"][:7], good["b"]])}
+    sets["mismatch"] = {"a": good["a"][["person", "age"]], "b": good["a"][4:][["person", "ward"]]}
+    rules = policy(min_k=10, max_epsilon_per_release="5", mechanisms=["idp-joint"])
+    says = {"a": "", "b": rules, "c": ""}
+    for name, held in sets.items():
+        for owner, table in held.items():
+            path = write(folder, owner, name, table)
+            if owner == "b" and name in WRONG:
+                WRONG[name].spoil(table, path)
+            says[owner] += _declared(owner, name)
+    make_setup(folder, says, deadlines={"invite": "4s"})
+    share_linkage_key(folder, ["a", "b"])
+    with LocalCluster(folder) as running:
+        assert ask(running, "owner-node", "linkage-key", "new", owner="c")[0] == 0
+        running.start()
+        yield running
+
+
+def _declared(owner: str, name: str) -> str:
+    attributes = {key: dict(says) for key, says in ATTRIBUTES.items()}
+    if name == "mismatch":
+        kept = "age" if owner == "a" else "ward"
+        attributes = {kept: attributes[kept]}
+    if name == "clash" and owner == "b":
+        attributes["age"]["max"] = 110
+        attributes["ward"]["categories"] = ["surgery", "medicine", "paediatrics", "eye, ear"]
+        del attributes["emergency"]
+    total = "0.5" if name == "tight" else "100"
+    return declared(name, attributes=attributes, total_epsilon=total)
+
+
+@pytest.fixture(autouse=True)
+def nothing_spent(cluster) -> Iterator[None]:
+    """After every test: no owner has spent or still reserves anything, and no log quotes a value."""
+    yield
+    for owner in PEOPLE:
+        assert spends(cluster, owner) == []
+        with ledger(cluster, owner) as book:
+            budgets = {entry.budget for entry in book.entries()}
+            assert {book.balance(name, Decimal(1)).reserved for name in budgets} <= {Decimal(0)}
+    told = logs(cluster)
+    assert MARK not in told
+    assert MARK.casefold() not in told
+    assert not any(name in told for names in PEOPLE.values() for name in names)
+
+
+def concluded(cluster: LocalCluster, release: str, *owners: str) -> None:
+    """Wait until owners have heard of the end of a release."""
+    for owner in owners:
+        cluster.owner(owner).wait_for("concluded", release=release)
+
+
+def listed(cluster: LocalCluster) -> list[str]:
+    """Return the ids of all releases that were started."""
+    return [each["release"] for each in ask(cluster, "aggregator", "releases")[1]["releases"]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epsilon": "0"},
+        {"epsilon": "-1"},
+        {"epsilon": "one"},
+        {"epsilon": "nan"},
+        {"epsilon": "0.0000000000001"},
+        {"k": "2"},
+        {"k": "many"},
+        {"owners": "a,nobody"},
+        {"owners": "a,a"},
+        {"dataset": "nothing"},
+        {"layout": "diagonal"},
+        {"mechanism": "magic"},
+        {"format": "xml"},
+    ],
+    ids=lambda options: "-".join(*options.items()),
+)
+def test_usage(cluster, options):
+    """What the operator asks for wrongly is refused before any owner hears of it: exit 2."""
+    code, document = released(cluster, "usage", **options)
+    assert (code, document["error"]["code"]) == (2, "usage")
+    assert document["error"]["hint"]
+    assert "usage" not in listed(cluster)
+
+
+def test_no_terminal(cluster):
+    """Without a terminal and without --yes nobody can be asked, and nothing is started: exit 2."""
+    words = [
+        "--dataset",
+        "patients",
+        "--layout",
+        "horizontal",
+        "--owners",
+        "a,b",
+        "--epsilon",
+        "1",
+        "--k",
+        "20",
+    ]
+    code, document = ask(cluster, "aggregator", "release", *words, "--id", "unasked")
+    assert (code, document["error"]["code"]) == (2, "usage")
+    assert "--yes" in document["error"]["hint"]
+    assert "unasked" not in listed(cluster)
+
+
+def test_conflicts_are_told_together(cluster):
+    """All differences between the owners' schemas are listed with owner and attribute: exit 3."""
+    code, document = released(cluster, "clash", dataset="clash")
+    assert (code, document["error"]["code"]) == (3, "conflict")
+    found = {(each["owner"], each["attribute"]) for each in document["error"]["details"]["conflicts"]}
+    assert {attribute for _, attribute in found} == {"age", "ward", "emergency"}
+    assert {owner for owner, _ in found} == {"b"}
+    assert all(each["fix"] for each in document["error"]["details"]["conflicts"])
+    concluded(cluster, "clash", "a", "b")
+
+
+def test_conflict_can_be_left_out(cluster):
+    """`--attributes` leaves the clashing attributes out, and the plan is made."""
+    words = ["--dataset", "clash", "--layout", "horizontal", "--owners", "a,b", "--epsilon", "1", "--k", "20"]
+    code, document = ask(
+        cluster, "aggregator", "plan", *words, "--attributes", "severity,income", "--id", "subset"
+    )
+    assert (code, document["state"]) == (0, "planned")
+    assert [each["name"] for each in document["plan"]["attributes"]] == ["severity", "income"]
+    concluded(cluster, "subset", "a", "b")
+
+
+def test_overlap(cluster):
+    """A person at two owners of the same attributes breaks parallel composition: exit 3, with the count."""
+    code, document = released(cluster, "overlap", dataset="overlap")
+    assert (code, document["error"]["code"]) == (3, "conflict")
+    assert "7" in document["error"]["message"]
+    concluded(cluster, "overlap", "a", "b")
+
+
+def test_mismatch(cluster):
+    """In a vertical release everybody must be known to every owner: exit 3, who lacks how many."""
+    code, document = released(cluster, "mismatch", dataset="mismatch", layout="vertical")
+    assert (code, document["error"]["code"]) == (3, "conflict")
+    assert "b" in document["error"]["message"]
+    assert "4" in document["error"]["message"]
+    concluded(cluster, "mismatch", "a", "b")
+
+
+def test_other_linkage_key(cluster):
+    """An owner with another linkage key is found before tokens are compared: exit 3."""
+    code, document = released(cluster, "other-key", owners="a,c")
+    assert (code, document["error"]["code"]) == (3, "conflict")
+    assert "key" in document["error"]["message"]
+    concluded(cluster, "other-key", "a", "c")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"k": "9"}, {"epsilon": "5.1"}, {"mechanism": "idp-ls"}],
+    ids=lambda options: "-".join(*options.items()),
+)
+def test_refused_by_policy(cluster, options):
+    """What b's policy does not allow it refuses, whatever a says: exit 4; only b's history tells the rule."""
+    release = "policy-" + "-".join(*options.items())
+    code, document = released(cluster, release, **options)
+    assert (code, document["error"]["code"]) == (4, "refused")
+    assert document["error"]["message"] == "owner b: refused by owner policy"
+    concluded(cluster, release, "a", "b")
+    history = ask(cluster, "owner-node", "history", "--release", release, owner="b")[1]["history"]
+    assert [each["decision"] for each in history if each["event"] == "refused"] == ["refuse"]
+    assert any(each["rule"].startswith("policy.") for each in history)
+
+
+def test_balance(cluster):
+    """A charge above what both budgets hold is refused by both: exit 5."""
+    code, document = released(cluster, "balance", dataset="tight")
+    assert (code, document["error"]["code"]) == (5, "balance")
+    concluded(cluster, "balance", "a", "b")
+
+
+@pytest.mark.parametrize("k", ["55", "81"])
+def test_fewer_records_than_k(cluster, k):
+    """Fewer than k records end it unspent: exit 4, whether the rounded number shows it or not."""
+    release = f"few-{k}"
+    code, document = released(cluster, release, dataset="few", k=k)
+    assert (code, document["error"]["code"]) == (4, "unusable_data")
+    concluded(cluster, release, "a", "b")
+
+
+@pytest.mark.parametrize("name", sorted(WRONG))
+def test_bad_data(cluster, name):
+    """Wrong data are told to their owner in full, to the aggregator as a kind, to nobody with a value."""
+    ended = cluster.cli("owner-node", "check", "--dataset", name, owner="b")
+    assert ended.returncode == 2, ended.stdout
+    said = ended.stdout + ended.stderr
+    assert "Traceback" not in said
+    assert MARK not in said
+    assert all(word in said for word in (*WRONG[name].told, f"{name}.csv"))
+    assert "hint:" in said
+    code, document = released(cluster, f"bad-{name}", dataset=name)
+    assert (code, document["error"]["code"]) == (4, "bad_data")
+    assert document["error"]["message"].startswith("owner b: ")
+    assert MARK not in str(document)
+    concluded(cluster, f"bad-{name}", "a", "b")
+
+
+def test_deadline(cluster):
+    """An owner that is connected and does not answer in time ends the release: exit 8."""
+    halted = cluster.owner("b")
+    halted.signal(signal.SIGSTOP)
+    try:
+        code, document = released(cluster, "late")
+    finally:
+        halted.signal(signal.SIGCONT)
+    assert (code, document["error"]["code"]) == (8, "deadline")
+    assert document["error"]["details"]["owners"] == ["b"]
+    concluded(cluster, "late", "a")
+
+
+def test_cancelled(cluster):
+    """A release that its operator cancels ends its command with exit 8 and returns what was reserved."""
+    halted = cluster.owner("b")
+    halted.signal(signal.SIGSTOP)
+    try:
+        command = start_release(cluster, "unwanted")
+        cluster.aggregator.wait_for("described", release="unwanted", owner="a")
+        assert ask(cluster, "aggregator", "cancel", "unwanted")[0] == 0
+    finally:
+        halted.signal(signal.SIGCONT)
+    code, document = answer_of(command)
+    assert (code, document["error"]["code"]) == (8, "cancelled")
+    concluded(cluster, "unwanted", "a")
+
+
+def test_not_connected(cluster):
+    """An owner that is known and does not come in time is named: exit 6."""
+    absent = cluster.owner("c")
+    absent.stop()
+    # A started aggregator knows from its journal who c is, and has not heard of it since.
+    cluster.restart(cluster.aggregator)
+    try:
+        for owner in ("a", "b"):
+            cluster.aggregator.wait_for("owner connected", owner=owner)
+        code, document = released(cluster, "absent", owners="a,c")
+    finally:
+        absent.start()
+        absent.wait_for("connected")
+    assert (code, document["error"]["code"]) == (6, "not_connected")
+    assert document["error"]["details"]["owners"] == ["c"]
+    concluded(cluster, "absent", "a", "c")
