@@ -1,0 +1,195 @@
+"""SIGKILL at every step, of an owner and of the aggregator: the release goes on, and is charged once."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from aggregator.cli.connection import daemon
+from aggregator.journal import Journal
+from aggregator.protocol.states import State as ReleaseState
+from common.verification import verify_release
+from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
+from deploy.local_cluster import LocalCluster
+from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
+from owner_node.database import Database
+from owner_node.session import State
+from owner_node.sessions import Session, Sessions
+from tests.system.small_owners import (
+    answer_of,
+    declared,
+    fragment_path,
+    identifiers,
+    people,
+    released,
+    spends,
+    start_release,
+    state_dir,
+    write,
+)
+
+OWNERS = ("a", "b")
+SIZES = {"a": 12_000, "b": 8_000}
+ATTEMPTS = 8
+"""How often a release is made until the process dies in the very state that is meant."""
+STEPS = (State.INVITED, State.RESERVED, State.LINKED, State.SPENT, State.SEALED, State.ACKNOWLEDGED)
+"""Owners' states in their order; `uploaded` is never alone on the disk: the receipt comes with it."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
+    """Two owners whose data sets are large enough for every step to take a moment."""
+    folder = tmp_path_factory.mktemp("kill")
+    first = 0
+    for seed, owner in enumerate(OWNERS):
+        write(folder, owner, "patients", people(identifiers(first, SIZES[owner]), seed))
+        first += SIZES[owner]
+    make_setup(folder, {owner: declared("patients") for owner in OWNERS})
+    share_linkage_key(folder, OWNERS)
+    with LocalCluster(folder) as running:
+        running.start()
+        yield running
+
+
+@contextmanager
+def sessions(cluster: LocalCluster, owner: str) -> Iterator[Sessions]:
+    """Open an owner's sessions beside its daemon."""
+    with Database(state_dir(cluster, owner), make=False) as db:
+        yield Sessions(db, lambda: datetime.now(UTC))
+
+
+def reached(kept: Sessions, release: str, state: State) -> Session:
+    """Return an owner's session as soon as it is in a state or past it; no log line tells some of them."""
+    order = (*STEPS, State.PUBLISHED)
+    until = monotonic() + 60
+    while monotonic() < until:
+        session = kept.get(AGGREGATOR, release)
+        if session is not None and order.index(session.state) >= order.index(state):
+            return session
+    raise AssertionError(f"the session of {release} never came to {state}")
+
+
+def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
+    """Check that a release is whole, that every owner knows it, and that each was charged exactly once."""
+    verified = verify_release(Path(folder), cluster.folder / "tls" / "ca.pem")
+    assert verified.n_records == sum(SIZES.values())
+    for owner in OWNERS:
+        with sessions(cluster, owner) as kept:
+            session = reached(kept, release, State.PUBLISHED)
+        assert session.fragment_digest == verified.owners[owner].statement.fragment_digest
+        charges = [entry.charge for entry in spends(cluster, owner, release)]
+        assert charges == [verified.plan.task_of(owner).epsilon_joint]
+        path = fragment_path(cluster, owner, release)
+        assert [each.name for each in path.parent.glob(f"*{release}*")] == [path.name]
+
+
+@pytest.mark.parametrize("state", [*STEPS, State.PUBLISHED])
+def test_owner_killed(cluster, state):
+    """An owner that dies in any state goes on from there; what it had sealed it never makes anew."""
+    for attempt in range(ATTEMPTS):
+        release = f"owner-{state}-{attempt}"
+        command = start_release(cluster, release)
+        with sessions(cluster, "a") as kept:
+            reached(kept, release, state)
+            cluster.owner("a").kill()
+            died = kept.get(AGGREGATOR, release)
+        assert died is not None
+        cluster.owner("a").start()
+        code, document = answer_of(command)
+        assert (code, document.get("state")) == (0, "published"), document
+        check_published(cluster, release, document["directory"])
+        if died.fragment_digest:
+            with sessions(cluster, "a") as kept:
+                assert reached(kept, release, state).fragment_digest == died.fragment_digest
+        if died.state is state:
+            return
+    pytest.fail(f"the owner never died in state {state}")
+
+
+def journaled(cluster: LocalCluster, release: str) -> ReleaseState:
+    """Return where a release is by the journal of an aggregator that does not run."""
+    journal = Journal(cluster.aggregator.config.parent / "state" / "aggregator.db")
+    try:
+        return journal.replay()[release].state
+    finally:
+        journal.close()
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ReleaseState.INVITING,
+        ReleaseState.CONSENTING,
+        ReleaseState.LINKING,
+        ReleaseState.MASKING,
+        ReleaseState.COLLECTING,
+        ReleaseState.JOINING,
+    ],
+)
+def test_aggregator_killed(cluster, state):
+    """An aggregator that dies in any state goes on from its journal; its owners wait and find it again."""
+    for attempt in range(ATTEMPTS):
+        release = f"aggregator-{state}-{attempt}"
+        command = start_release(cluster, release)
+        await_state(cluster, release, state)
+        cluster.aggregator.kill()
+        died = journaled(cluster, release)
+        assert answer_of(command)[0] == (0 if died is ReleaseState.PUBLISHED else 6)
+        cluster.aggregator.start()
+        cluster.aggregator.wait_for("ready")
+        code, document = released(cluster, release)
+        assert (code, document.get("state")) == (0, "published"), document
+        check_published(cluster, release, document["directory"])
+        if died is state:
+            return
+    pytest.fail(f"the aggregator never died in state {state}")
+
+
+def await_state(cluster: LocalCluster, release: str, state: ReleaseState) -> None:
+    """Wait until the aggregator's log tells that a release is in a state."""
+    daemon_log = cluster.aggregator
+    daemon_log.wait_until(
+        lambda: next(
+            (e for e in daemon_log.entries if (e.get("release"), e.get("state")) == (release, state)), None
+        ),
+        state,
+    )
+
+
+def test_aggregator_killed_at_the_plan(cluster):
+    """A plan that waits for its operator is still there after a kill, unchanged, and can be agreed to."""
+    release = "aggregator-planned"
+    request = StartRequest(
+        release=release, dataset="patients", layout="horizontal", groups=[OwnerGroup(owners=OWNERS)],
+        epsilon="1", k="20", budget_split="owner", formats=["parquet", "csv"],
+    )  # fmt: skip
+    with daemon(cluster.aggregator.config) as calls:
+        calls.Start(request)
+    planned = cluster.aggregator.wait_for("planned", release=release)
+    assert planned["state"] == "planned"
+    cluster.aggregator.kill()
+    assert journaled(cluster, release) is ReleaseState.PLANNED
+    cluster.aggregator.start()
+    cluster.aggregator.wait_for("ready")
+    assert [spends(cluster, owner, release) for owner in OWNERS] == [[], []]
+    code, document = released(cluster, release)
+    assert (code, document.get("state")) == (0, "published"), document
+    check_published(cluster, release, document["directory"])
+
+
+def test_power_loss(cluster):
+    """Everything dies at once while fragments are made, and everything comes back."""
+    release = "power-loss"
+    command = start_release(cluster, release)
+    with sessions(cluster, "a") as kept:
+        reached(kept, release, State.SPENT)
+    for each in (cluster.aggregator, *cluster.owners.values()):
+        each.kill()
+    assert answer_of(command)[0] == 6
+    cluster.start()
+    code, document = released(cluster, release)
+    assert (code, document.get("state")) == (0, "published"), document
+    check_published(cluster, release, document["directory"])
