@@ -29,15 +29,19 @@ MARKER = ".tessera-demo"
 """File that says that a folder is a demonstration, to be replaced by the next one."""
 _LAYOUTS = {"hospitals": "horizontal", "departments": "vertical"}
 _COLUMNS = ("owner", "records", "ε", "k", "state")
-_TERMINATED = 128 + signal.SIGTERM
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Terminated(BaseException):
-    """SIGTERM arrived; like KeyboardInterrupt it passes every handler of ordinary errors."""
+    """A signal to end arrived; like KeyboardInterrupt it passes every handler of ordinary errors."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> None:
-    raise _Terminated
+def _terminate(number: int, _frame: FrameType | None) -> None:
+    raise _Terminated(number)
 
 
 def fresh_folder(folder: Path) -> None:
@@ -164,7 +168,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the made-up data (default: 1)")
     parser.add_argument("--keep-running", action="store_true", help="leave the daemons up until Ctrl-C")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in _ENDING:
+        # What was ignored from the start, as by nohup, stays ignored.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _terminate)
     try:
         demonstrate(options)
     except TesseraError as error:
@@ -172,9 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         console.note("interrupted; everything is stopped")
         return ExitCode.INTERRUPTED
-    except _Terminated:
+    except _Terminated as end:
         console.note("terminated; everything is stopped")
-        return _TERMINATED
+        return end.exit_code
     return ExitCode.DONE
 
 

@@ -21,15 +21,17 @@ from typing import Self
 
 from common.errors import UsageError
 from deploy.local_process import READY_SECONDS, LocalDaemon, end_process, start_program
+from deploy.local_setup import remove_control_folder
 
 _SHUTDOWN_SECONDS = 5.0
+_INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Let a second Ctrl-C not interrupt the ending of processes; only the main thread hears signals."""
     try:
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in _INTERRUPTING}
     except ValueError:
         yield
         return
@@ -164,3 +166,4 @@ class LocalCluster:
                 owner.signal(signal.SIGTERM)
             for daemon in (*self.owners.values(), self.aggregator):
                 daemon.stop(_SHUTDOWN_SECONDS)
+            remove_control_folder(self.aggregator.config.parent)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -122,6 +123,13 @@ def control_socket(place: Path) -> Path:
         return usual
     name = hashlib.sha256(os.fsencode(usual)).hexdigest()[:12]
     return Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}-{name}" / "s"
+
+
+def remove_control_folder(place: Path) -> None:
+    """Remove the short folder of a stopped aggregator's socket, if it has one."""
+    short = control_socket(place).parent
+    if place.resolve() not in short.parents:
+        shutil.rmtree(short, ignore_errors=True)
 
 
 def share_linkage_key(folder: Path, owners: Sequence[str]) -> None:

@@ -107,6 +107,7 @@ def test_two_releases(run, tmp_path):
     [
         (signal.SIGINT, 130),
         (signal.SIGTERM, 143),
+        (signal.SIGHUP, 129),
         pytest.param(
             signal.SIGKILL,
             -signal.SIGKILL,
@@ -115,7 +116,7 @@ def test_two_releases(run, tmp_path):
     ],
 )
 def test_interrupted(run, number, code):
-    """Ctrl-C, SIGTERM and even SIGKILL while the daemons run leave no process behind."""
+    """Ctrl-C, SIGTERM, a closed terminal and even SIGKILL while the daemons run leave no process behind."""
     demo = run("--keep-running")
     children = demo.until("all owners are connected")
     assert len(children) >= N_DAEMONS
