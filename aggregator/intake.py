@@ -11,18 +11,22 @@ import asyncio
 import hashlib
 import os
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from common.durable import private_directory, sync_directory, write_atomic
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
+from common.wire.chunks import read_chunks
 
 _BATCH_BYTES = 4 << 20
 _FLUSH_BYTES = 64 << 20
+
+Check: TypeAlias = Callable[[bytes | memoryview], None]
+"""Is shown the bytes of a blob; they may change after the call. Must not raise."""
 
 
 class Kind(StrEnum):
@@ -81,16 +85,19 @@ class Intake:
                 return path.stat().st_size
         return 0
 
-    async def receive(self, blob: Blob, offset: int, chunks: AsyncIterator[bytes]) -> Path:
+    async def receive(
+        self, blob: Blob, offset: int, chunks: AsyncIterator[bytes], check: Check | None = None
+    ) -> Path:
         """Write a blob from an offset to its end.
 
         Args:
             blob: What is uploaded.
             offset: Where the first chunk belongs; must be what `offset` says.
             chunks: The bytes.
+            check: Is shown all bytes of the blob in order, also those that were held already, in a thread.
 
         Returns:
-            The whole, checked file.
+            The whole file, whose digest is the declared one.
 
         Raises:
             ProtocolError: If the offset is another, there are more bytes than declared, or the stream ends
@@ -105,11 +112,13 @@ class Intake:
             )
         self._writing.add(final)
         try:
-            return await self._receive(final, blob, offset, chunks)
+            return await self._receive(final, blob, offset, chunks, check)
         finally:
             self._writing.discard(final)
 
-    async def _receive(self, final: Path, blob: Blob, offset: int, chunks: AsyncIterator[bytes]) -> Path:
+    async def _receive(
+        self, final: Path, blob: Blob, offset: int, chunks: AsyncIterator[bytes], check: Check | None
+    ) -> Path:
         held = self.offset(blob)
         if offset != held:
             raise ProtocolError(
@@ -119,12 +128,12 @@ class Intake:
             )
         part, want = _beside(final)
         if final.exists() and held == blob.size:
-            if not await asyncio.to_thread(self.verify, blob):
+            if (await asyncio.to_thread(_replay, final, check)).hexdigest() != blob.digest:
                 final.unlink()
                 raise _damaged(blob)
             return final
         _prepare(final, blob, held)
-        if await _append(part, blob, held, chunks) != blob.digest:
+        if await _append(part, blob, held, chunks, check) != blob.digest:
             part.unlink()
             raise _damaged(blob)
         part.replace(final)
@@ -136,7 +145,7 @@ class Intake:
         """Whether a whole blob is there and is this one. Reads all of it."""
         final = self.path(blob.release, blob.owner, blob.kind)
         return (
-            final.exists() and final.stat().st_size == blob.size and _digest(final).hexdigest() == blob.digest
+            final.exists() and final.stat().st_size == blob.size and _replay(final).hexdigest() == blob.digest
         )
 
     def remove(self, release: str, owner: str, kind: Kind) -> None:
@@ -174,11 +183,13 @@ class _Writer:
     Args:
         stream: The part, unbuffered and positioned at its end.
         running: The digest of what the part holds already.
+        check: Is shown every batch beside its being written.
     """
 
-    def __init__(self, stream: FileIO, running: Any) -> None:
+    def __init__(self, stream: FileIO, running: Any, check: Check | None) -> None:
         self._stream = stream
         self._running = running
+        self._check = check
         self._filling, self._writing = bytearray(_BATCH_BYTES), bytearray(_BATCH_BYTES)
         self._filled = 0
         self._unflushed = 0
@@ -199,7 +210,7 @@ class _Writer:
         await self.settle()
         batch, self._filling, self._writing = self._filling, self._writing, self._filling
         view, self._filled = memoryview(batch)[: self._filled], 0
-        self._job = asyncio.create_task(asyncio.to_thread(self._write, view))
+        self._job = asyncio.create_task(self._work(view))
 
     async def settle(self) -> None:
         """Wait for the batch that is being written, also if the call is being cancelled."""
@@ -210,9 +221,15 @@ class _Writer:
     async def finish(self, *, whole: bool) -> None:
         """Write what is left; flush it if it is the end of the blob."""
         await self.settle()
-        await asyncio.to_thread(self._write, memoryview(self._filling)[: self._filled], last=whole)
+        await self._work(memoryview(self._filling)[: self._filled], last=whole)
 
-    def _write(self, batch: memoryview, *, last: bool = False) -> None:
+    async def _work(self, batch: memoryview, *, last: bool = False) -> None:
+        jobs = [asyncio.to_thread(self._write, batch, last=last)]
+        if self._check is not None:
+            jobs.append(asyncio.to_thread(self._check, batch))
+        await asyncio.gather(*jobs)
+
+    def _write(self, batch: memoryview, *, last: bool) -> None:
         written = 0
         while written < len(batch):
             written += self._stream.write(batch[written:])
@@ -224,11 +241,13 @@ class _Writer:
             self._unflushed = 0
 
 
-async def _append(part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes]) -> str:
+async def _append(
+    part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes], check: Check | None
+) -> str:
     """Write the rest of a blob and return the digest of the whole."""
-    running = await asyncio.to_thread(_digest, part)
+    running = await asyncio.to_thread(_replay, part, check)
     with part.open("ab", buffering=0) as stream:
-        writer = _Writer(stream, running)
+        writer = _Writer(stream, running, check)
         try:
             async for chunk in chunks:
                 held += len(chunk)
@@ -255,6 +274,11 @@ def _damaged(blob: Blob) -> IntegrityError:
     )
 
 
-def _digest(path: Path) -> Any:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256")
+def _replay(path: Path, check: Check | None = None) -> Any:
+    """Return the running digest of a file, and show its bytes to a check."""
+    running = hashlib.sha256()
+    for piece in read_chunks(path, chunk_bytes=_BATCH_BYTES):
+        running.update(piece)
+        if check is not None:
+            check(piece)
+    return running

@@ -7,6 +7,7 @@ import json
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aggregator.intake import Intake, Kind
 from aggregator.planning import conflict_error, conflicts, make_plan
@@ -19,6 +20,9 @@ from common.fragment import Addendum, Consent, FragmentStatement
 from common.plan import Task
 from common.schema import Schema
 from common.signing import Domain, Signer
+
+if TYPE_CHECKING:
+    from common.wire.arrow_check import FragmentCheck
 
 _log = logging.getLogger(__name__)
 _TOKEN_BYTES = 16
@@ -92,18 +96,18 @@ def signed_addendum(release: Release, intake: Intake, signer: Signer, at: int) -
     return Addended(at=at, addendum=data.decode(), signature=signature, certificate=signer.chain_pem)
 
 
-def check_fragment(release: Release, task: Task, path: Path) -> None:
-    """Check every byte of a fragment that has arrived.
+def fragment_check(release: Release, task: Task) -> "FragmentCheck":
+    """Return what checks every byte of an owner's fragment as it arrives.
 
     Raises:
-        IntegrityError: If it is not a fragment of this task.
+        IntegrityError: If no fragment of this task has the size that its owner stated.
     """
-    from common.wire.arrow import decode
+    from common.wire.arrow_check import FragmentCheck
 
     statement = release.statement(task.owner)
     if statement is None:
         raise InternalError(f"owner {task.owner} has not sealed")
-    decode(path, release.the_plan(), task, statement.records)
+    return FragmentCheck(release.the_plan(), task, statement.records, statement.size)
 
 
 def publish_release(

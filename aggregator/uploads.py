@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aggregator.answers import TOKEN_BYTES, check_plan
 from aggregator.conductor import Conductor
@@ -11,11 +11,14 @@ from aggregator.intake import Blob, Intake, Kind
 from aggregator.protocol.events import Received
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
-from aggregator.stages import check_fragment
-from common.errors import ConflictError, IntegrityError, ProtocolError
+from aggregator.stages import fragment_check
+from common.errors import ConflictError, IntegrityError, InternalError, ProtocolError, TesseraError
 from common.fragment import Receipt
 from common.signing import Domain, Signer
 from common.wire.v1 import owner_pb2 as wire
+
+if TYPE_CHECKING:
+    from common.wire.arrow_check import FragmentCheck
 
 _KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
 _GROWTH = 10
@@ -72,14 +75,15 @@ class Uploads:
         """
         blob, done = self._expected(release, owner, first.blob)
         if not done:
+            check = None if blob.kind is Kind.TOKENS else _Check(release, owner)
             try:
-                path = await self._intake.receive(blob, first.offset, _chunks(first, rest))
+                await self._intake.receive(blob, first.offset, _chunks(first, rest), check)
             except FileNotFoundError:
                 raise ProtocolError(
                     f"release {release.id} ended during the upload", "ask for the work that is due"
                 ) from None
-            if blob.kind is Kind.FRAGMENT:
-                await self._received(release, owner, blob, path)
+            if check is not None:
+                await self._received(release, owner, blob, check)
         if blob.kind is Kind.TOKENS:
             return wire.UploadResponse()
         received = self._conductor.release(release.id).progress[owner].received
@@ -91,10 +95,10 @@ class Uploads:
             receipt=received.receipt.encode(), signature=bytes.fromhex(received.signature)
         )
 
-    async def _received(self, release: Release, owner: str, blob: Blob, path: Path) -> None:
-        """Check a whole fragment and record its receipt. One that cannot be used will never be another."""
+    async def _received(self, release: Release, owner: str, blob: Blob, check: "_Check") -> None:
+        """Record the receipt of a whole fragment. One that cannot be used will never be another."""
         try:
-            await asyncio.to_thread(check_fragment, release, release.the_plan().task_of(owner), path)
+            await asyncio.to_thread(check.finish)
         except IntegrityError as error:
             if not self._conductor.release(release.id).ended:
                 self._conductor.fail(release.id, error, owner)
@@ -117,6 +121,44 @@ class Uploads:
         if kind is Kind.TOKENS:
             return blob, _check_tokens(release, blob)
         return blob, _check_fragment(release, blob)
+
+
+class _Check:
+    """Checks a fragment while it is received; what is wrong with it counts once its digest is right.
+
+    Args:
+        release: The release; the owner has stated its fragment.
+        owner: Owner id.
+    """
+
+    def __init__(self, release: Release, owner: str) -> None:
+        self._release = release
+        self._owner = owner
+        self._fragment: FragmentCheck | None = None
+        self._error: TesseraError | None = None
+
+    def __call__(self, data: bytes | memoryview) -> None:
+        """Look at the next bytes."""
+        if self._error is not None:
+            return
+        try:
+            if self._fragment is None:
+                self._fragment = fragment_check(self._release, self._release.the_plan().task_of(self._owner))
+            self._fragment.update(data)
+        except TesseraError as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Say what is wrong.
+
+        Raises:
+            IntegrityError: If the bytes are not a fragment of the owner's task.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._fragment is None:
+            raise InternalError("a fragment was not checked")
+        self._fragment.finish()
 
 
 def _check_tokens(release: Release, blob: Blob) -> bool:

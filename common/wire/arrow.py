@@ -4,10 +4,10 @@ One int64 column per attribute of the task, in plan order, in resolution units; 
 dictionary-encoded where that is smaller, with the smallest index type that fits. In layouts with several
 groups a first column `token` follows which the records are sorted. The columns are never null.
 
-Reading goes from the outside in, and no step trusts the one after it: sizes and the kind of every message
-(`common.wire.arrow_messages`), the schema, then batch by batch Arrow's full validation, then domains, the
-order of tokens and the number of records. The file is mapped, not read, so that a length that lies
-cannot make the reader allocate.
+Reading (`common.wire.arrow_check`) goes from the outside in, and no step trusts the one after it: size and
+kind of every message (`common.wire.arrow_messages`), the schema, then batch by batch Arrow's full validation,
+then domains, the order of tokens and the number of records. A length that lies cannot make the reader
+allocate.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import IntegrityError, InternalError, TesseraError
 from common.plan import Plan, Task
-from common.schema import Attribute
-from common.wire.arrow_messages import check_messages
+from common.wire.chunks import read_chunks
 
 BATCH_RECORDS = 65_536
 """Most records of one batch."""
@@ -33,6 +32,7 @@ _INDEX_TYPES = (
     (1 << 16, pa.uint16(), np.uint16),
     (1 << 31, pa.int32(), np.int32),
 )
+_READ_BYTES = 4 << 20
 _OVERHEAD_BYTES = 1 << 20
 """What schema, padding and message headers may add to a fragment, on top of 1 KiB per attribute and batch."""
 
@@ -87,7 +87,7 @@ def encode(
             arrays = [_encoded(columns[name][chosen], dictionaries[name]) for name in names]
             if tokens is not None:
                 arrays.insert(0, _token_array(tokens[chosen]))
-                previous = _check_sorted(arrays[0], previous, InternalError("the order does not sort tokens"))
+                previous = check_sorted(arrays[0], previous, InternalError("the order does not sort tokens"))
             writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
@@ -95,7 +95,7 @@ def decode(path: Path, plan: Plan, task: Task, n_records: int) -> pa.Table:
     """Read and check a fragment.
 
     Args:
-        path: The file; it must not change while the result is in use.
+        path: The file; it must not change meanwhile.
         plan: The plan; gives the domains.
         task: The task that the fragment answers.
         n_records: How many records the owner stated.
@@ -106,59 +106,17 @@ def decode(path: Path, plan: Plan, task: Task, n_records: int) -> pa.Table:
     Raises:
         IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
     """
-    try:
-        if not 0 < path.stat().st_size <= size_limit(task, n_records):
-            raise IntegrityError("the size of the fragment does not fit its number of records")
-        with pa.memory_map(str(path)) as source:
-            names = [attribute.name for attribute in task.attributes]
-            check_messages(source, n_records, BATCH_RECORDS, len(names))
-            source.seek(0)
-            return _read(source, plan, names, n_records)
-    except TesseraError as error:
-        raise IntegrityError(
-            f"the fragment of {task.owner} cannot be used: {error.message}",
-            "the owner node must run a compatible version; if it does, its fragment was damaged",
-            {"owner": task.owner, "group": task.group},
-        ) from None
-    except (
-        pa.ArrowException,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        OverflowError,
-        OSError,
-        MemoryError,
-    ) as e:
-        # Arrow's own words can quote values.
-        raise IntegrityError(
-            f"the fragment of {task.owner} cannot be read ({type(e).__name__})",
-            "the owner node must run a compatible version; if it does, its fragment was damaged",
-            {"owner": task.owner, "group": task.group},
-        ) from None
+    from common.wire.arrow_check import FragmentCheck
 
-
-def _read(source: Any, plan: Plan, names: list[str], n_records: int) -> pa.Table:
-    with pa.ipc.open_stream(source) as reader:
-        _check_schema(reader.schema, names, tokens=has_tokens(plan))
-        batches, previous = [], None
-        for batch in reader:
-            batch.validate(full=True)
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            arrays = [_decoded(columns[name], plan, name) for name in names]
-            if has_tokens(plan):
-                token = columns[TOKEN_COLUMN]
-                if token.null_count:
-                    raise IntegrityError("a token is missing")
-                previous = _check_sorted(
-                    token, previous, IntegrityError("the tokens are not sorted, or repeat")
-                )
-                arrays.insert(0, token)
-            batches.append(pa.record_batch(arrays, schema=decoded_schema(names, tokens=has_tokens(plan))))
-    table = pa.Table.from_batches(batches, schema=decoded_schema(names, tokens=has_tokens(plan)))
-    if table.num_rows != n_records:
-        raise IntegrityError(f"it has {table.num_rows} records, {n_records} were stated")
-    return table
+    schema = decoded_schema([attribute.name for attribute in task.attributes], tokens=has_tokens(plan))
+    fragment, batches = FragmentCheck(plan, task, n_records, path.stat().st_size), []
+    for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
+        batches += [
+            pa.record_batch([_plain(column) for column in columns], schema=schema)
+            for columns in fragment.update(piece)
+        ]
+    fragment.finish()
+    return pa.Table.from_batches(batches, schema=schema)
 
 
 def decoded_schema(names: list[str], *, tokens: bool) -> pa.Schema:
@@ -211,7 +169,7 @@ def token_view(tokens: pa.Array) -> TokenArray:
     return flat.reshape(len(tokens), TOKEN_BYTES)
 
 
-def _check_sorted(tokens: pa.Array, previous: bytes | None, error: TesseraError) -> bytes | None:
+def check_sorted(tokens: pa.Array, previous: bytes | None, error: TesseraError) -> bytes | None:
     """Check that tokens rise strictly, also from the batch before; returns the last one."""
     if not len(tokens):
         return previous
@@ -223,7 +181,7 @@ def _check_sorted(tokens: pa.Array, previous: bytes | None, error: TesseraError)
     return last
 
 
-def _check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
+def check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
     """Compare the schema exactly; the only choice that an owner has is how to encode a column."""
     expected = decoded_schema(names, tokens=tokens)
     allowed = {pa.dictionary(index, pa.int64()) for _, index, _ in _INDEX_TYPES}
@@ -237,21 +195,5 @@ def _check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
         raise IntegrityError("its columns are not those of the plan")
 
 
-def _decoded(column: pa.Array, plan: Plan, name: str) -> pa.Array:
-    """Return one column of one batch as int64, checked against the attribute's domain."""
-    if not isinstance(column, pa.DictionaryArray):
-        return _in_domain(column, plan.attribute(name))
-    if column.null_count:
-        raise IntegrityError(f"attribute {name!r} has missing values")
-    _in_domain(column.dictionary, plan.attribute(name))
-    return column.dictionary_decode()
-
-
-def _in_domain(values: pa.Array, attribute: Attribute) -> pa.Array:
-    if values.null_count:
-        raise IntegrityError(f"attribute {attribute.name!r} has missing values")
-    ends = pc.min_max(values)
-    lowest, highest = ends["min"].as_py(), ends["max"].as_py()
-    if len(values) and (lowest < attribute.lower or highest > attribute.upper):
-        raise IntegrityError(f"attribute {attribute.name!r} has values outside its domain")
-    return values
+def _plain(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column

@@ -1,9 +1,10 @@
 """The frame of an Arrow IPC stream, checked before anything in it is decoded.
 
 Arrow reads what its format allows, and the format allows more than a fragment needs: compressed buffers
-that unpack to any size, dictionaries that are replaced or grow, batches of any length. Here the messages
-are looked at one by one, without touching their data: the schema first, then at most one plain dictionary
-per column, then batches of at most so many records, uncompressed, and after the end nothing.
+that unpack to any size, dictionaries that are replaced or grow, batches of any length. Here the stream is
+cut into messages as its bytes arrive: the schema first, then at most one plain dictionary per column, then
+batches of at most so many records, uncompressed, and after the end nothing. A message is refused by its
+header, before any memory is taken for its body.
 
 The few fields that say so are read from the messages' flatbuffers by their fixed layout.
 
@@ -13,69 +14,130 @@ References:
 """
 
 import struct
-from typing import Any
-
-import pyarrow as pa
 
 from common.errors import IntegrityError
 
-_MESSAGE_HEADER = 2
+_PREFIX = struct.Struct("<II")
+_CONTINUATION = 0xFFFFFFFF
+_MESSAGE_TYPE, _MESSAGE_HEADER, _MESSAGE_BODY_LENGTH = 1, 2, 3
+_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 _BATCH_LENGTH, _BATCH_COMPRESSION = 0, 3
 _DICTIONARY_DATA, _DICTIONARY_IS_DELTA = 1, 2
+_WIDEST_VALUE = 16
+_COLUMN_HEADER_BYTES = 4096
+"""The most that a column adds to the header of a message, or as padding to its body."""
 
 
-def check_messages(source: Any, n_records: int, batch_records: int, n_columns: int) -> None:
-    """Check the frame of an IPC stream.
+class Messages:
+    """Cuts a stream into messages.
 
     Args:
-        source: A seekable Arrow file, at its beginning; afterwards at the end of the stream.
         n_records: How many records its batches must have together.
         batch_records: Most records of one batch.
-        n_columns: Most dictionaries.
-
-    Raises:
-        IntegrityError: If something else is in it.
+        n_columns: Most columns, and so most dictionaries.
     """
-    n_found = n_dictionaries = 0
-    for position, message in enumerate(pa.ipc.MessageReader.open_stream(source)):
-        if (message.type == "schema") != (position == 0):
+
+    def __init__(self, n_records: int, batch_records: int, n_columns: int) -> None:
+        self._n_records = n_records
+        self._batch_records = batch_records
+        self._n_columns = n_columns
+        self._n_messages = self._n_found = self._n_dictionaries = 0
+        self._held = bytearray()
+        self._wanted = self._header_end = _PREFIX.size
+        self._kind = 0
+        self._ended = False
+
+    def update(self, data: bytes | memoryview) -> list[tuple[bytearray, bool]]:
+        """Take the next bytes.
+
+        Returns:
+            The messages that are whole now, and of each whether it is a batch of records.
+
+        Raises:
+            IntegrityError: If something is there that a fragment never has.
+        """
+        view, whole = memoryview(data), []
+        while view:
+            if self._ended:
+                raise IntegrityError("something follows the end of the stream")
+            taken = view[: self._wanted - len(self._held)]
+            self._held += taken
+            view = view[len(taken) :]
+            if len(self._held) == self._wanted and self._is_whole():
+                whole.append((self._held, self._kind == _BATCH))
+                self._held, self._n_messages = bytearray(), self._n_messages + 1
+                self._wanted = self._header_end = _PREFIX.size
+        return whole
+
+    def finish(self) -> None:
+        """Check that the stream was complete.
+
+        Raises:
+            IntegrityError: If it was not.
+        """
+        if not self._ended:
+            raise IntegrityError("it is cut short")
+        if self._n_found != self._n_records:
+            raise IntegrityError(f"it has {self._n_found} records, {self._n_records} were stated")
+
+    def _is_whole(self) -> bool:
+        """Find out how much of the message is still to come; whether nothing is."""
+        if self._wanted == _PREFIX.size:
+            marker, length = _PREFIX.unpack(self._held)
+            if marker != _CONTINUATION or length > _COLUMN_HEADER_BYTES * (self._n_columns + 1):
+                raise IntegrityError("a message cannot be read")
+            self._ended = length == 0
+            self._wanted = self._header_end = _PREFIX.size + length
+            return False
+        if self._wanted == self._header_end:
+            try:
+                self._wanted += self._body_bytes(bytes(self._held[_PREFIX.size :]))
+            except (struct.error, IndexError):
+                raise IntegrityError("a message cannot be read") from None
+            self._header_end = 0
+        return len(self._held) == self._wanted
+
+    def _body_bytes(self, metadata: bytes) -> int:
+        """Return the size of a message's body; refuses what a fragment never has."""
+        message = _u32(metadata, 0)
+        kind = _slot(metadata, message, _MESSAGE_TYPE)
+        self._kind = metadata[kind] if kind is not None else 0
+        if (self._kind == _SCHEMA) != (self._n_messages == 0):
             raise IntegrityError("its schema is not the first message, or not the only one")
-        if position == 0:
-            continue
-        metadata = bytes(message.metadata)
-        n_dictionaries += message.type == "dictionary"
-        if message.type not in ("dictionary", "record batch") or n_dictionaries > n_columns:
-            raise IntegrityError("it holds something that is not a batch of records")
-        n_in_batch = _n_in_batch(metadata, is_dictionary=message.type == "dictionary")
-        if message.type == "record batch":
-            n_found += n_in_batch
-        if not 0 <= n_in_batch <= (n_records if message.type == "dictionary" else batch_records):
-            raise IntegrityError("a batch has more records than agreed")
-    if n_found != n_records:
-        raise IntegrityError(f"it has {n_found} records, {n_records} were stated")
-    if source.tell() != source.size():
-        raise IntegrityError("something follows the end of the stream")
+        n_in_message = 0
+        if self._kind != _SCHEMA:
+            n_in_message = self._count(metadata, _table(metadata, _slot(metadata, message, _MESSAGE_HEADER)))
+        length = _i64(metadata, _slot(metadata, message, _MESSAGE_BODY_LENGTH))
+        if not 0 <= length <= (self._n_columns + 1) * (_WIDEST_VALUE * n_in_message + _COLUMN_HEADER_BYTES):
+            raise IntegrityError("the size of a message does not fit its number of records")
+        return length
 
-
-def _n_in_batch(metadata: bytes, *, is_dictionary: bool) -> int:
-    """Return the number of records of a batch; refuses what a fragment never has."""
-    try:
-        header = _table(metadata, _slot(metadata, _u32(metadata, 0), _MESSAGE_HEADER))
-        if is_dictionary:
+    def _count(self, metadata: bytes, header: int) -> int:
+        """Count a dictionary or batch; return its number of values or records."""
+        most = self._batch_records
+        if self._kind == _DICTIONARY:
+            self._n_dictionaries, most = self._n_dictionaries + 1, self._n_records
             delta = _slot(metadata, header, _DICTIONARY_IS_DELTA)
             if delta is not None and metadata[delta]:
                 raise IntegrityError("a dictionary is sent in pieces")
             header = _table(metadata, _slot(metadata, header, _DICTIONARY_DATA))
+        if self._kind not in (_DICTIONARY, _BATCH) or self._n_dictionaries > self._n_columns:
+            raise IntegrityError("it holds something that is not a batch of records")
         if _slot(metadata, header, _BATCH_COMPRESSION) is not None:
             raise IntegrityError("its buffers are compressed")
-        length = _slot(metadata, header, _BATCH_LENGTH)
-        return int(struct.unpack_from("<q", metadata, length)[0]) if length is not None else 0
-    except (struct.error, IndexError):
-        raise IntegrityError("a message cannot be read") from None
+        n_in_message = _i64(metadata, _slot(metadata, header, _BATCH_LENGTH))
+        if not 0 <= n_in_message <= most:
+            raise IntegrityError("a batch has more records than agreed")
+        self._n_found += n_in_message if self._kind == _BATCH else 0
+        return n_in_message
 
 
 def _u32(data: bytes, position: int) -> int:
     return int(struct.unpack_from("<I", data, position)[0])
+
+
+def _i64(data: bytes, position: int | None) -> int:
+    return 0 if position is None else int(struct.unpack_from("<q", data, position)[0])
 
 
 def _slot(data: bytes, table: int, slot: int) -> int | None:

@@ -127,22 +127,26 @@ class ScriptedOwner:
         """State and sign what the fragment is."""
         addendum = Addendum.from_bytes(work.mask.addendum)
         n = len(self.tokens)
-        digest = hashlib.sha256(self.fragment).hexdigest()
+        digest, size = self.fragment_identity()
         statement = FragmentStatement(
-            work.release, self.owner, work.plan_digest, addendum.digest, digest, len(self.fragment), n
+            work.release, self.owner, work.plan_digest, addendum.digest, digest, size, n
         )
         return wire.AnswerRequest(
             release=work.release,
             plan_digest=work.plan_digest,
             sealed=wire.Sealed(
                 fragment_digest=digest,
-                size=len(self.fragment),
+                size=size,
                 n_records=n,
                 signature=self.signer.sign(Domain.FRAGMENT, statement.to_bytes()),
                 certificate=self.signer.chain_pem.encode(),
                 ledger_head=self.head(),
             ),
         )
+
+    def fragment_identity(self) -> tuple[str, int]:
+        """Return the digest and the size of the fragment."""
+        return hashlib.sha256(self.fragment).hexdigest(), len(self.fragment)
 
     def key(self, work: wire.Work, kind: "wire.BlobKind.ValueType", blob: bytes) -> wire.BlobKey:
         """Return the key of a blob."""

@@ -50,6 +50,19 @@ async def test_resumes_from_every_offset(intake, cut):
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+@pytest.mark.parametrize("cut", [0, 1, 500, 1000])
+async def test_a_check_sees_everything(intake, cut):
+    """A check is shown every byte of a blob once and in order, also those of an earlier call."""
+    blob, seen = blob_of(DATA), bytearray()
+    with pytest.raises(ConnectionResetError):
+        await intake.receive(blob, 0, broken(DATA[:cut]))
+    await intake.receive(blob, cut, chunks(DATA[cut:]), seen.extend)
+    assert seen == DATA
+    again = bytearray()
+    await intake.receive(blob, len(DATA), chunks(b""), again.extend)
+    assert again == DATA
+
+
 @pytest.mark.parametrize("offset", [1, 499, 501, 1000])
 async def test_wrong_offset(intake, offset):
     """An upload that starts elsewhere than where the last one stopped is refused and told where."""

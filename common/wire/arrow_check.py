@@ -1,0 +1,195 @@
+"""A fragment checked as its bytes arrive, and decoded on the way where it is wanted.
+
+The reader of Arrow is handed one whole message at a time, whose frame has been checked: it never waits, and
+nothing is kept but dictionaries and the message that has just arrived.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.errors import IntegrityError, TesseraError
+from common.plan import Plan, Task
+from common.schema import Attribute
+from common.wire.arrow import (
+    BATCH_RECORDS,
+    TOKEN_COLUMN,
+    check_schema,
+    check_sorted,
+    has_tokens,
+    size_limit,
+)
+from common.wire.arrow_messages import Messages
+
+
+class FragmentCheck:
+    """Checks a fragment piece by piece.
+
+    Args:
+        plan: The plan; gives the domains.
+        task: The task that the fragment answers.
+        n_records: How many records the owner stated.
+        size: Bytes of the fragment.
+
+    Raises:
+        IntegrityError: If no fragment of so many records has this size.
+    """
+
+    def __init__(self, plan: Plan, task: Task, n_records: int, size: int) -> None:
+        self._task = task
+        self._tokens = has_tokens(plan)
+        self._domains = {each.name: _Domain(plan.attribute(each.name)) for each in task.attributes}
+        self._messages = Messages(n_records, BATCH_RECORDS, len(self._domains))
+        self._feed = _Feed()
+        self._reader: Any = None
+        self._last_token: bytes | None = None
+        with self._refusals():
+            if not 0 < size <= size_limit(task, n_records):
+                raise IntegrityError("the size of the fragment does not fit its number of records")
+
+    def update(self, data: bytes | memoryview) -> list[list[pa.Array]]:
+        """Check the next bytes.
+
+        Args:
+            data: Any number of them; they may change afterwards.
+
+        Returns:
+            The columns of every batch that is whole now, the token first where there is one.
+
+        Raises:
+            IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
+        """
+        batches = []
+        with self._refusals():
+            for message, is_batch in self._messages.update(data):
+                self._feed.add(message)
+                if self._reader is None:
+                    self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
+                    check_schema(self._reader.schema, list(self._domains), tokens=self._tokens)
+                elif is_batch:
+                    batches.append(self._checked())
+        return batches
+
+    def finish(self) -> None:
+        """Check that the fragment is complete.
+
+        Raises:
+            IntegrityError: If it is not.
+        """
+        with self._refusals():
+            self._messages.finish()
+            if self._feed:
+                raise IntegrityError("it has a dictionary that no batch uses")
+
+    def _checked(self) -> list[pa.Array]:
+        try:
+            batch = self._reader.read_next_batch()
+        except StopIteration:
+            raise IntegrityError("a dictionary is missing") from None
+        batch.validate(full=True)
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, domain in self._domains.items():
+            domain.check(columns[name])
+        if self._tokens:
+            token = columns[TOKEN_COLUMN]
+            if token.null_count:
+                raise IntegrityError("a token is missing")
+            self._last_token = check_sorted(
+                token, self._last_token, IntegrityError("the tokens are not sorted, or repeat")
+            )
+        return list(batch.columns)
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Say whose fragment cannot be used; Arrow's own words, which can quote values, are left out."""
+        try:
+            yield
+            return
+        except TesseraError as error:
+            problem = f"used: {error.message}"
+        except (
+            pa.ArrowException,
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            OverflowError,
+            OSError,
+            MemoryError,
+        ) as e:
+            problem = f"read ({type(e).__name__})"
+        raise IntegrityError(
+            f"the fragment of {self._task.owner} cannot be {problem}",
+            "the owner node must run a compatible version; if it does, its fragment was damaged",
+            {"owner": self._task.owner, "group": self._task.group},
+        ) from None
+
+
+class _Feed:
+    """Hands whole messages to Arrow as if they were a file, without copying them."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._messages: deque[memoryview] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._messages)
+
+    def add(self, message: bytearray) -> None:
+        """Take a message; it must not change any more."""
+        self._messages.append(memoryview(message).toreadonly())
+
+    def read(self, size: int) -> memoryview:
+        """Return the next bytes; nothing if there are no more."""
+        if not self._messages or size <= 0:
+            return memoryview(b"")
+        taken, rest = self._messages[0][:size], self._messages[0][size:]
+        if rest:
+            self._messages[0] = rest
+        else:
+            self._messages.popleft()
+        return taken
+
+    def read_buffer(self, size: int) -> pa.Buffer:
+        """Return the next bytes as Arrow's own."""
+        return pa.py_buffer(self.read(size))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Domain:
+    """Checks an attribute's columns batch by batch; a dictionary that batches share is looked at once.
+
+    Args:
+        attribute: Whose values they are.
+    """
+
+    def __init__(self, attribute: Attribute) -> None:
+        self._attribute = attribute
+        self._dictionary: pa.Array | None = None
+
+    def check(self, column: pa.Array) -> None:
+        """Check that all values are there and within the domain."""
+        values = column.dictionary if isinstance(column, pa.DictionaryArray) else column
+        if column.null_count or values.null_count:
+            raise IntegrityError(f"attribute {self._attribute.name!r} has missing values")
+        if values is not column:
+            # It is kept, so that its place is not another's before this comparison.
+            if self._dictionary is not None and _place(values) == _place(self._dictionary):
+                return
+            self._dictionary = values
+        if not len(values):
+            return
+        ends = pc.min_max(values)
+        if ends["min"].as_py() < self._attribute.lower or ends["max"].as_py() > self._attribute.upper:
+            raise IntegrityError(f"attribute {self._attribute.name!r} has values outside its domain")
+
+
+def _place(values: pa.Array) -> tuple[int, int, int]:
+    return values.buffers()[1].address, values.offset, len(values)
