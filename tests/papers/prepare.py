@@ -162,22 +162,14 @@ def prepare(name: str, data: Path, folder: Path, *, seed: int = 1, order: str = 
         LocalProcessError: If an owner's command fails.
     """
     setup, random = SETUPS[name], np.random.default_rng(seed)
-    table, declared = setup.read(data), setup.declare(order)
+    table = setup.read(data)
     expected = sum(setup.records) or len(table)
     if len(table) != expected:
         raise ConfigurationError(
             f"{name} has {expected} records, not {len(table)}", hint="take the data set as it was published"
         )
     parts = _horizontal(setup, table, random) if setup.records else _vertical(setup, table, random)
-    accounting = "per-centroid" if order == "frequency" else "joint"
-    about: dict[str, object] = {"name": DATASET, "source": f"{DATASET}.csv", "total_epsilon": "100"}
-    about |= {} if setup.records else {"identifier": IDENTIFIER}
-    says = {
-        owner: section("[policy]", {"accounting": accounting})
-        + "\n"
-        + dataset(about, {str(each): declared[str(each)] for each in part.columns if each != IDENTIFIER})
-        for owner, part in parts.items()
-    }
+    says = {owner: _settings(setup, order, part) for owner, part in parts.items()}
     make_setup(folder, says, trust_domain="papers.example")
     for owner, part in parts.items():
         part.to_csv(folder / "owners" / owner / f"{DATASET}.csv", index=False, lineterminator="\n")
@@ -187,6 +179,16 @@ def prepare(name: str, data: Path, folder: Path, *, seed: int = 1, order: str = 
     described = {"setup": name, "seed": seed, "order": order, "layout": setup.layout, "owners": owners}
     (folder / DESCRIPTION).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     return owners
+
+
+def _settings(setup: Setup, order: str, part: pd.DataFrame) -> str:
+    """Return what an owner.toml says about policy and data set."""
+    accounting = "per-centroid" if order == "frequency" else "joint"
+    about: dict[str, object] = {"name": DATASET, "source": f"{DATASET}.csv", "total_epsilon": "100"}
+    about |= {} if setup.records else {"identifier": IDENTIFIER}
+    declared = setup.declare(order)
+    attributes = {str(name): declared[str(name)] for name in part.columns if name != IDENTIFIER}
+    return section("[policy]", {"accounting": accounting}) + "\n" + dataset(about, attributes)
 
 
 def _horizontal(setup: Setup, table: pd.DataFrame, random: np.random.Generator) -> dict[str, pd.DataFrame]:
