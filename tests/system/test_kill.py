@@ -19,6 +19,7 @@ from owner_node.database import Database
 from owner_node.session import State
 from owner_node.sessions import Session, Sessions
 from tests.system.small_owners import (
+    ATTRIBUTES,
     answer_of,
     declared,
     fragment_path,
@@ -33,6 +34,8 @@ from tests.system.small_owners import (
 
 OWNERS = ("a", "b")
 SIZES = {"a": 12_000, "b": 8_000}
+MEMBERS = 9_000
+SPLIT = {"a": ("age", "income", "admitted"), "b": ("ward", "severity", "emergency")}
 ATTEMPTS = 8
 """How often a release is made until the process dies in the very state that is meant."""
 STEPS = (State.INVITED, State.RESERVED, State.LINKED, State.SPENT, State.SEALED, State.ACKNOWLEDGED)
@@ -41,13 +44,19 @@ STEPS = (State.INVITED, State.RESERVED, State.LINKED, State.SPENT, State.SEALED,
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
-    """Two owners whose data sets are large enough for every step to take a moment."""
+    """Two owners whose data sets, one of each layout, are large enough for every step to take a moment."""
     folder = tmp_path_factory.mktemp("kill")
     first = 0
     for seed, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(first, SIZES[owner]), seed))
         first += SIZES[owner]
-    make_setup(folder, {owner: declared("patients") for owner in OWNERS})
+    members = people(identifiers(first, MEMBERS), seed=len(OWNERS))
+    says = {}
+    for owner, names in SPLIT.items():
+        write(folder, owner, "members", members[["person", *names]].sample(frac=1, random_state=1))
+        own = {name: ATTRIBUTES[name] for name in names}
+        says[owner] = declared("patients") + declared("members", attributes=own)
+    make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
         running.start()
@@ -75,7 +84,7 @@ def reached(kept: Sessions, release: str, state: State) -> Session:
 def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
     """Check that a release is whole, that every owner knows it, and that each was charged exactly once."""
     verified = verify_release(Path(folder), cluster.folder / "tls" / "ca.pem")
-    assert verified.n_records == sum(SIZES.values())
+    assert verified.n_records == (MEMBERS if verified.plan.n_groups > 1 else sum(SIZES.values()))
     for owner in OWNERS:
         with sessions(cluster, owner) as kept:
             session = reached(kept, release, State.PUBLISHED)
@@ -180,16 +189,44 @@ def test_aggregator_killed_at_the_plan(cluster):
     check_published(cluster, release, document["directory"])
 
 
-def test_power_loss(cluster):
-    """Everything dies at once while fragments are made, and everything comes back."""
-    release = "power-loss"
-    command = start_release(cluster, release)
+@pytest.mark.parametrize("dataset", ["patients", "members"])
+def test_power_loss(cluster, dataset):
+    """Everything dies at once while fragments are made, and everything comes back, in either layout."""
+    release = f"power-loss-{dataset}"
+    options = {"dataset": dataset, "layout": "vertical" if dataset == "members" else "horizontal"}
+    command = start_release(cluster, release, **options)
     with sessions(cluster, "a") as kept:
         reached(kept, release, State.SPENT)
     for each in (cluster.aggregator, *cluster.owners.values()):
         each.kill()
     assert answer_of(command)[0] == 6
     cluster.start()
-    code, document = released(cluster, release)
+    code, document = released(cluster, release, **options)
     assert (code, document.get("state")) == (0, "published"), document
     check_published(cluster, release, document["directory"])
+
+
+def test_source_changed(cluster):
+    """Data that changed between linking and masking end the release before they are charged: exit 4."""
+    source = cluster.owner("a").config.parent / "patients.csv"
+    before = source.read_text()
+    for attempt in range(ATTEMPTS):
+        release = f"changed-{attempt}"
+        command = start_release(cluster, release)
+        with sessions(cluster, "a") as kept:
+            reached(kept, release, State.LINKED)
+            cluster.owner("a").kill()
+            died = kept.get(AGGREGATOR, release)
+        source.write_text(before.replace(",true,", ",false,", 1))
+        try:
+            cluster.owner("a").start()
+            code, document = answer_of(command)
+        finally:
+            source.write_text(before)
+        if died is not None and died.state is State.LINKED:
+            assert (code, document["error"]["code"]) == (4, "data_changed")
+            assert spends(cluster, "a", release) == []
+            cluster.owner("b").wait_for("concluded", release=release)
+            assert not fragment_path(cluster, "b", release).exists()
+            return
+    pytest.fail("the owner never died between linking and masking")
