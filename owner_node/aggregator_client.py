@@ -1,6 +1,6 @@
 """The calls to one aggregator. Errors of the other side arrive as errors of the catalogue."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -10,7 +10,7 @@ import grpc
 
 from common import __version__
 from common.canonical import digest
-from common.errors import IdentityError, NotConnectedError
+from common.errors import IdentityError, NotConnectedError, TesseraError
 from common.settings import TlsSection
 from common.tls import channel_credentials, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
@@ -24,6 +24,18 @@ PROTOCOL = 1
 _CALL_SECONDS = 20.0
 _POLL_SECONDS = 40.0
 """Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
+
+
+class NotTakenError(Exception):
+    """The aggregator did not take an answer or an upload. It says nothing about this owner's own work.
+
+    Args:
+        error: What the aggregator said.
+    """
+
+    def __init__(self, error: TesseraError) -> None:
+        super().__init__(error.message)
+        self.error = error
 
 
 class AggregatorClient:
@@ -58,18 +70,26 @@ class AggregatorClient:
         request = wire.ConnectRequest(
             protocol=PROTOCOL, version=__version__, datasets=datasets, ledger_head=ledger_head(head)
         )
-        response: wire.ConnectResponse = await _call(self._calls.Connect(request, timeout=_CALL_SECONDS))
+        response: wire.ConnectResponse = await _call(
+            lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
+        )
         return response
 
     async def poll(self, busy: Iterable[tuple[str, str]]) -> list[wire.Work]:
         """Wait for work other than that which this owner is busy with, given as (release, step)."""
         keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
-        response = await _call(self._calls.Poll(wire.PollRequest(busy=keys), timeout=_POLL_SECONDS))
+        request = wire.PollRequest(busy=keys)
+        response = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
         return list(response.work)
 
     async def answer(self, request: wire.AnswerRequest) -> None:
-        """Answer one piece of work."""
-        await _call(self._calls.Answer(request, timeout=_CALL_SECONDS))
+        """Answer one piece of work.
+
+        Raises:
+            NotConnectedError: If the answer may not have arrived.
+            NotTakenError: If the aggregator did not take it.
+        """
+        await _hand_over(lambda: self._calls.Answer(request, timeout=_CALL_SECONDS))
 
     async def upload_tokens(self, release: str, plan_digest: str, tokens: bytes) -> str:
         """Send a token list and return its digest."""
@@ -80,7 +100,7 @@ class AggregatorClient:
         )  # fmt: skip
         offset = await self._offset(blob)
         pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
-        await _call(self._calls.Upload(_chunks(blob, offset, pieces)))
+        await _hand_over(lambda: self._calls.Upload(_chunks(blob, offset, pieces)))
         return name
 
     async def upload_fragment(
@@ -93,7 +113,7 @@ class AggregatorClient:
         )  # fmt: skip
         offset = await self._offset(blob)
         chunks = _chunks(blob, offset, read_chunks(fragment.path, offset))
-        response: wire.UploadResponse = await _call(self._calls.Upload(chunks))
+        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks))
         return response
 
     async def files(self, release: str) -> list[str]:
@@ -116,8 +136,8 @@ class AggregatorClient:
             raise from_rpc_error(error) from None
 
     async def _offset(self, blob: wire.BlobKey) -> int:
-        state = await _call(
-            self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
+        state = await _hand_over(
+            lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
         )
         return min(int(state.offset), int(blob.size))
 
@@ -140,13 +160,22 @@ def ledger_head(head: SignedHead) -> wire.LedgerHead:
     )
 
 
-async def _call(call: Any) -> Any:
+async def _call(make: Callable[[], Any]) -> Any:
     try:
-        return await call
+        return await make()
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
     except grpc.aio.UsageError:
         raise NotConnectedError("the connection was closed") from None
+
+
+async def _hand_over(make: Callable[[], Any]) -> Any:
+    try:
+        return await _call(make)
+    except NotConnectedError:
+        raise
+    except TesseraError as error:
+        raise NotTakenError(error) from None
 
 
 async def _chunks(

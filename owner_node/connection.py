@@ -10,7 +10,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.aggregator_client import AggregatorClient, explain
+from owner_node.aggregator_client import AggregatorClient, NotTakenError, explain
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.node import Node
 from owner_node.records import Records
@@ -19,8 +19,10 @@ from owner_node.worker import Worker
 
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
+_RETRY_SECONDS = 0.5
+"""How long work is left alone whose answer found no connection."""
 _REST_SECONDS = 5.0
-"""How long work that failed for a passing reason is left alone before it is taken up again."""
+"""How long work is left alone that failed for another passing reason."""
 _log = logging.getLogger(__name__)
 
 
@@ -49,6 +51,7 @@ class Connection:
         self._records, self._trust, self._clock = records, trust, clock
         self._worker = Worker(node)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._rested = asyncio.Event()
         self._turns: dict[str, asyncio.Lock] = {}
         self._reason = ""
 
@@ -111,10 +114,22 @@ class Connection:
     async def _work(self, client: AggregatorClient) -> None:
         self._worker.answer_through(client)
         while True:
-            for work in await client.poll(list(self._tasks)):
+            for work in await self._poll(client):
                 key = (work.release, work.WhichOneof("step") or "")
                 if key not in self._tasks:
                     self._tasks[key] = asyncio.create_task(self._do(work, key))
+
+    async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
+        """Wait for work; a poll that still names rested work as busy is given up for a new one."""
+        self._rested.clear()
+        poll = asyncio.create_task(client.poll(list(self._tasks)))
+        rested = asyncio.create_task(self._rested.wait())
+        try:
+            await asyncio.wait((poll, rested), return_when=asyncio.FIRST_COMPLETED)
+            return await poll if poll.done() else []
+        finally:
+            poll.cancel()
+            rested.cancel()
 
     async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
         rest = 0.0
@@ -126,8 +141,11 @@ class Connection:
                 self._turns.pop(work.release, None)
         except NotConnectedError:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
-        except TesseraError as error:
-            _log.warning("answer refused", extra={"release": key[0], "code": error.code})
+            rest = _RETRY_SECONDS
+        except NotTakenError as refusal:
+            # The fault may be the aggregator's own: what is sealed stays sealed, and is offered again.
+            extra = {"release": key[0], "step": key[1], "code": refusal.error.code}
+            _log.warning("answer not taken", extra=extra)
             rest = _REST_SECONDS
         except OSError as error:
             _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": error.strerror})
@@ -137,7 +155,14 @@ class Connection:
             rest = _REST_SECONDS
         finally:
             # Busy until then, so that the aggregator does not tell the same again at once.
-            asyncio.get_running_loop().call_later(rest, self._tasks.pop, key, None)
+            if rest:
+                asyncio.get_running_loop().call_later(rest, self._take_up, key)
+            else:
+                self._tasks.pop(key, None)
+
+    def _take_up(self, key: tuple[str, str]) -> None:
+        self._tasks.pop(key, None)
+        self._rested.set()
 
     async def _explain(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None

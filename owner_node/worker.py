@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import InternalError, NotConnectedError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.aggregator_client import AggregatorClient, ledger_head
+from owner_node.aggregator_client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.answers import NOT_OUR_FAULT
 from owner_node.invitations import Offer
 from owner_node.node import Node
@@ -53,6 +53,7 @@ class Worker:
 
         Raises:
             NotConnectedError: If the answer did not arrive; the work is told again.
+            NotTakenError: If the aggregator did not take it; the work is told again.
             OSError: If this machine cannot do it now (a full disk); the work is told again.
         """
         step = work.WhichOneof("step") or ""
@@ -61,7 +62,7 @@ class Worker:
             if step not in self._steps:
                 raise InternalError("the aggregator asked for a step that this version does not know")
             answer = await self._steps[step](work)
-        except (OSError, NotConnectedError):
+        except (OSError, NotConnectedError, NotTakenError):
             raise
         except TesseraError as error:
             details = {"code": error.code, "reason": error.message, "hint": error.hint}
