@@ -8,13 +8,16 @@ A part belongs to one blob: `….want` beside it holds that blob's digest, so th
 """
 
 import asyncio
+import errno
 import hashlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from fcntl import F_GETFL, F_SETFL, fcntl
 from io import FileIO
+from mmap import mmap
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,6 +27,8 @@ from common.wire.chunks import read_chunks
 
 _BATCH_BYTES = 4 << 20
 _FLUSH_BYTES = 64 << 20
+_BLOCK_BYTES = 4096
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 Check: TypeAlias = Callable[[bytes | memoryview], None]
 """Is shown the bytes of a blob; they may change after the call. Must not raise."""
@@ -174,6 +179,58 @@ def _prepare(final: Path, blob: Blob, held: int) -> None:
         part.touch(0o600)
 
 
+class _Part:
+    """A part's file, written past the system's page cache where that can be.
+
+    Nobody reads it before the join, and copying it into the cache takes longer than receiving it.
+
+    Args:
+        stream: The file, unbuffered and positioned at its end.
+    """
+
+    def __init__(self, stream: FileIO) -> None:
+        self._stream = stream
+        self._position = stream.tell()
+        self._unflushed = 0
+        self._direct = False
+        self._can_be_direct = _DIRECT != 0
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file."""
+        return self._position
+
+    def write(self, batch: memoryview, *, last: bool) -> None:
+        """Write a batch; flushed along the way, so that the disk works while the network does."""
+        self._set_direct(wanted=self._position % _BLOCK_BYTES == 0 == len(batch) % _BLOCK_BYTES)
+        while batch:
+            try:
+                written = self._stream.write(batch)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._direct:
+                    raise
+                self._can_be_direct = False
+                self._set_direct(wanted=False)
+                continue
+            batch = batch[written:]
+            self._position += written
+            self._unflushed += written
+        if last or self._unflushed >= _FLUSH_BYTES:
+            os.fdatasync(self._stream.fileno())
+            self._unflushed = 0
+
+    def _set_direct(self, *, wanted: bool) -> None:
+        if self._direct == (wanted and self._can_be_direct):
+            return
+        flags = fcntl(self._stream, F_GETFL) & ~_DIRECT
+        try:
+            fcntl(self._stream, F_SETFL, flags | (0 if self._direct else _DIRECT))
+            self._direct = not self._direct
+        except OSError:
+            # Some file systems are nothing but cache.
+            self._can_be_direct = False
+
+
 class _Writer:
     """Writes and digests what arrives in a thread, one batch at a time, while the next is arriving.
 
@@ -181,35 +238,37 @@ class _Writer:
     lets the interpreter go, and gets it back only when the receiving side lets it go.
 
     Args:
-        stream: The part, unbuffered and positioned at its end.
+        part: Where it is written.
         running: The digest of what the part holds already.
         check: Is shown every batch beside its being written.
     """
 
-    def __init__(self, stream: FileIO, running: Any, check: Check | None) -> None:
-        self._stream = stream
+    def __init__(self, part: _Part, running: Any, check: Check | None) -> None:
+        self._part = part
         self._running = running
         self._check = check
-        self._filling, self._writing = bytearray(_BATCH_BYTES), bytearray(_BATCH_BYTES)
+        # Memory of whole pages, as writing past the page cache needs it.
+        self._filling, self._writing = mmap(-1, _BATCH_BYTES), mmap(-1, _BATCH_BYTES)
         self._filled = 0
-        self._unflushed = 0
+        # The first batch ends where a block does, wherever an earlier call stopped.
+        self._most = _BATCH_BYTES - part.position % _BLOCK_BYTES
         self._job: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes) -> None:
         """Take a chunk; waits only if the disk is slower than the network."""
         view = memoryview(chunk)
         while view:
-            taken = view[: _BATCH_BYTES - self._filled]
+            taken = view[: self._most - self._filled]
             self._filling[self._filled : self._filled + len(taken)] = taken
             self._filled += len(taken)
             view = view[len(taken) :]
-            if self._filled == _BATCH_BYTES:
+            if self._filled == self._most:
                 await self._hand_over()
 
     async def _hand_over(self) -> None:
         await self.settle()
         batch, self._filling, self._writing = self._filling, self._writing, self._filling
-        view, self._filled = memoryview(batch)[: self._filled], 0
+        view, self._filled, self._most = memoryview(batch)[: self._filled], 0, _BATCH_BYTES
         self._job = asyncio.create_task(self._work(view))
 
     async def settle(self) -> None:
@@ -230,15 +289,8 @@ class _Writer:
         await asyncio.gather(*jobs)
 
     def _write(self, batch: memoryview, *, last: bool) -> None:
-        written = 0
-        while written < len(batch):
-            written += self._stream.write(batch[written:])
+        self._part.write(batch, last=last)
         self._running.update(batch)
-        self._unflushed += len(batch)
-        # Flushed along the way: the disk works while the network does, not after it.
-        if last or self._unflushed >= _FLUSH_BYTES:
-            os.fdatasync(self._stream.fileno())
-            self._unflushed = 0
 
 
 async def _append(
@@ -247,7 +299,7 @@ async def _append(
     """Write the rest of a blob and return the digest of the whole."""
     running = await asyncio.to_thread(_replay, part, check)
     with part.open("ab", buffering=0) as stream:
-        writer = _Writer(stream, running, check)
+        writer = _Writer(_Part(stream), running, check)
         try:
             async for chunk in chunks:
                 held += len(chunk)

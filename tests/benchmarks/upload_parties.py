@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from hashlib import file_digest
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -152,8 +153,8 @@ async def owner(folder: Path, address: str) -> None:
         async def turn(release: str) -> dict[str, float]:
             await calls.Start(
                 control.StartRequest(
-                    release=release, dataset="cohort", layout="horizontal", epsilon="1", k="5", confirmed=True,
-                    groups=[control.OwnerGroup(owners=["a", "b"])],
+                    release=release, dataset="cohort", layout="horizontal", epsilon="1", k="5",
+                    confirmed=True, groups=[control.OwnerGroup(owners=["a", "b"])],
                 )
             )  # fmt: skip
             [work, _] = await all_until(owners, "collect")
@@ -202,7 +203,7 @@ async def bare_client(folder: Path, address: str) -> None:
     async with grpc.aio.secure_channel(
         address, channel_credentials(*files), options=channel_options()
     ) as channel:
-        send = channel.stream_unary("/" + "/".join(METHOD))
+        send: Any = channel.stream_unary("/" + "/".join(METHOD), None, None)
 
         async def chunks() -> AsyncIterator[bytes]:
             for chunk in read_chunks(path):
@@ -219,6 +220,19 @@ async def bare_client(folder: Path, address: str) -> None:
         await each_line(turn, "ready")
 
 
+async def main(role: str, folder: str, *address: str) -> None:
+    """Be one of the parties."""
+    if role == "aggregator":
+        await aggregator(Path(folder))
+    elif role == "bare-server":
+        await bare_server(Path(folder))
+    elif role == "owner":
+        await owner(Path(folder), *address)
+    elif role == "bare-client":
+        await bare_client(Path(folder), *address)
+    else:
+        raise ValueError(role)
+
+
 if __name__ == "__main__":
-    roles = {"aggregator": aggregator, "owner": owner, "bare-server": bare_server, "bare-client": bare_client}
-    asyncio.run(roles[sys.argv[1]](Path(sys.argv[2]), *sys.argv[3:]))
+    asyncio.run(main(*sys.argv[1:]))

@@ -123,14 +123,15 @@ async def test_one_call_at_a_time(intake):
     assert (await intake.receive(blob, 0, second_during_the_first())).read_bytes() == DATA
 
 
-async def test_large_blob_in_batches(intake):
-    """A blob of several batches arrives whole, also when it is resumed in the middle."""
+@pytest.mark.parametrize("cut", [5 << 20, (5 << 20) + 1, 1])
+async def test_large_blob_in_batches(intake, cut):
+    """A blob of several batches arrives whole, resumed at the end of a block of the disk or within one."""
     data = os.urandom(3 << 20) * 3
     blob = blob_of(data)
     with pytest.raises(ConnectionResetError):
-        await intake.receive(blob, 0, broken(data[: 5 << 20]))
+        await intake.receive(blob, 0, broken(data[:cut]))
     held = intake.offset(blob)
-    assert held == 5 << 20
+    assert held == cut
     path = await intake.receive(blob, held, chunks(data[held:], 1 << 18))
     assert path.read_bytes() == data
 
