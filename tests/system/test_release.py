@@ -120,7 +120,7 @@ def test_command_tells_what_was_made(made):
     assert {path.name for path in made.folder.iterdir()} == names
     sizes = SIZES if made.layout == "horizontal" else dict.fromkeys(OWNERS, SHARED)
     told = {owner["id"]: (owner["records"], owner["k"]) for owner in made.document["owners"]}
-    assert told == {owner: (sizes[owner], str(K)) for owner in OWNERS}
+    assert told == {owner: (sizes[owner], K) for owner in OWNERS}
     for owner in OWNERS:
         made.cluster.owner(owner).wait_for("concluded", release=made.release, state="published")
 
@@ -247,6 +247,23 @@ def test_download_is_the_release(made, tmp_path):
     assert {path.name: path.read_bytes() for path in out.iterdir()} == {
         path.name: path.read_bytes() for path in made.folder.iterdir()
     }
+
+
+def test_owner_commands_without_daemon(made, tmp_path):
+    """An owner looks at its state, gets the release and verifies it while its daemon does not run."""
+    daemon = made.cluster.owner("c")
+    daemon.stop()
+    try:
+        out = tmp_path / "copy"
+        assert ask(made.cluster, "owner-node", "download", made.release, "--out", out, owner="c")[0] == 0
+        assert ask(made.cluster, "owner-node", "verify", out, owner="c")[0] == 0
+        assert ask(made.cluster, "owner-node", "history", owner="c")[0] == 0
+        code, document = ask(made.cluster, "owner-node", "status", owner="c")
+        assert (code, document["running"], document["sessions"]) == (0, False, [])
+        assert ask(made.cluster, "owner-node", "status", "--check", owner="c")[0] == 6
+    finally:
+        daemon.start()
+        daemon.wait_for("connected")
 
 
 def test_verify_holds(made):
