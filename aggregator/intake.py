@@ -201,7 +201,7 @@ class _Part:
         return self._position
 
     def write(self, batch: memoryview, *, last: bool) -> None:
-        """Write a batch; flushed along the way, so that the disk works while the network does."""
+        """Write a batch; what is cached is flushed along the way, so that the disk works meanwhile."""
         self._set_direct(wanted=self._position % _BLOCK_BYTES == 0 == len(batch) % _BLOCK_BYTES)
         while batch:
             try:
@@ -214,7 +214,7 @@ class _Part:
                 continue
             batch = batch[written:]
             self._position += written
-            self._unflushed += written
+            self._unflushed += 0 if self._direct else written
         if last or self._unflushed >= _FLUSH_BYTES:
             os.fdatasync(self._stream.fileno())
             self._unflushed = 0
@@ -232,7 +232,7 @@ class _Part:
 
 
 class _Writer:
-    """Writes and digests what arrives in a thread, one batch at a time, while the next is arriving.
+    """Writes, digests and checks what arrives in threads, one batch at a time, while the next is arriving.
 
     Two buffers take turns for the whole upload. A batch is written and digested in one piece: each such call
     lets the interpreter go, and gets it back only when the receiving side lets it go.
@@ -273,24 +273,28 @@ class _Writer:
 
     async def settle(self) -> None:
         """Wait for the batch that is being written, also if the call is being cancelled."""
-        job, self._job = self._job, None
-        if job is not None:
-            await asyncio.shield(job)
+        if self._job is not None:
+            await asyncio.shield(self._job)
+            self._job = None
 
     async def finish(self, *, whole: bool) -> None:
         """Write what is left; flush it if it is the end of the blob."""
         await self.settle()
-        await self._work(memoryview(self._filling)[: self._filled], last=whole)
+        view = memoryview(self._filling)[: self._filled]
+        self._job = asyncio.create_task(self._work(view, last=whole))
+        await self.settle()
 
     async def _work(self, batch: memoryview, *, last: bool = False) -> None:
-        jobs = [asyncio.to_thread(self._write, batch, last=last)]
+        jobs = [
+            asyncio.to_thread(self._part.write, batch, last=last),
+            asyncio.to_thread(self._running.update, batch),
+        ]
         if self._check is not None:
             jobs.append(asyncio.to_thread(self._check, batch))
-        await asyncio.gather(*jobs)
-
-    def _write(self, batch: memoryview, *, last: bool) -> None:
-        self._part.write(batch, last=last)
-        self._running.update(batch)
+        # All of them end before the buffer takes its next turn, also if one fails.
+        for failure in await asyncio.gather(*jobs, return_exceptions=True):
+            if failure is not None:
+                raise failure
 
 
 async def _append(

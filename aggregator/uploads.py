@@ -195,10 +195,12 @@ def _check_fragment(release: Release, blob: Blob) -> bool:
 
 async def _chunks(first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[bytes]:
     """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
-    position = first.offset + len(first.data)
-    yield first.data
+    data = first.data  # every look at the field is a copy of it
+    position = first.offset + len(data)
+    yield data
     async for chunk in rest:
         if chunk.offset not in (0, position):
             raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
-        position += len(chunk.data)
-        yield chunk.data
+        data = chunk.data
+        position += len(data)
+        yield data
