@@ -56,6 +56,13 @@ def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict
     Returns:
         Every conflict; empty if the schemas fit.
     """
+    held = {name for owner in request.owners for name in schemas[owner].names}
+    unknown = [name for name in request.attributes if name not in held]
+    if unknown:
+        # What else does not fit may well follow from the name that nobody has.
+        return tuple(
+            Conflict("", name, "no owner has it", "check its spelling in --attributes") for name in unknown
+        )
     found: list[Conflict] = []
     for owners in request.groups:
         found += _within(request, owners, schemas)
@@ -265,8 +272,4 @@ def _between(request: Request, schemas: Mapping[str, Schema]) -> list[Conflict]:
                 fix = f"take it out of the data set at {owners[0]} or {first_with[name]}, or do not name it"
                 found.append(Conflict(owners[0], name, what, fix))
             first_with.setdefault(name, owners[0])
-    return found + [
-        Conflict("", name, "no owner has it", "check its spelling in --attributes")
-        for name in request.attributes
-        if name not in first_with
-    ]
+    return found

@@ -60,6 +60,7 @@ def _owner(release: Release, owner: str, presence: Presence, intake: Intake) -> 
         progress.k = _k([attribute.k for attribute in task.attributes])
     if release.addendum is not None:
         progress.records = release.addendum.records[owner]
+        progress.records_exact = True
     statement = release.statement(owner)
     if statement is not None:
         progress.size = statement.size

@@ -136,7 +136,12 @@ def _unit(plan: Plan) -> str:
         )
     g = plan.max_records_per_person
     held = "one record" if g == 1 else f"at most {g} records"
-    return (
-        f"The unit of privacy is the person: every person has {held} at an owner. That no person is counted "
-        "at two owners of the same attributes was checked by comparing keyed tokens of identifiers."
-    )
+    checks = []
+    if len(plan.tasks) > plan.n_groups:
+        checks.append("that no person is counted at two owners of the same attributes")
+    if plan.n_groups > 1:
+        checks.append("that the owners of different attributes hold the same persons")
+    checked = " and ".join(checks)
+    how = "compared before anything is masked, by keyed tokens of identifiers; else there is no release"
+    told = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
+    return f"The unit of privacy is the person: every person has {held} at an owner.{told}"

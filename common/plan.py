@@ -18,6 +18,7 @@ from common.schema import Attribute, IdentifierRules
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
+_DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 
 
 class Layout(StrEnum):
@@ -73,7 +74,7 @@ class PlannedAttribute:
             _epsilon(document["epsilon"]),
             int(document["k"]),
             _bound(document["epsilon_joint"]),
-            Decimal(document["expected_error"]),
+            _decimal(document["expected_error"]),
         )
 
 
@@ -299,9 +300,16 @@ class Plan:
         )
 
 
+def _decimal(text: Any) -> Decimal:
+    # Plain digits only: an exponent is short to write and long to write out.
+    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
+        raise ValueError("a decimal number was expected")
+    return Decimal(text)
+
+
 def _epsilon(text: Any) -> Decimal:
-    value = Decimal(text)
-    if not value.is_finite() or value <= 0:
+    value = _decimal(text)
+    if value <= 0:
         raise ValueError("an epsilon must be positive")
     return value
 

@@ -14,6 +14,7 @@ from typing import Any
 
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
+_MOST_DIGITS = 40
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -136,6 +137,9 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
         scaled = Decimal(text).scaleb(decimals)
     except ArithmeticError:
         raise ValueError(f"{text!r} is not a number") from None
+    # A number with a huge exponent is short to write and long to write out.
+    if scaled.is_finite() and not -_MOST_DIGITS < scaled.adjusted() < _MOST_DIGITS:
+        raise ValueError(f"{text!r} has too many digits")
     if not scaled.is_finite() or scaled != scaled.to_integral_value():
         raise ValueError(f"{text!r} is not a value with {decimals} decimals")
     return int(scaled)

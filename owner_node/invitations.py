@@ -106,10 +106,10 @@ class Invitations:
         return schema_of(dataset, allowed, count_records(dataset, allowed or None))
 
     def _read_plan(self, release: str, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
+        self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate)
         plan = read(Plan, offer.plan)
         if (plan.release, plan.digest) != (release, plan_digest):
             raise ProtocolError("the plan is not the one that the message names")
-        self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate)
         if self._cases.config.owner.id not in plan.owners:
             raise ProtocolError("the plan has no task for this owner")
         return plan, plan.task_of(self._cases.config.owner.id)

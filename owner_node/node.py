@@ -96,12 +96,13 @@ class Node:
                     plan_digest=session.plan_digest if session else "",
                     details={"code": error.code, "rules": rules},
                 )  # fmt: skip
-            if mine and session is not None and session.state not in FINAL:
+            stopped = mine and session is not None and session.state not in FINAL
+            if stopped and session is not None:
                 self._cases.give_back(tx, session)
                 event = Event.END if session.state in CHARGED else Event.REFUSE
                 records.sessions.advance(tx, session, event, reason=error.message[:_LONGEST_REASON])
-        if mine:
+        if stopped:
             self.production.forget(release)
-            if session is not None:
-                records.outbox.destroy(self._cases.aggregator, release)
+            # Only now: of a release that was published, the fragment is this owner's proof.
+            records.outbox.destroy(self._cases.aggregator, release)
         return Failure.of(error.code)

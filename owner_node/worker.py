@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from common.errors import InternalError, NotConnectedError, TesseraError
+from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.answers import NOT_OUR_FAULT
@@ -60,7 +60,7 @@ class Worker:
         extra = {"release": work.release, "step": step}
         try:
             if step not in self._steps:
-                raise InternalError("the aggregator asked for a step that this version does not know")
+                raise ProtocolError("the aggregator asked for a step that this version does not know")
             answer = await self._steps[step](work)
         except (OSError, NotConnectedError, NotTakenError):
             raise

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aggregator.cli.connection import daemon
-from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, rows
+from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, iso, rows
 from aggregator.cli.release import interrupted, watch_until
 from common import console
 from common.errors import ExitCode, NotConnectedError
@@ -37,10 +37,10 @@ def status(
                 "name": answer.name,
                 "version": answer.version,
                 "listen": answer.listen,
-                "started": answer.started,
+                "started": iso(answer.started),
                 "connected_owners": answer.connected_owners,
                 "releases": dict(answer.releases),
-                "certificate_expires": answer.certificate_expires,
+                "certificate_expires": iso(answer.certificate_expires),
             }
         )
         return
@@ -72,10 +72,10 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
                     {
                         "id": owner.id,
                         "connected": owner.connected,
-                        "since": owner.since,
+                        "since": iso(owner.since),
                         "version": owner.version,
                         "datasets": list(owner.datasets),
-                        "certificate_expires": owner.certificate_expires,
+                        "certificate_expires": iso(owner.certificate_expires),
                         "fingerprint": owner.fingerprint,
                     }
                     for owner in answer.owners

@@ -1,6 +1,7 @@
 """A release as text and as JSON, and the exit code of how it ended."""
 
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +17,11 @@ COLUMNS = ("owner", "records", "ε", "k", "state")
 _MEGABYTE = 1_000_000
 
 
+def iso(seconds: int) -> str | None:
+    """Return a time of the wire as ISO 8601 in UTC, the form of every time in `--json`; None for none."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None
+
+
 def has_ended(view: "ReleaseView") -> bool:
     """Whether nothing more will happen to a release."""
     return view.state in ENDS or (view.state == "planned" and view.dry_run)
@@ -24,9 +30,16 @@ def has_ended(view: "ReleaseView") -> bool:
 def rows(view: "ReleaseView") -> list[tuple[console.Cell, ...]]:
     """Return one line per owner; how much of a fragment has arrived is told with the state."""
     return [
-        (owner.id, owner.records or None, owner.epsilon or None, owner.k or None, _state(view, owner))
+        (owner.id, _records(owner), owner.epsilon or None, owner.k or None, _state(view, owner))
         for owner in view.owners
     ]
+
+
+def _records(owner: Any) -> int | str | None:
+    """Until owners have linked only a number rounded down is known."""
+    if not owner.records or owner.records_exact:
+        return owner.records or None
+    return f"≥ {owner.records}"
 
 
 def _state(view: "ReleaseView", owner: Any) -> str:
@@ -42,8 +55,8 @@ def document(view: "ReleaseView") -> dict[str, Any]:
     return {
         "release": view.release,
         "state": view.state,
-        "deadline": view.deadline or None,
-        "created": view.created,
+        "deadline": iso(view.deadline),
+        "created": iso(view.created),
         "layout": view.layout,
         "purpose": view.purpose,
         "dry_run": view.dry_run,
@@ -55,8 +68,9 @@ def document(view: "ReleaseView") -> dict[str, Any]:
                 "id": owner.id,
                 "state": owner.state,
                 "records": owner.records or None,
+                "records_exact": owner.records_exact,
                 "epsilon": owner.epsilon or None,
-                "k": owner.k or None,
+                "k": int(owner.k) if owner.k.isdigit() else owner.k or None,
                 "connected": owner.connected,
                 "received": owner.received,
                 "size": owner.size,

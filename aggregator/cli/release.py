@@ -36,7 +36,7 @@ Out = Annotated[
     Path | None, typer.Option("--out", help="Empty or absent folder for a copy.", show_default=False)
 ]
 ReleaseId = Annotated[
-    str, typer.Option("--id", help="Id of the release; chosen if absent.", show_default=False)
+    str | None, typer.Option("--id", help="Id of the release; chosen if absent.", show_default=False)
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, say how to watch, and return.")]
@@ -59,7 +59,7 @@ def plan(
     purpose: Purpose = "",
     formats: Formats = "parquet,csv",
     out: Out = None,
-    release_id: ReleaseId = "",
+    release_id: ReleaseId = None,
     rank_noise: RankNoise = "0",
     weights: Weights = "",
     max_overlap: MaxOverlap = "1",
@@ -91,7 +91,7 @@ def release(
     purpose: Purpose = "",
     formats: Formats = "parquet,csv",
     out: Out = None,
-    release_id: ReleaseId = "",
+    release_id: ReleaseId = None,
     rank_noise: RankNoise = "0",
     weights: Weights = "",
     max_overlap: MaxOverlap = "1",
@@ -147,18 +147,21 @@ def _request(
     purpose: str,
     formats: str,
     out: Path | None,
-    release_id: str,
+    release_id: str | None,
 ) -> "StartRequest":
     """Return the request as text; the daemon judges it."""
     from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 
+    if release_id is not None and not release_id.strip():
+        # A script whose variable is unset: a new id at each run would charge each time.
+        raise UsageError("--id is empty", "name the release, or leave --id out to have a name chosen")
     if bool(owners) == bool(groups):
         raise UsageError("owners are named by --owners or by --groups", "for example: --owners a,b,c")
     named = [_names(group) for group in groups.split(";")] if groups else [_names(owners)]
     if layout == "vertical" and owners:
         named = [[owner] for owner in named[0]]
     return StartRequest(
-        release=release_id,
+        release=release_id or "",
         dataset=dataset,
         layout=layout,
         groups=[OwnerGroup(owners=group) for group in named],

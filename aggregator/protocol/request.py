@@ -161,8 +161,10 @@ def _k(text: str) -> int:
         k = int(text)
     except ValueError:
         raise UsageError(f"k must be a whole number, not {text!r}", f"{SMALLEST_K} is the smallest") from None
-    if not SMALLEST_K <= k < 2**31:
+    if k < SMALLEST_K:
         raise UsageError(f"k must be at least {SMALLEST_K}, not {k}", "a larger k means less noise")
+    if k >= 2**31:
+        raise UsageError("k is larger than any data set", "k is the smallest number of records of a cluster")
     return k
 
 

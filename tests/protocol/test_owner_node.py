@@ -19,9 +19,12 @@ from common.errors import (
     RefusedError,
     TesseraError,
     UnusableDataError,
+    UsageError,
 )
 from common.plan import Plan
+from common.signing import Domain
 from owner_node.config import PolicyConfig
+from owner_node.invitations import Offer
 from owner_node.session import State
 from tests.fakes.offering import N_RECORDS, Offering
 
@@ -190,8 +193,9 @@ def _misnamed(offering: Offering, plan: Plan) -> None:
 
 
 def _not_canonical(offering: Offering, plan: Plan) -> None:
-    offer = offering.offer(plan)
-    offering.node.invitations.consent("r1", plan.digest, replace(offer, plan=offer.plan + b" "))
+    data = plan.to_bytes() + b" "
+    offer = replace(offering.offer(plan), plan=data, signature=offering.hub.sign(Domain.PLAN, data))
+    offering.node.invitations.consent("r1", plan.digest, offer)
 
 
 def _for_others(offering: Offering, plan: Plan) -> None:
@@ -221,6 +225,33 @@ def test_a_plan_that_is_not_what_it_says(
         lie(offering, plan)
     assert offering.kinds() == []
     assert state(offering) is State.INVITED
+
+
+@pytest.mark.parametrize("number", ["1E+999999999", "NaN", "Infinity", "-1", "1" * 41])
+def test_numbers_that_are_long_to_write_out(offering: Offering, number: str) -> None:
+    """A short plan with a huge number is refused before anything is computed with it."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    error = format(plan.tasks[0].attributes[0].expected_error, "f")
+    data = plan.to_bytes().replace(
+        f'"expected_error":"{error}"'.encode(), f'"expected_error":"{number}"'.encode()
+    )
+    assert data != plan.to_bytes()
+    offer = Offer(data, offering.hub.sign(Domain.PLAN, data), offering.hub.chain_pem.encode())
+    with pytest.raises(ProtocolError, match="not a plan"):
+        offering.node.invitations.consent("r1", hashlib.sha256(data).hexdigest(), offer)
+
+
+def test_nothing_destroys_the_fragment_of_a_published_release(offering: Offering) -> None:
+    """Whatever an aggregator asks after publication, the owner keeps the proof of what it sealed."""
+    plan, digest = sealed(offering)
+    offering.node.conclude("r1", "published", "", "ab" * 32)
+    with pytest.raises(UsageError) as caught:
+        offering.node.invitations.describe("r1", "nonesuch")
+    offering.node.fail("r1", caught.value)
+    offering.node.conclude("r1", "failed", "", "")
+    path = offering.records.outbox.path("hub", plan.release)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    assert state(offering) is State.PUBLISHED
 
 
 def test_steps_out_of_order(offering: Offering) -> None:
@@ -256,8 +287,6 @@ def test_a_second_addendum_gets_no_second_fragment(offering: Offering) -> None:
     """A sealed fragment is the answer to one plan and one addendum for ever."""
     plan, digest = sealed(offering)
     other = offering.addendum(plan, linking="disjoint")[0].replace(b'"b":"9"', b'"b":"8"')
-    from common.signing import Domain
-
     with pytest.raises(ProtocolError):
         offering.node.production.mask("r1", plan.digest, other, offering.hub.sign(Domain.ADDENDUM, other))
     assert offering.node.production.fragment("r1", plan.digest).digest == digest

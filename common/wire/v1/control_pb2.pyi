@@ -388,15 +388,18 @@ class OwnerProgress(_message.Message):
     CONNECTED_FIELD_NUMBER: _builtins.int
     RECEIVED_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    RECORDS_EXACT_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     state: _builtins.str
     records: _builtins.int
+    """rounded down to its leading digit until the owners have linked"""
     epsilon: _builtins.str
     k: _builtins.str
     connected: _builtins.bool
     received: _builtins.int
     """bytes of the fragment"""
     size: _builtins.int
+    records_exact: _builtins.bool
     def __init__(
         self,
         *,
@@ -408,10 +411,11 @@ class OwnerProgress(_message.Message):
         connected: _builtins.bool = ...,
         received: _builtins.int = ...,
         size: _builtins.int = ...,
+        records_exact: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "epsilon", b"epsilon", "id", b"id", "k", b"k", "received", b"received", "records", b"records", "size", b"size", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connected", b"connected", "epsilon", b"epsilon", "id", b"id", "k", b"k", "received", b"received", "records", b"records", "records_exact", b"records_exact", "size", b"size", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

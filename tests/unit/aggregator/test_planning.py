@@ -160,8 +160,10 @@ def test_vertical_clashes():
     assert (clash.owner, clash.attribute) == ("b", "s")
     assert conflicts(vertical("a", "b", attributes=("x", "y")), schemas) == ()
     assert len(conflicts(vertical("a", "b", attributes=("x", "y", "s")), schemas)) == 1
-    nothing, missing = conflicts(vertical("a", "b", attributes=("x", "zz")), schemas)
-    assert (nothing.owner, missing.attribute) == ("b", "zz")
+    (nothing,) = conflicts(vertical("a", "b", attributes=("x",)), schemas)
+    assert (nothing.owner, nothing.what) == ("b", "none of its attributes takes part")
+    (missing,) = conflicts(vertical("a", "b", attributes=("x", "zz")), schemas)
+    assert (missing.attribute, missing.what) == ("zz", "no owner has it")
 
 
 def test_vertical_needs_equal_identifiers():
