@@ -20,7 +20,7 @@ from tests.benchmarks.upload_parties import FRAGMENT, TRUST_DOMAIN, write_fragme
 
 TIME_LIMIT = 1.25
 MEMORY_LIMIT = 400e6
-TURNS = 3
+TURNS = 5
 
 
 def run() -> Iterator[Result]:

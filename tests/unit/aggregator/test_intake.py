@@ -1,5 +1,6 @@
 """Uploads on disk: whole and checked, or resumable, or gone."""
 
+import asyncio
 import hashlib
 import os
 
@@ -134,6 +135,27 @@ async def test_large_blob_in_batches(intake, cut):
     assert held == cut
     path = await intake.receive(blob, held, chunks(data[held:], 1 << 18))
     assert path.read_bytes() == data
+
+
+async def test_cancelled_call(intake):
+    """What had arrived when a call was cancelled is on disk in its order, and the rest completes it."""
+    data, arrived = os.urandom(9 << 20), asyncio.Event()
+    blob = blob_of(data)
+
+    async def halting():
+        async for chunk in chunks(data[:-7], 1 << 18):
+            yield chunk
+        arrived.set()
+        await asyncio.Event().wait()
+
+    call = asyncio.create_task(intake.receive(blob, 0, halting()))
+    await arrived.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    held = intake.offset(blob)
+    assert held == len(data) - 7
+    assert (await intake.receive(blob, held, chunks(data[held:]))).read_bytes() == data
 
 
 async def test_removal(intake):
