@@ -139,6 +139,14 @@ def concluded(cluster: LocalCluster, release: str, *owners: str) -> None:
         cluster.owner(owner).wait_for("concluded", release=release)
 
 
+def await_present(cluster: LocalCluster, owner: str) -> None:
+    """Wait until the aggregator counts an owner as connected: it does once the owner waits for work."""
+    while True:
+        owners = ask(cluster, "aggregator", "owners")[1]["owners"]
+        if any(each["id"] == owner and each["connected"] for each in owners):
+            return
+
+
 def listed(cluster: LocalCluster) -> list[str]:
     """Return the ids of all releases that were started."""
     return [each["release"] for each in ask(cluster, "aggregator", "releases")[1]["releases"]]
@@ -291,6 +299,7 @@ def test_bad_data(cluster, name):
 def test_deadline(cluster):
     """An owner that is connected and does not answer in time ends the release: exit 8."""
     halted = cluster.owner("b")
+    await_present(cluster, "b")
     halted.signal(signal.SIGSTOP)
     try:
         code, document = released(cluster, "late")
