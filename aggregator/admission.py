@@ -5,13 +5,12 @@ from pathlib import Path
 
 from aggregator.config import Deadlines
 from aggregator.journal import KnownOwner
-from aggregator.presence import Presence
 from aggregator.protocol.request import Request
 from aggregator.protocol.states import State
 from common.errors import UsageError
 
 
-def check_start(request: Request, known: Mapping[str, KnownOwner], presence: Presence, folder: Path) -> None:
+def check_start(request: Request, known: Mapping[str, KnownOwner], folder: Path) -> None:
     """Check what an operator asks for against what is known of the owners.
 
     An owner that is known and not connected is waited for; what it offers may have changed meanwhile.
@@ -19,7 +18,6 @@ def check_start(request: Request, known: Mapping[str, KnownOwner], presence: Pre
     Args:
         request: The arguments.
         known: Owners that have ever connected, by id.
-        presence: Who is connected.
         folder: Where the release would appear.
 
     Raises:
@@ -33,11 +31,7 @@ def check_start(request: Request, known: Mapping[str, KnownOwner], presence: Pre
             f"known owners: {', '.join(known) or 'none'}",
             {"unknown": unknown, "known": list(known)},
         )
-    lacking = [
-        owner
-        for owner in request.owners
-        if presence.connected(owner) and request.dataset not in known[owner].datasets
-    ]
+    lacking = [owner for owner in request.owners if request.dataset not in known[owner].datasets]
     if lacking:
         offered = "; ".join(f"{owner}: {', '.join(known[owner].datasets) or 'none'}" for owner in lacking)
         raise UsageError(

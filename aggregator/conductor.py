@@ -140,7 +140,7 @@ class Conductor:
                     {"release": request.release},
                 )
             return self.confirm(request.release) if confirmed and _open_plan(existing) else existing
-        check_start(request, self._journal.owners(), self._presence, self.folder(request.release))
+        check_start(request, self._journal.owners(), self.folder(request.release))
         self._journal.note_operator(self.now, "start", request.release)
         started = Started(
             at=self.now, request=request, confirmed=confirmed, allowed=allowed_seconds(self._deadlines)

@@ -106,10 +106,9 @@ class OwnerService(OwnerServiceServicer):
         key = fingerprint(certificate.public_key())
         version = request.version[:_LONGEST_TEXT]
         self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
-        self._presence.heard(owner)
         response = wire.ConnectResponse(version=__version__)
-        if request.HasField("ledger_head"):
-            self._journal.keep_ledger_head(self._statements.ledger_head(request.ledger_head, owner))
+        # The head that came with this call is not kept: heads come with consents and seals, once the owner
+        # has compared its ledger with the one that is returned here. A restored ledger cannot replace it.
         newest = self._journal.ledger_head(owner)
         if newest is not None:
             response.newest_ledger_head.CopyFrom(

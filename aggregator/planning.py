@@ -196,15 +196,12 @@ def _check_k(request: Request, schemas: Mapping[str, Schema], g: int) -> None:
         )
     rounded = {owner: schemas[owner].records_rounded for owner in request.owners}
     # Numbers of records come rounded down: only what is too small whatever was rounded away is refused here.
-    short = {owner: (n, _most(n)) for owner, n in rounded.items() if _most(n) < request.k}
+    short = [owner for owner, n in rounded.items() if _most(n) < request.k]
     if short:
-        told = "; ".join(
-            f"{owner} has at least {n} and at most {m} records" for owner, (n, m) in short.items()
-        )
         raise UnusableDataError(
-            f"{told}, k = {request.k}: at least k are needed",
+            f"fewer than k = {request.k} records at {', '.join(short)}: at least k are needed",
             "ask for a smaller k, or for a release without these owners; nothing was spent",
-            {"k": request.k, "owners": [{"owner": owner, "at_most": m} for owner, (_, m) in short.items()]},
+            {"k": request.k, "owners": short},
         )
 
 

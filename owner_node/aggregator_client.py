@@ -65,11 +65,9 @@ class AggregatorClient:
         """Hang up."""
         await self._channel.close(None)
 
-    async def connect(self, datasets: Sequence[str], head: SignedHead) -> wire.ConnectResponse:
+    async def connect(self, datasets: Sequence[str]) -> wire.ConnectResponse:
         """Say who is there; learn the newest ledger head that the aggregator keeps."""
-        request = wire.ConnectRequest(
-            protocol=PROTOCOL, version=__version__, datasets=datasets, ledger_head=ledger_head(head)
-        )
+        request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
         response: wire.ConnectResponse = await _call(
             lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
         )

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
+from common.errors import IntegrityError, NotConnectedError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, explain
 from owner_node.config import AggregatorSection, OwnerConfig
@@ -26,6 +26,29 @@ _REST_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
+class LedgerGuard:
+    """Whether any aggregator has shown that this owner's ledger lost entries: then no connection works."""
+
+    def __init__(self) -> None:
+        self.broken = asyncio.Event()
+        """Set once, and for as long as the process runs."""
+        self._error: IntegrityError | None = None
+
+    def stop(self, error: IntegrityError) -> None:
+        """Stop all work."""
+        self._error = error
+        self.broken.set()
+
+    def check(self) -> None:
+        """Let work go on, or not.
+
+        Raises:
+            IntegrityError: If the ledger lost entries.
+        """
+        if self._error is not None:
+            raise self._error
+
+
 class Connection:
     """Attends to one aggregator.
 
@@ -35,6 +58,7 @@ class Connection:
         node: Does the work.
         records: The owner's state.
         trust: Checks the ledger head that the aggregator returns.
+        guard: Stops the work for all aggregators.
         clock: Tells the time.
     """
 
@@ -45,9 +69,10 @@ class Connection:
         node: Node,
         records: Records,
         trust: Trust,
+        guard: LedgerGuard,
         clock: Callable[[], datetime],
     ) -> None:
-        self._config, self._aggregator, self._node = config, aggregator, node
+        self._config, self._aggregator, self._node, self._guard = config, aggregator, node, guard
         self._records, self._trust, self._clock = records, trust, clock
         self._worker = Worker(node)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
@@ -62,8 +87,10 @@ class Connection:
                 async with await self._connected() as client:
                     try:
                         await self._work(client)
-                    except (NotConnectedError, IdentityError, ProtocolError) as error:
+                    except TesseraError as error:
                         await self._note_broken(error)
+                        pause = _RETRY_SECONDS if isinstance(error, NotConnectedError) else _REST_SECONDS
+                        await asyncio.sleep(pause)
         finally:
             await self._stop_tasks()
 
@@ -86,10 +113,14 @@ class Connection:
         return client
 
     async def _greet(self, client: AggregatorClient) -> None:
-        head = await asyncio.to_thread(self._node.head)
-        response = await client.connect([dataset.name for dataset in self._config.datasets], head)
+        self._guard.check()
+        response = await client.connect([dataset.name for dataset in self._config.datasets])
         if response.HasField("newest_ledger_head"):
-            await asyncio.to_thread(self._check_ledger, response.newest_ledger_head)
+            try:
+                await asyncio.to_thread(self._check_ledger, response.newest_ledger_head)
+            except IntegrityError as error:
+                self._guard.stop(error)
+                raise
         self._reason = ""
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
         _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
@@ -123,19 +154,21 @@ class Connection:
         """Wait for work; a poll that still names rested work as busy is given up for a new one."""
         self._rested.clear()
         poll = asyncio.create_task(client.poll(list(self._tasks)))
-        rested = asyncio.create_task(self._rested.wait())
+        events = [asyncio.create_task(each.wait()) for each in (self._rested, self._guard.broken)]
         try:
-            await asyncio.wait((poll, rested), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((poll, *events), return_when=asyncio.FIRST_COMPLETED)
+            self._guard.check()
             return await poll if poll.done() else []
         finally:
-            poll.cancel()
-            rested.cancel()
+            for task in (poll, *events):
+                task.cancel()
 
     async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
         rest = 0.0
         try:
             # One step of a release at a time, in the order they were asked for.
             async with self._turns.setdefault(work.release, asyncio.Lock()):
+                self._guard.check()
                 await self._worker.do(work)
             if key[1] == "conclude":
                 self._turns.pop(work.release, None)
@@ -147,6 +180,8 @@ class Connection:
             extra = {"release": key[0], "step": key[1], "code": refusal.error.code}
             _log.warning("answer not taken", extra=extra)
             rest = _REST_SECONDS
+        except IntegrityError as error:
+            _log.error("no work is done", extra={"release": key[0], "step": key[1], "reason": error.message})
         except OSError as error:
             _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": error.strerror})
             rest = _REST_SECONDS

@@ -12,7 +12,7 @@ from common.errors import ConfigurationError
 from common.identity import PartyKind
 from common.signing import Signer, load_chain
 from owner_node.config import AggregatorSection, OwnerConfig
-from owner_node.connection import Connection
+from owner_node.connection import Connection, LedgerGuard
 from owner_node.node import Node
 from owner_node.presence import daemon_lock
 from owner_node.records import Records
@@ -66,12 +66,12 @@ class Daemon:
         records.ledger.verify()
         records.presence.started(os.getpid(), __version__)
         stack.callback(records.presence.stopped)
-        authorities = load_chain(tls.ca)
+        authorities, guard = load_chain(tls.ca), LedgerGuard()
 
         def connection(aggregator: AggregatorSection) -> Connection:
             trust = Trust(authorities, owner.trust_domain, owner.id, aggregator.name, _now)
             node = Node(self._config, aggregator.name, records, signer, trust, _now)
-            return Connection(self._config, aggregator, node, records, trust, _now)
+            return Connection(self._config, aggregator, node, records, trust, guard, _now)
 
         return [connection(aggregator) for aggregator in self._config.aggregators]
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
@@ -12,9 +13,23 @@ from owner_node.invitations import Offer
 from owner_node.node import Node
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Mapping
 
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
+
+
+async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a blocking function in a thread; a cancelled caller waits for it.
+
+    A thread cannot be stopped. Nobody may take over the state while it still spends, masks or seals.
+    """
+    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
 
 
 class Worker:
@@ -78,18 +93,18 @@ class Worker:
         _log.info("done", extra=extra)
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
-        failure = await asyncio.to_thread(self._node.fail, work.release, error)
+        failure = await _in_thread(self._node.fail, work.release, error)
         return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
 
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
         describe = self._node.invitations.describe
-        schema = await asyncio.to_thread(describe, work.release, work.describe.dataset)
+        schema = await _in_thread(describe, work.release, work.describe.dataset)
         return wire.AnswerRequest(described=wire.Described(schema=schema))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
         offer = Offer(work.consent.plan, work.consent.signature, work.consent.certificate)
         accept = self._node.invitations.consent
-        acceptance = await asyncio.to_thread(accept, work.release, work.plan_digest, offer)
+        acceptance = await _in_thread(accept, work.release, work.plan_digest, offer)
         return wire.AnswerRequest(
             consented=wire.Consented(
                 key_check=acceptance.key_check,
@@ -99,7 +114,7 @@ class Worker:
         )
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
-        linked = await asyncio.to_thread(self._node.production.link, work.release, work.plan_digest)
+        linked = await _in_thread(self._node.production.link, work.release, work.plan_digest)
         name = ""
         if linked.tokens:
             name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)
@@ -107,9 +122,7 @@ class Worker:
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
         mask, asked = self._node.production.mask, work.mask
-        sealed = await asyncio.to_thread(
-            mask, work.release, work.plan_digest, asked.addendum, asked.signature
-        )
+        sealed = await _in_thread(mask, work.release, work.plan_digest, asked.addendum, asked.signature)
         return wire.AnswerRequest(
             sealed=wire.Sealed(
                 fragment_digest=sealed.fragment_digest,
@@ -123,16 +136,16 @@ class Worker:
 
     async def _collect(self, work: wire.Work) -> None:
         production, names = self._node.production, (work.release, work.plan_digest)
-        fragment = await asyncio.to_thread(production.fragment, *names)
+        fragment = await _in_thread(production.fragment, *names)
         received = await self._client.upload_fragment(*names, fragment)
-        await asyncio.to_thread(production.receive_receipt, *names, received.receipt, received.signature)
+        await _in_thread(production.receive_receipt, *names, received.receipt, received.signature)
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude
         conclude = self._node.conclude
-        await asyncio.to_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
+        await _in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})
         return wire.AnswerRequest(acknowledged=wire.Acknowledged())
 
     async def _head(self) -> Any:
-        return ledger_head(await asyncio.to_thread(self._node.head))
+        return ledger_head(await _in_thread(self._node.head))

@@ -9,7 +9,7 @@ import typer
 from aggregator.cli.connection import daemon
 from aggregator.cli.outcome import COLUMNS, finish, has_ended, rows
 from common import console
-from common.errors import ExitCode, UsageError
+from common.errors import ExitCode, NotConnectedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -198,6 +198,12 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
         view = watch_until(calls, view.release, has_ended, as_json=as_json)
     except KeyboardInterrupt:
         interrupted(view.release)
+    except NotConnectedError as error:
+        raise NotConnectedError(
+            f"the daemon went away while release {view.release} was going on",
+            f"once it runs again, it goes on with the release: aggregator watch {view.release}",
+            error.details,
+        ) from None
     finish(view, as_json=as_json, out=request.out)
 
 

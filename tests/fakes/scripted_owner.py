@@ -70,9 +70,7 @@ class ScriptedOwner:
 
     async def connect(self, datasets: Sequence[str] = ("cohort",)) -> wire.ConnectResponse:
         """Make the first call."""
-        return await self.calls.Connect(
-            wire.ConnectRequest(protocol=1, version="0", datasets=datasets, ledger_head=self.head())
-        )
+        return await self.calls.Connect(wire.ConnectRequest(protocol=1, version="0", datasets=datasets))
 
     async def poll(self, busy: Sequence[wire.WorkKey] = ()) -> list[wire.Work]:
         """Wait for work."""

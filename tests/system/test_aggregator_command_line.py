@@ -23,8 +23,8 @@ release_dir = "releases"
 control_socket = "{socket}"
 [tls]
 ca = "{certificates}/ca.pem"
-cert = "{certificates}/aggregator.pem"
-key = "{certificates}/aggregator.key"
+cert = "{certificates}/hub.pem"
+key = "{certificates}/hub.key"
 [deadlines]
 invite = "{invite}"
 """

@@ -29,7 +29,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("certificates")
     ca = DevelopmentCa(TRUST_DOMAIN)
     (folder / "ca.pem").write_bytes(ca.issued.certificate_pem)
-    ca.aggregator("hub", ["localhost", "127.0.0.1"]).write(folder, "aggregator")
+    for name in ("hub", "other"):
+        ca.aggregator(name, ["localhost", "127.0.0.1"]).write(folder, name)
     for owner in ("a", "b", "c", "stranger"):
         ca.owner(owner).write(folder, f"owner-{owner}")
     return folder
@@ -75,13 +76,14 @@ async def launch(tmp_path: Path, certificates: Path) -> AsyncIterator[Callable[.
     """A function that starts the aggregator of this test, again if it was stopped."""
     async with AsyncExitStack() as stack:
 
-        async def start(**deadlines: timedelta) -> Aggregator:
+        async def start(name: str = "hub", **deadlines: timedelta) -> Aggregator:
+            place = tmp_path if name == "hub" else tmp_path / name
             section = AggregatorSection(
-                "hub", TRUST_DOMAIN, tmp_path / "state", tmp_path / "releases", tmp_path / "c" / "s",
+                name, TRUST_DOMAIN, place / "state", place / "releases", place / "c" / "s",
                 listen="127.0.0.1:0",
             )  # fmt: skip
             tls = TlsSection(
-                certificates / "ca.pem", certificates / "aggregator.pem", certificates / "aggregator.key"
+                certificates / "ca.pem", certificates / f"{name}.pem", certificates / f"{name}.key"
             )
             config = AggregatorConfig(tmp_path / "aggregator.toml", section, tls, Deadlines(**deadlines))
             daemon = Daemon(config)

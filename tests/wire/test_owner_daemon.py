@@ -3,16 +3,20 @@
 import asyncio
 import logging
 import shutil
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
+from aggregator.owner_service import OwnerService
 from common.schema import Attribute, AttributeType
 from common.settings import TlsSection
 from common.wire.v1 import control_pb2 as control
@@ -21,7 +25,10 @@ from owner_node import linkage_key
 from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig, OwnerSection
 from owner_node.daemon import Daemon
 from owner_node.database import Database
-from owner_node.presence import Connection, Presence
+from owner_node.masking.mask import mask_table
+from owner_node.presence import Connection, Presence, is_running
+from owner_node.session import State
+from owner_node.sessions import Sessions
 from tests.wire.conftest import TRUST_DOMAIN
 
 ATTRIBUTE = Attribute("age", AttributeType.INTEGER, 0, 1000)
@@ -138,6 +145,98 @@ async def test_a_restored_ledger_does_no_work(
         broken = connection(configs[0])
     assert "restored from a backup" in broken.reason
     assert not broken.connected
+
+
+async def test_one_aggregator_that_knows_better_stops_the_work_for_all(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
+) -> None:
+    """A restored ledger is refused for every aggregator as soon as one of them shows the newer head."""
+    hub, other = await launch(), await launch("other")
+    configs = [
+        owner(tmp_path / name, name, hub.daemon.address, certificates, 100 * i) for i, name in enumerate("ab")
+    ]
+    share_key(configs)
+    backup = tmp_path / "backup"
+    shutil.copytree(configs[0].owner.state_dir, backup)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await hub.start("a", "b")
+        await published(hub)
+    shutil.rmtree(configs[0].owner.state_dir)
+    shutil.copytree(backup, configs[0].owner.state_dir)
+    both = (*configs[0].aggregators, AggregatorSection("other", other.daemon.address))
+    async with running(replace(configs[0], aggregators=both)):
+        await heard.wait_for("not connected", times=2)
+        with Database(configs[0].owner.state_dir, make=False) as db:
+            told = Presence(db, lambda: datetime.now(UTC)).state().connections
+    assert [each.connected for each in told] == [False, False]
+    assert all("restored from a backup" in each.reason for each in told)
+
+
+async def test_stopping_waits_for_what_is_being_masked(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody else can take over the state while a thread still masks under a charge that is spent."""
+    aggregator = await launch()
+    address = aggregator.daemon.address
+    configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
+    share_key(configs)
+    masking, go_on = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any) -> Any:
+        masking.set()
+        go_on.wait(20)
+        return mask_table(*arguments)
+
+    monkeypatch.setattr("owner_node.sealing.mask_table", slow)
+    state, stopping = configs[0].owner.state_dir, asyncio.Event()
+    async with running(configs[1]):
+        daemon = asyncio.create_task(Daemon(configs[0]).run(stopping))
+        await heard.wait_for("connected", times=2)
+        await aggregator.start("a", "b")
+        assert await asyncio.to_thread(masking.wait, 20)
+        stopping.set()
+        await asyncio.wait([daemon], timeout=0.5)
+        assert not daemon.done()
+        assert is_running(state)
+        go_on.set()
+        await daemon
+    with Database(state, make=False) as db:
+        session = Sessions(db, lambda: datetime.now(UTC)).get("hub", "r1")
+    assert session is not None
+    assert session.state in (State.SPENT, State.SEALED)
+    assert bool(session.fragment_digest) == (session.state is State.SEALED)
+    assert not is_running(state)
+
+
+async def test_an_aggregator_at_fault_ends_nothing(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An internal fault of an aggregator is noted, and the owner comes back to it."""
+    monkeypatch.setattr("owner_node.connection._REST_SECONDS", 0.05)
+    poll, faults = OwnerService.Poll, iter([True])
+
+    async def faulty(service: Any, request: Any, context: Any) -> Any:
+        if next(faults, False):
+            await context.abort(grpc.StatusCode.INTERNAL, "a fault")
+        return await poll(service, request, context)
+
+    monkeypatch.setattr(OwnerService, "Poll", faulty)
+    aggregator = await launch()
+    config = owner(tmp_path / "a", "a", aggregator.daemon.address, certificates)
+    async with running(config):
+        await heard.wait_for("connected")
+        await heard.wait_for("not connected")
+        await heard.wait_for("connected")
+        assert connection(config).connected
 
 
 async def test_an_absent_aggregator_is_explained(

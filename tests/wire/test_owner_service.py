@@ -76,7 +76,7 @@ async def test_receipt_is_signed_and_repeated(launch, records):
     await asyncio.gather(*(owner.run() for owner in owners))
     await owners[0].answer(works[0])
     assert owners[0].receipt == first
-    pem = (aggregator.certificates / "aggregator.pem").read_bytes()
+    pem = (aggregator.certificates / "hub.pem").read_bytes()
     verify(load_certificates(pem)[0], Domain.RECEIPT, first.receipt, first.signature)
     assert Receipt.from_bytes(first.receipt).owner == "a"
 
@@ -296,18 +296,33 @@ async def test_restart_goes_on(launch, records, step):
 
 
 async def test_ledger_head_only_moves_forward(launch, records):
-    """The newest signed ledger head is kept and returned, whatever an owner says later."""
+    """The newest signed ledger head is kept and returned at every connect, whatever an owner says later."""
     aggregator = await launch()
-    owner = aggregator.owner("a", ["age"], records)
-    owner.sequence = 5
-    await owner.connect()
-    owner.sequence = 3
-    assert (await owner.connect()).newest_ledger_head.sequence == 5
-    forged = owner.head(9)
-    forged.sequence = 10
-    request = wire.ConnectRequest(protocol=1, ledger_head=forged)
-    assert (await refused(owner.calls.Connect(request))).code == "integrity"
-    assert (await owner.connect()).newest_ledger_head.sequence == 5
+    owners = await pair(aggregator, records)
+    first = owners[0]
+    assert not (await first.connect()).HasField("newest_ledger_head")
+    first.sequence = 5
+    await all_until(owners, "link")
+    assert (await first.connect()).newest_ledger_head.sequence == 6
+    first.sequence = 2
+    await aggregator.start("a", "b", release="r2")
+    while (await aggregator.show("r2")).state != "linking":
+        for owner in owners:
+            for work in await owner.poll([wire.WorkKey(release="r1", step="link")]):
+                await owner.answer(work)
+    assert first.sequence == 3
+    assert (await first.connect()).newest_ledger_head.sequence == 6
+
+
+async def test_a_forged_ledger_head_is_refused(launch, records):
+    """A head that its owner did not sign comes with no consent."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    (work, _) = await all_until(owners, "consent")
+    consent = owners[0].consent(work)
+    consent.consented.ledger_head.sequence += 1
+    assert (await refused(owners[0].calls.Answer(consent))).code == "integrity"
+    assert not (await owners[0].connect()).HasField("newest_ledger_head")
 
 
 async def test_start_is_idempotent(launch, records):

@@ -86,7 +86,6 @@ class ConnectRequest(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DATASETS_FIELD_NUMBER: _builtins.int
-    LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """1"""
     version: _builtins.str
@@ -95,19 +94,16 @@ class ConnectRequest(_message.Message):
     def datasets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of the data sets that can be invited"""
 
-    @_builtins.property
-    def ledger_head(self) -> Global___LedgerHead: ...
     def __init__(
         self,
         *,
         protocol: _builtins.int = ...,
         version: _builtins.str = ...,
         datasets: _abc.Iterable[_builtins.str] | None = ...,
-        ledger_head: Global___LedgerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "ledger_head", b"ledger_head", "protocol", b"protocol", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "protocol", b"protocol", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
