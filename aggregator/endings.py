@@ -14,7 +14,7 @@ _HINTS = {
     "balance": "ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill",
     "unusable_data": "ask for a smaller k, or for a release without this owner",
     "bad_data": "the owner sees at its own command line what is wrong: owner-node check",
-    "data_changed": "start the release again; the owner's data must not change while it runs",
+    "data_changed": "start it again under another --id; the owner's data must not change while it runs",
     "usage": "the owner's data sets are listed by: aggregator owners",
 }
 
@@ -55,7 +55,7 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
             at=at,
             code="deadline",
             message=f"the plan of release {release.id} was not confirmed in time",
-            hint="start it again and confirm the plan, or use --yes",
+            hint="start it again under another --id and confirm the plan, or use --yes",
         )
     answer = awaited(release.state) or "described"
     late = list(release.missing(answer))
@@ -65,7 +65,7 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
             at=at,
             code="not_connected",
             message=f"not connected: {', '.join(away)}",
-            hint="start the owner nodes (owner-node run), then start the release again",
+            hint="start the owner nodes (owner-node run), then start it again under another --id",
             details={"owners": away},
         )
     return Expired(

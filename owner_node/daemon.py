@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 
 from common import __version__
 from common.errors import ConfigurationError
-from common.identity import PartyKind
-from common.signing import Signer, load_chain
+from common.signing import load_chain
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection import Connection, LedgerGuard
+from owner_node.credentials import own_signer
 from owner_node.node import Node
 from owner_node.presence import daemon_lock
 from owner_node.records import Records
@@ -59,7 +59,7 @@ class Daemon:
 
     def _open(self, stack: AsyncExitStack) -> list[Connection]:
         owner, tls = self._config.owner, self._config.tls
-        signer = self._signer()
+        signer = own_signer(self._config, _now())
         records = Records.open(owner.state_dir, _now)
         stack.callback(records.db.close)
         stack.enter_context(daemon_lock(owner.state_dir))
@@ -74,18 +74,6 @@ class Daemon:
             return Connection(self._config, aggregator, node, records, trust, guard, _now)
 
         return [connection(aggregator) for aggregator in self._config.aggregators]
-
-    def _signer(self) -> Signer:
-        owner, tls = self._config.owner, self._config.tls
-        signer = Signer.load(tls.key, tls.cert)
-        signer.check_validity(_now())
-        party = signer.party
-        if (party.kind, party.name, party.trust_domain) != (PartyKind.OWNER, owner.id, owner.trust_domain):
-            raise ConfigurationError(
-                f"{tls.cert} is the certificate of {party.uri}",
-                hint=f"this is owner {owner.id} of {owner.trust_domain}: name its certificate",
-            )
-        return signer
 
 
 async def run(config: OwnerConfig) -> None:

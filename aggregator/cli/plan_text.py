@@ -43,6 +43,10 @@ def show_plan(plan: "Plan") -> None:
             for attribute in task.attributes
         ],
     )
+    console.print_line(
+        "The expected error is computed from public numbers alone, as if values were spread evenly over the "
+        "whole domain and before they are brought back into it; what the data really give is often less."
+    )
     for title, lines in (("What is promised", promises(plan)), ("What is not hidden", invariants(plan))):
         console.print_line()
         console.print_line(title)

@@ -211,9 +211,15 @@ def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
     from common.wire.v1.control_pb2 import ReleaseRequest
 
     request = ReleaseRequest(release=view.release)
-    if console.confirm(f"Ask {len(view.owners)} owners to consent to this plan?"):
-        return calls.Confirm(request)
-    return calls.Cancel(request)
+    try:
+        agreed = console.confirm(f"Ask {len(view.owners)} owners to consent to this plan?")
+    except KeyboardInterrupt:
+        console.note(
+            f"release {view.release} waits for a yes: the same command with --id {view.release} asks again; "
+            f"to drop it: aggregator cancel {view.release}"
+        )
+        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
+    return calls.Confirm(request) if agreed else calls.Cancel(request)
 
 
 def watch_until(

@@ -1,11 +1,14 @@
 """`owner-node check`: is the configuration valid, are the data usable, and what would be sent about them?"""
 
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from common import console
-from common.errors import DataError
+from common.errors import DataError, TesseraError
 from common.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -106,12 +109,39 @@ def _identifier_text(schema: Schema) -> str:
 
 def _show(owner: OwnerConfig, results: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        console.print_json({"configuration": str(owner.path), "owner": owner.owner.id, "datasets": results})
+        about = {"configuration": str(owner.path), "owner": owner.owner.id}
+        warnings = list(_identity_warnings(owner))
+        console.print_json(
+            {**about, "policy": dict(_policy(owner)), "datasets": results, "warnings": warnings}
+        )
         return
     console.print_line(f"configuration {owner.path} of owner {owner.owner.id!r} is valid")
+    for warning in _identity_warnings(owner):
+        console.print_line(f"warning: {warning}")
+    console.print_line()
+    console.table("policy in force, written or by default", ("key", "value"), list(_policy(owner)))
     for result in results:
         console.print_line()
         _show_dataset(result)
+
+
+def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
+    """Tell what `owner-node run` would refuse; before enrolment there is nothing to run with yet."""
+    from owner_node.credentials import own_signer
+
+    try:
+        own_signer(owner, datetime.now(UTC))
+    except TesseraError as error:
+        yield f"owner-node run would not start: {error.message}"
+
+
+def _policy(owner: OwnerConfig) -> Iterator[tuple[str, str]]:
+    """Yield every key of the policy with what it amounts to."""
+    for key, value in asdict(owner.policy).items():
+        if isinstance(value, tuple):
+            yield key, ", ".join(map(str, value)) or "any"
+        else:
+            yield key, "no limit" if value is None else str(value)
 
 
 def _show_dataset(result: dict[str, Any]) -> None:

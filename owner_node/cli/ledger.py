@@ -50,6 +50,8 @@ def ledger(
         }
         console.print_json({**document, "verified": True} if verify else document)
         return
+    if not (owner.owner.state_dir / "owner.db").is_file():
+        console.note(f"there is no ledger in {owner.owner.state_dir} yet: is state_dir the right one?")
     _show(entries)
     show_balances(left)
     if verify:
