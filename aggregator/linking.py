@@ -13,24 +13,23 @@ References:
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from common.arrays import Int64Array, SortableArray, TokenArray, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
-from common.plan import Plan
+from common.plan import LinkingFound, Plan
 
 Cell = tuple[int, str]
 """Group and owner."""
-Kind = Literal["disjoint", "equal", "asserted"]
 
 
 @dataclass(frozen=True, slots=True)
 class Linked:
     """What linking found; the content of the addendum."""
 
-    kind: Kind
+    kind: LinkingFound
     """Groups were compared: equal; only parts were: disjoint; nothing was: asserted."""
     records: Mapping[str, int]
     """Exact number of records by owner id."""
@@ -56,7 +55,7 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[Cell, TokenArra
     """
     _check_k(plan, records)
     if not plan.linking.tokens:
-        return Linked("asserted", {owner: records[owner] for owner in plan.owners})
+        return Linked(plan.expected_linking, {owner: records[owner] for owner in plan.owners})
     lists = {
         (task.group, task.owner): _checked(plan, task.owner, tokens.get((task.group, task.owner)), records)
         for task in plan.tasks
@@ -69,8 +68,7 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[Cell, TokenArra
     lacking = _lacking(groups)
     if overlaps or lacking:
         raise _conflict(overlaps, lacking)
-    kind: Kind = "equal" if plan.n_groups > 1 else "disjoint"
-    return Linked(kind, {owner: records[owner] for owner in plan.owners})
+    return Linked(plan.expected_linking, {owner: records[owner] for owner in plan.owners})
 
 
 def compare_key_checks(values: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from common.canonical import canonical, digest
 from common.privacy import MECHANISMS, largest_or_unbounded, total, total_or_unbounded
@@ -19,6 +19,9 @@ from common.schema import Attribute, IdentifierRules
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
 _DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
+
+LinkingFound = Literal["disjoint", "equal", "asserted"]
+"""What linking can have found: groups were compared, only parts were, or nothing was."""
 
 
 class Layout(StrEnum):
@@ -193,7 +196,7 @@ class Plan:
         cells = [(task.group, task.owner) for task in self.tasks]
         if not cells or len(set(cells)) != len(cells):
             raise ValueError("every owner has one task in a group")
-        if {group for group, _ in cells} != set(range(self.n_groups)):
+        if self.n_groups > len(cells) or {group for group, _ in cells} != set(range(self.n_groups)):
             raise ValueError("groups are numbered from 0 without gaps")
         names = [attribute.name for attribute in self.attributes]
         by_group = {task.group: tuple(attribute.name for attribute in task.attributes) for task in self.tasks}
@@ -225,6 +228,13 @@ class Plan:
         """Joint bound for one person: parallel within a group, sequential between groups."""
         parts = [[t.epsilon_joint for t in self.tasks if t.group == group] for group in range(self.n_groups)]
         return total_or_unbounded(largest_or_unbounded(bounds) for bounds in parts)
+
+    @property
+    def expected_linking(self) -> LinkingFound:
+        """What linking finds under this plan if nothing stops it: "asserted", "disjoint" or "equal"."""
+        if not self.linking.tokens:
+            return "asserted"
+        return "equal" if self.n_groups > 1 else "disjoint"
 
     def task_of(self, owner: str) -> Task:
         """Return an owner's task.

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from common.errors import IntegrityError
 from common.plan import Plan
-from common.release_table import release_schema, to_units
+from common.release_table import RECORD_COLUMN, release_schema, to_units
 
 PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"
@@ -47,6 +48,48 @@ def check_data(path: Path, plan: Plan, n_records: int) -> None:
         raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
 
 
+def check_values(folder: Path, names: Sequence[str], plan: Plan) -> None:
+    """Check that every data file holds the same records, numbered from 1, within the declared domains.
+
+    Args:
+        folder: The release folder.
+        names: Names of its data files, each checked by `check_data` already.
+        plan: The plan.
+
+    Raises:
+        IntegrityError: If one does not.
+    """
+    attributes = [attribute.name for attribute in plan.attributes]
+    first: pa.Table | None = None
+    for name in names:
+        numbers = _numbers(folder / name)
+        if not numbers.equals(pa.chunked_array([np.arange(1, len(numbers) + 1, dtype=np.int64)])):
+            raise IntegrityError(f"the records of {name} are not numbered from 1")
+        units = read_units(folder / name, plan, attributes)
+        for attribute in plan.attributes:
+            column = units.column(attribute.name)
+            ends = pc.min_max(column).as_py()
+            outside = len(column) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
+            if column.null_count or outside:
+                raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
+        if first is not None and not units.equals(first):
+            raise IntegrityError(f"{name} does not hold the same records as {names[0]}")
+        first = units
+
+
+def _numbers(path: Path) -> pa.ChunkedArray:
+    try:
+        return pc.cast(_columns(path, [RECORD_COLUMN]).column(RECORD_COLUMN), pa.int64())
+    except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
+
+
+def _columns(path: Path, names: Sequence[str]) -> pa.Table:
+    if path.name == PARQUET_FILE:
+        return pq.read_table(path, columns=list(names))
+    return pa.concat_tables(each.select(list(names)) for each in _csv_tables(path))
+
+
 def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
     """Read attributes of a release back into resolution units.
 
@@ -62,10 +105,7 @@ def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
         IntegrityError: If the file holds something else.
     """
     try:
-        if path.name == PARQUET_FILE:
-            table = pq.read_table(path, columns=list(names))
-        else:
-            table = pa.concat_tables(each.select(list(names)) for each in _csv_tables(path))
+        table = _columns(path, names)
         columns = [to_units(plan.attribute(name), table.column(name)) for name in names]
     except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None

@@ -20,10 +20,12 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
+from common import __version__
 from common.canonical import canonical, digest
 from common.errors import IntegrityError, TesseraError, UsageError
 from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum
+from common.guarantee import invariants, promises
 from common.identity import (
     Party,
     PartyKind,
@@ -305,11 +307,31 @@ def _check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
         raise IntegrityError("it describes another release than its plan")
     if manifest["aggregator"]["id"] != plan.aggregator:
         raise IntegrityError("it names another aggregator than its plan")
+    _check_linking(evidence)
+    # The wording may change between versions, what it says may not: only the same version can compare it.
+    told = (manifest["guarantee"], manifest["invariants"])
+    if manifest["version"] == __version__ and told != (list(promises(plan)), list(invariants(plan))):
+        raise IntegrityError("it promises something else than its plan")
+
+
+def _check_linking(evidence: Evidence) -> None:
+    """Compare what linking is said to have found with what the plan and the owners' statements allow."""
+    plan, addendum = evidence.plan, evidence.addendum
+    if addendum.linking != plan.expected_linking:
+        raise IntegrityError(f"linking cannot have found {addendum.linking!r} under this plan")
+    if len({signed.consent.key_check for signed in evidence.owners.values()}) > 1:
+        raise IntegrityError("its owners linked with different linkage keys")
+    totals = {
+        sum(addendum.records[task.owner] for task in plan.tasks if task.group == group)
+        for group in range(plan.n_groups)
+    }
+    if len(totals) > 1:
+        raise IntegrityError("its groups of attributes have different numbers of records")
 
 
 def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence) -> int:
     """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
-    from common.release_data import DATA_FILES, check_data
+    from common.release_data import DATA_FILES, check_data, check_values
     from common.release_summary import n_records
 
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
@@ -331,4 +353,6 @@ def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: E
     for name in held:
         with _step(name):
             check_data(folder / name, evidence.plan, n_released)
+    with _step("the data"):
+        check_values(folder, held, evidence.plan)
     return n_released

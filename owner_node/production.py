@@ -115,9 +115,12 @@ class Production:
 
     def _check_addendum(self, session: Session, plan: Plan, addendum: bytes, signature: bytes) -> None:
         found = read(Addendum, addendum)
-        expected = "asserted" if not plan.linking.tokens else "equal" if plan.n_groups > 1 else "disjoint"
         own = found.records.get(self._cases.config.owner.id)
-        fits = (found.release, found.plan_digest, found.linking) == (plan.release, plan.digest, expected)
+        fits = (found.release, found.plan_digest, found.linking) == (
+            plan.release,
+            plan.digest,
+            plan.expected_linking,
+        )
         if not fits or set(found.records) != set(plan.owners) or own != session.n_records:
             raise ProtocolError("the addendum does not fit the plan and what this owner linked")
         self._trust.check(Domain.ADDENDUM, addendum, signature, session.aggregator_certificate or b"")

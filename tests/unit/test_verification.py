@@ -349,3 +349,45 @@ def test_signature_of_another_key(made, tmp_path):
     folder = republished(made, tmp_path, replace(made.evidence, plan_signed=signed))
     with pytest.raises(IntegrityError, match="plan's signature does not hold"):
         verify_release(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda rows: rows[::-1], "not numbered from 1"),
+        (lambda rows: [[rows[0][0], "-99999", *rows[0][2:]], *rows[1:]], "that the plan does not have"),
+        (lambda rows: [[rows[0][0], *rows[1][1:]], *rows[1:]], "does not hold the same records"),
+    ],
+)
+def test_data_files_that_differ(made, tmp_path, change, told):
+    """A signed manifest over a CSV file that says something else than the Parquet file does not verify."""
+    document = manifest_document(made.evidence, made.aggregator.chain_pem, datetime.now(UTC))
+    folder = tmp_path / "changed"
+    shutil.copytree(made.folder, folder)
+    header, *rows = csv.reader(io.StringIO((folder / "data.csv").read_bytes().decode(), newline=""))
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerows([header, *change(rows)])
+    (folder / "data.csv").write_bytes(text.getvalue().encode())
+    listed = {
+        path.name: ReleasedFile(digest(path.read_bytes()), path.stat().st_size)
+        for path in folder.iterdir()
+        if not path.name.startswith("manifest")
+    }
+    manifest = to_bytes(document, listed)
+    (folder / "manifest.json").write_bytes(manifest)
+    (folder / "manifest.sig").write_bytes(made.aggregator.sign(Domain.MANIFEST, manifest))
+    with pytest.raises(IntegrityError, match=told):
+        verify_release(folder)
+
+
+def test_a_promise_that_the_plan_does_not_make(made, tmp_path):
+    """A signed manifest that claims more than follows from its plan does not verify."""
+    folder = tmp_path / "changed"
+    shutil.copytree(made.folder, folder)
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    manifest["guarantee"] = ["differential privacy for the whole table"]
+    data = json.dumps(manifest).encode()
+    (folder / "manifest.json").write_bytes(data)
+    (folder / "manifest.sig").write_bytes(made.aggregator.sign(Domain.MANIFEST, data))
+    with pytest.raises(IntegrityError, match="promises something else"):
+        verify_release(folder)
