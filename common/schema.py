@@ -5,6 +5,7 @@ date as days since 1970-01-01, a category or boolean as its index in the declare
 lowest and highest of these integers, so that order, sums and sensitivities are exact from here on.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,6 +16,7 @@ from typing import Any
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
 _EPOCH = date(1970, 1, 1).toordinal()
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class AttributeType(StrEnum):
@@ -32,6 +34,12 @@ class CategoryOrder(StrEnum):
 
     DECLARED = "declared"
     FREQUENCY = "frequency"
+
+
+class TaxonomyMethod(StrEnum):
+    """How categories with a taxonomy are masked (MECHANISMS §3)."""
+
+    RANK = "rank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,11 @@ class Attribute:
     ordered: bool = False
     """Whether the declared order of the categories means something."""
     order: CategoryOrder = CategoryOrder.DECLARED
-    """The order that masking uses."""
+    """The order that masking uses, unless there is a taxonomy, whose own order is used then."""
+    taxonomy: str = ""
+    """SHA-256 of the categories' hierarchy, lower-case hexadecimal; empty if there is none."""
+    method: TaxonomyMethod = TaxonomyMethod.RANK
+    """How masking uses the taxonomy."""
 
     def __post_init__(self) -> None:
         if self.upper < self.lower:
@@ -64,6 +76,10 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r}: categories go with type category, and only with it")
         if self.categories and (self.lower, self.upper) != (0, len(self.categories) - 1):
             raise ValueError(f"attribute {self.name!r}: the indices of {len(self.categories)} categories")
+        if self.taxonomy and not (self.categories and _SHA256.fullmatch(self.taxonomy)):
+            raise ValueError(f"attribute {self.name!r}: a taxonomy is the digest of categories' hierarchy")
+        if self.taxonomy and self.by_frequency:
+            raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
 
     @property
     def n_values(self) -> int:
@@ -74,6 +90,11 @@ class Attribute:
     def is_categorical(self) -> bool:
         """Whether values are indices into labels."""
         return self.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN)
+
+    @property
+    def by_frequency(self) -> bool:
+        """Whether the data decide in which order the categories are."""
+        return self.is_categorical and self.order is CategoryOrder.FREQUENCY
 
     def text(self, units: int) -> str:
         """Return a domain end, given in resolution units, as a person would write it."""
@@ -92,6 +113,8 @@ class Attribute:
                 "ordered": self.ordered,
                 "order": str(self.order),
             }
+            if self.taxonomy:
+                document |= {"taxonomy": self.taxonomy, "method": str(self.method)}
         elif self.type is not AttributeType.BOOLEAN:
             document |= {"min": self.text(self.lower), "max": self.text(self.upper)}
         if self.type is AttributeType.NUMBER:
@@ -114,6 +137,8 @@ class Attribute:
             return cls(
                 name, kind, 0, len(labels) - 1, 0, outside, labels,
                 bool(document["ordered"]), CategoryOrder(document["order"]),
+                _text(document["taxonomy"]) if "taxonomy" in document else "",
+                TaxonomyMethod(document.get("method", TaxonomyMethod.RANK)),
             )  # fmt: skip
         if kind is AttributeType.BOOLEAN:
             return cls(name, kind, 0, 1, 0, outside)

@@ -192,7 +192,7 @@ class _Dataset(Section):
             found += [
                 (f"attributes.{name}.categories", f'"{MISSING_CATEGORY}" is what missing = "category" adds')
                 for name, table in self.attributes.items()
-                if MISSING_CATEGORY in (table.categories or ())
+                if MISSING_CATEGORY in table.labels
             ]
         if found:
             raise Contradictions(found)
@@ -217,6 +217,11 @@ class _Dataset(Section):
                 tuple(self.csv.na_values),
             ),
             attributes=tuple(table.attribute(name) for name, table in self.attributes.items()),
+            taxonomies={
+                name: tree.with_category(MISSING_CATEGORY) if self.missing == "category" else tree
+                for name, table in self.attributes.items()
+                if (tree := table.tree()) is not None
+            },
         )
 
 

@@ -60,7 +60,12 @@ def prepare(dataset: DatasetConfig, plan: Plan, task: Task, release_key: bytes |
     loaded = load(dataset, [attribute.name for attribute in task.attributes])
     tasks = tuple(
         AttributeTask(
-            plan.attribute(each.name), each.epsilon, each.k, each.mechanism, plan.max_records_per_person
+            plan.attribute(each.name),
+            each.epsilon,
+            each.k,
+            each.mechanism,
+            plan.max_records_per_person,
+            dataset.taxonomies.get(each.name),
         )
         for each in task.attributes
     )

@@ -92,6 +92,8 @@ def _settings_text(attribute: Attribute) -> str:
         settings.append("ordered")
     if attribute.order is CategoryOrder.FREQUENCY:
         settings.append("by frequency")
+    if attribute.taxonomy:
+        settings.append(f"taxonomy {attribute.taxonomy[:12]} by {attribute.method}")
     return ", ".join(settings)
 
 

@@ -14,14 +14,15 @@ import numpy as np
 
 from common.errors import DataError, UnusableDataError, UsageError
 from common.privacy import smallest_k
-from common.schema import Attribute, CategoryOrder
+from common.schema import Attribute
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.calibration import Setting
-from owner_node.masking.categories import frequency_order
+from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
 from owner_node.masking.mechanisms import mechanism
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
+from owner_node.masking.taxonomy import Taxonomy
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
@@ -42,6 +43,8 @@ class AttributeTask:
     """Mechanism id."""
     max_records_per_person: int = 1
     """g, the most records that one person has."""
+    taxonomy: Taxonomy | None = None
+    """The taxonomy of its categories, exactly if the attribute has one."""
 
     @property
     def setting(self) -> Setting:
@@ -115,6 +118,7 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
         )
     chosen.check(setting)
     _check_domain(values, task.attribute)
+    _check_taxonomy(task)
 
 
 def _check_domain(values: Int64Array, attribute: Attribute) -> None:
@@ -128,6 +132,18 @@ def _check_domain(values: Int64Array, attribute: Attribute) -> None:
         'correct the source, declare a wider domain, or set outside = "clamp"',
         {"attribute": attribute.name, "outside": outside, "records": int(values.size)},
     )
+
+
+def _check_taxonomy(task: AttributeTask) -> None:
+    attribute, taxonomy = task.attribute, task.taxonomy
+    n_expected = attribute.n_values if attribute.taxonomy else None
+    n_found = taxonomy.n_categories if taxonomy is not None else None
+    if n_found != n_expected:
+        raise UsageError(
+            f"attribute {attribute.name!r}: the taxonomy that was read is not the one it was declared with",
+            "declare the hierarchy file as taxonomy of the attribute",
+            {"attribute": attribute.name, "categories": n_found, "expected": n_expected},
+        )
 
 
 def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedAttribute:
@@ -150,18 +166,24 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     """
     check_attribute(values, task)
     attribute = task.attribute
-    by_frequency = None
-    if attribute.is_categorical and attribute.order is CategoryOrder.FREQUENCY:
-        by_frequency = frequency_order(values, attribute.n_values)
-        values = by_frequency.place_of[values]
+    order = _own_order(values, task)
+    if order is not None:
+        values = order.place_of[values]
     ranking = rank(values)
     np.subtract(ranking.values, attribute.lower, out=ranking.values)
     released = mechanism(task.mechanism).release(ranking.values, task.setting, bits)
-    if by_frequency is not None:
+    if order is not None:
         return MaskedAttribute(
-            ReleasedList(by_frequency.category_at[released.values], released.sizes), ranking.order
+            ReleasedList(order.category_at[released.values], released.sizes), ranking.order
         )
     return MaskedAttribute(ReleasedList(released.values + attribute.lower, released.sizes), ranking.order)
+
+
+def _own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
+    """Return the order of categories that is not the declared one, if there is such."""
+    if task.taxonomy is not None:
+        return taxonomy_order(task.taxonomy)
+    return frequency_order(values, task.attribute.n_values) if task.attribute.by_frequency else None
 
 
 def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:

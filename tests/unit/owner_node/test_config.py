@@ -105,7 +105,7 @@ def test_the_full_sample_explains_every_supported_option():
     unsupported = tuple(
         name for name, field in _model("_Policy").model_fields.items() if field.annotation is Any
     )
-    keys = _keys(_File, (*unsupported, "query", "taxonomy", "method"))
+    keys = _keys(_File, (*unsupported, "query"))
     text = (SAMPLES / "owner.full.toml").read_text()
     assert len(keys) > 35
     assert [key for key in sorted(keys) if not re.search(rf"(^|\n)(# )?\[*(dataset\.)?{key}\b", text)] == []
