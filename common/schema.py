@@ -13,6 +13,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from common.privacy import SMALLEST_K
+
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
 _EPOCH = date(1970, 1, 1).toordinal()
@@ -204,6 +206,8 @@ class Schema:
     """g, the most records that one identifier may have."""
     records_rounded: int = 0
     """Number of records, rounded down to its leading digit."""
+    min_k: int = SMALLEST_K
+    """The smallest k that the owner's policy accepts, so that none is chosen that it would refuse."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
     """The attributes by name."""
 
@@ -227,6 +231,7 @@ class Schema:
             "identifier": self.identifier.to_document() if self.identifier else None,
             "max_records_per_person": str(self.max_records_per_person),
             "records_rounded": str(self.records_rounded),
+            "min_k": str(self.min_k),
         }
 
     @classmethod
@@ -242,6 +247,7 @@ class Schema:
             IdentifierRules.from_document(identifier) if identifier else None,
             int(document["max_records_per_person"]),
             int(document["records_rounded"]),
+            int(document["min_k"]),
         )
 
 
@@ -249,6 +255,14 @@ def round_to_leading_digit(n_records: int) -> int:
     """Round a number of records down to its leading digit (7,122 to 7,000): all that an invitation tells."""
     magnitude: int = 10 ** (len(str(n_records)) - 1)
     return n_records // magnitude * magnitude
+
+
+def most_records(rounded: int) -> int:
+    """Return the largest number of records that rounds down to this one (7,000 to 7,999)."""
+    if rounded == 0:
+        return 0
+    step: int = 10 ** (len(str(rounded)) - 1)
+    return rounded + step - 1
 
 
 def _text(value: Any) -> str:

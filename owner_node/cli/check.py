@@ -46,7 +46,7 @@ def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
     from owner_node.sources.advice import advice
 
     loaded = load(dataset)
-    schema = schema_of(dataset, owner.policy.attributes, loaded.n_records)
+    schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.min_k)
     return {
         "name": dataset.name,
         "source": dataset.source,

@@ -37,8 +37,8 @@ class AttributeTask:
     """The attribute as the schema declares it."""
     epsilon: Decimal
     """The attribute's share of the budget."""
-    k: int
-    """Minimum cluster size."""
+    k: int | None
+    """Minimum cluster size; None where the mechanism makes no clusters."""
     mechanism: str
     """Mechanism id."""
     max_records_per_person: int = 1
@@ -50,7 +50,9 @@ class AttributeTask:
     def setting(self) -> Setting:
         """What calibration needs of this."""
         attribute = self.attribute
-        return Setting(attribute.name, attribute.n_values, self.epsilon, self.k, self.max_records_per_person)
+        return Setting(
+            attribute.name, attribute.n_values, self.epsilon, self.k or 1, self.max_records_per_person
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +105,36 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
     """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
     name, n_records = task.attribute.name, values.size
     setting, chosen = task.setting, mechanism(task.mechanism)
-    needed = smallest_k(task.mechanism, task.max_records_per_person)
-    if task.k < needed:
-        raise UsageError(
-            f"attribute {name!r}: k = {task.k} is too small, {task.mechanism} takes at least {needed}",
-            f"ask for k of at least {needed}",
-            {"attribute": name, "k": task.k, "least": needed},
-        )
-    if n_records < task.k:
+    _check_k(task)
+    if n_records < setting.k:
+        k = "" if task.k is None else f", k = {task.k}"
         raise UnusableDataError(
-            f"{n_records} records, k = {task.k}: at least {task.k} are needed",
+            f"{n_records} records{k}: at least {setting.k} are needed",
             "ask for a smaller k, or leave this owner out",
             {"attribute": name, "records": n_records, "k": task.k},
         )
     chosen.check(setting)
     _check_domain(values, task.attribute)
     _check_taxonomy(task)
+
+
+def _check_k(task: AttributeTask) -> None:
+    name = task.attribute.name
+    needed = smallest_k(task.mechanism, task.max_records_per_person)
+    if needed is None:
+        if task.k is not None:
+            raise UsageError(
+                f"attribute {name!r}: {task.mechanism} makes no clusters and takes no k",
+                "leave k out, or choose a mechanism that makes clusters",
+                {"attribute": name, "k": task.k},
+            )
+    elif task.k is None or task.k < needed:
+        found = "no k is given" if task.k is None else f"k = {task.k} is too small"
+        raise UsageError(
+            f"attribute {name!r}: {found}, {task.mechanism} takes at least {needed}",
+            f"ask for k of at least {needed}",
+            {"attribute": name, "k": task.k, "least": needed},
+        )
 
 
 def _check_domain(values: Int64Array, attribute: Attribute) -> None:

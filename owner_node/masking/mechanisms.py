@@ -18,6 +18,10 @@ from owner_node.masking.calibration import (
     ScaleBound,
     Scales,
     Setting,
+    cluster_scale_bound,
+    cluster_scales,
+    domain_scale_bound,
+    domain_scales,
     fraction_bits,
     joint_scale_bound,
     joint_scales,
@@ -99,7 +103,11 @@ def _plain_sums(rows: Int64Array, _g: int) -> Int64Array:
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
+        "dp": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
+        "dp-ir": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
+        "idp": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
         "idp-ls": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
+        "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales, monotone=False),
         "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),
     }
 )
