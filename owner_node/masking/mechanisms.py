@@ -33,6 +33,9 @@ from owner_node.masking.clusters import Clusters
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids
 
+DRAWS_PER_BLOCK = 2**15
+"""Draws that are made at a time: drawing needs many times the memory of what is drawn."""
+
 
 class Mechanism(Protocol):
     """Makes the released list of one attribute."""
@@ -73,8 +76,12 @@ class SumMechanism:
         bound = self.scale_bound(setting)
         f = fraction_bits(setting, bound)
         sums = clusters.apply(sorted_values, lambda rows: self.sums(rows, setting.g)) << f
-        noise = discrete_laplace(self.scales(sorted_values, clusters, setting, f), bits)
-        return add_saturating(sums, noise, TAIL * bound << f)
+        scales = self.scales(sorted_values, clusters, setting, f)
+        for first in range(0, scales.size, DRAWS_PER_BLOCK):
+            block = slice(first, first + DRAWS_PER_BLOCK)
+            noise = discrete_laplace(scales[block], bits)
+            sums[block] = add_saturating(sums[block], noise, TAIL * bound << f)
+        return sums
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
         """Draw the noise and return the released list.
