@@ -50,6 +50,8 @@ def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]
         yield f"order is {seen.order}, {expected.order}"
     if expected.taxonomy != seen.taxonomy:
         yield f"the taxonomy is {_digest_text(seen.taxonomy)}, {_digest_text(expected.taxonomy)}"
+    elif expected.method is not seen.method:
+        yield f"method is {seen.method}, {expected.method}"
 
 
 def _digest_text(taxonomy: str) -> str:

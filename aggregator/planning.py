@@ -14,8 +14,8 @@ from aggregator.protocol.request import Request
 from aggregator.shares import shares
 from common.errors import ConflictError
 from common.plan import Layout, Linking, Plan, PlannedAttribute, Task
-from common.privacy import epsilon_joint, most_clusters, plain
-from common.schema import Attribute, CategoryOrder, Schema, most_records
+from common.privacy import EXPONENTIAL, epsilon_joint, most_clusters, plain
+from common.schema import Attribute, Schema, TaxonomyMethod, most_records
 
 RESERVED = ("record", "token")
 """Names of columns that the release or a fragment has anyway."""
@@ -178,7 +178,9 @@ class _Planner:
     """The smallest k that all policies accept."""
 
     def planned(self, attribute: Attribute, n_records: int) -> PlannedAttribute:
-        mechanism, epsilon = self.request.mechanism, self.epsilons[attribute.name]
+        exponential = attribute.method is TaxonomyMethod.EXPONENTIAL
+        mechanism = EXPONENTIAL if exponential else self.request.mechanism
+        epsilon = self.epsilons[attribute.name]
         k = self.request.k or choose_k(
             mechanism,
             n_records=n_records,
@@ -187,14 +189,13 @@ class _Planner:
             g=self.g,
             least=self.least_k,
         )
-        frequency = attribute.is_categorical and attribute.order is CategoryOrder.FREQUENCY
         n_clusters = most_clusters(most_records(n_records), k)
         return PlannedAttribute(
             attribute.name,
             mechanism,
             epsilon,
             k,
-            epsilon_joint(mechanism, epsilon, frequency_order=frequency, n_clusters=n_clusters),
+            epsilon_joint(mechanism, epsilon, frequency_order=attribute.by_frequency, n_clusters=n_clusters),
             expected_error(mechanism, k or 1, n_records, epsilon, self.g),
         )
 

@@ -50,6 +50,10 @@ _PROMISE: Mapping[str, str] = {
         "grows with the number of clusters."
     ),
     "idp-joint": _WHOLE_LIST,
+    "exponential": (
+        f"{_PER_VALUE}, a category drawn from the taxonomy; for the whole list of the attribute's released "
+        "values ε = {joint}, a bound that grows with the number of clusters."
+    ),
 }
 _FREQUENCY_PROMISE = (
     f"{_PER_VALUE} and in which order the categories are. They are ordered by how often they occur, "

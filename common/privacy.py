@@ -72,9 +72,17 @@ MECHANISMS = {
             "idp-joint", Decimal(1), clustered=True, trimmed=True, individual=True,
             why="one scale for the whole list of centroids",
         ),
+        Mechanism(
+            "exponential", None, clustered=True, trimmed=False, individual=False,
+            why="every cluster may change",
+        ),
     )
 }  # fmt: skip
 DEFAULT_MECHANISM = "idp-joint"
+EXPONENTIAL = "exponential"
+"""The mechanism of attributes that their owners declare so; nobody asks for it in a release."""
+REQUESTABLE = tuple(mechanism for mechanism in MECHANISMS if mechanism != EXPONENTIAL)
+"""Mechanisms that a release may ask for."""
 EVALUATION_ONLY: Mapping[str, str] = {
     "ir": "it adds no noise to the means of clusters, so there is nothing that it promises"
 }

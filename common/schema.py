@@ -42,6 +42,7 @@ class TaxonomyMethod(StrEnum):
     """How categories with a taxonomy are masked (MECHANISMS §3)."""
 
     RANK = "rank"
+    EXPONENTIAL = "exponential"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r}: the indices of {len(self.categories)} categories")
         if self.taxonomy and not (self.categories and _SHA256.fullmatch(self.taxonomy)):
             raise ValueError(f"attribute {self.name!r}: a taxonomy is the digest of categories' hierarchy")
+        if not self.taxonomy and self.method is not TaxonomyMethod.RANK:
+            raise ValueError(f"attribute {self.name!r}: the method {self.method} needs a taxonomy")
         if self.taxonomy and self.by_frequency:
             raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
 

@@ -83,7 +83,7 @@ class AttributeTable(Section):
     ordered: bool = False
     order: Literal["declared", "frequency"] = "declared"
     taxonomy: Hierarchy | None = None
-    method: Literal["rank"] | None = None
+    method: Literal["rank", "exponential"] | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError, UnusableDataError
 from common.plan import BudgetSplit, Layout, Plan, PlannedAttribute, Task
 from common.privacy import (
+    EXPONENTIAL,
     LARGEST_EPSILON,
     LARGEST_JOINT,
     MECHANISMS,
@@ -27,7 +28,7 @@ from common.privacy import (
     smallest_k,
     total,
 )
-from common.schema import CategoryOrder, Schema, most_records
+from common.schema import Schema, TaxonomyMethod, most_records
 
 if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig
@@ -200,6 +201,8 @@ def _settings(request: _Request) -> Iterator[_Objection]:
             yield _Objection(f"dataset.attributes does not declare {name!r}")
         elif plan.attribute(name) != own:
             yield _Objection(f"attribute {name!r} is planned with other settings than declared here")
+        elif (planned.mechanism == EXPONENTIAL) != (own.method is TaxonomyMethod.EXPONENTIAL):
+            yield _Objection(f"method of {name!r} is {own.method} here, not mechanism {planned.mechanism}")
     if plan.identifier != schema.identifier:
         yield _Objection("the identifier rules of the plan are not those declared here")
     yield from _linking(request)
@@ -269,11 +272,10 @@ def _joint(request: _Request, planned: PlannedAttribute) -> Decimal | None:
     own = request.schema.by_name.get(planned.name)
     # The order that counts is the one this owner masks with; without one the plan's is as good as any.
     settings = own if own is not None else request.plan.attribute(planned.name)
-    by_frequency = settings.is_categorical and settings.order is CategoryOrder.FREQUENCY
     # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
     n_clusters = most_clusters(most_records(request.schema.records_rounded), planned.k)
     return epsilon_joint(
-        planned.mechanism, planned.epsilon, frequency_order=by_frequency, n_clusters=n_clusters
+        planned.mechanism, planned.epsilon, frequency_order=settings.by_frequency, n_clusters=n_clusters
     )
 
 

@@ -11,7 +11,9 @@ from common.plan import RELEASE_ID, BudgetSplit, Layout
 from common.privacy import (
     DEFAULT_MECHANISM,
     EVALUATION_ONLY,
+    EXPONENTIAL,
     MECHANISMS,
+    REQUESTABLE,
     SMALLEST_K,
     parse_epsilon,
     plain,
@@ -178,12 +180,17 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
 
 
 def _mechanism(text: str) -> str:
+    if text == EXPONENTIAL:
+        raise UsageError(
+            f"mechanism {text} cannot be asked for: it goes with attributes that their owners declare so",
+            'owners declare a taxonomy and method = "exponential"',
+        )
     if text in EVALUATION_ONLY:
         raise UsageError(
             f"mechanism {text} is for evaluation only and makes no release: {EVALUATION_ONLY[text]}",
-            f"accepted: {', '.join(MECHANISMS)}",
+            f"accepted: {', '.join(REQUESTABLE)}",
         )
-    return _one_of("mechanism", text, MECHANISMS)
+    return _one_of("mechanism", text, REQUESTABLE)
 
 
 def _weights(split: BudgetSplit, texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:

@@ -13,13 +13,14 @@ from decimal import Decimal
 import numpy as np
 
 from common.errors import DataError, UnusableDataError, UsageError
-from common.privacy import smallest_k
-from common.schema import Attribute
+from common.privacy import EXPONENTIAL, smallest_k
+from common.schema import Attribute, TaxonomyMethod
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
-from owner_node.masking.mechanisms import mechanism
+from owner_node.masking.exponential import TaxonomyMechanism
+from owner_node.masking.mechanisms import Mechanism, mechanism
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
@@ -104,7 +105,9 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
 def check_attribute(values: Int64Array, task: AttributeTask) -> None:
     """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
     name, n_records = task.attribute.name, values.size
-    setting, chosen = task.setting, mechanism(task.mechanism)
+    setting = task.setting
+    _check_taxonomy(task)
+    chosen = _mechanism(task)
     _check_k(task)
     if n_records < setting.k:
         k = "" if task.k is None else f", k = {task.k}"
@@ -115,7 +118,6 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
         )
     chosen.check(setting)
     _check_domain(values, task.attribute)
-    _check_taxonomy(task)
 
 
 def _check_k(task: AttributeTask) -> None:
@@ -187,12 +189,24 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
         values = order.place_of[values]
     ranking = rank(values)
     np.subtract(ranking.values, attribute.lower, out=ranking.values)
-    released = mechanism(task.mechanism).release(ranking.values, task.setting, bits)
+    released = _mechanism(task).release(ranking.values, task.setting, bits)
     if order is not None:
         return MaskedAttribute(
             ReleasedList(order.category_at[released.values], released.sizes), ranking.order
         )
     return MaskedAttribute(ReleasedList(released.values + attribute.lower, released.sizes), ranking.order)
+
+
+def _mechanism(task: AttributeTask) -> Mechanism:
+    exponential = task.attribute.method is TaxonomyMethod.EXPONENTIAL
+    if (task.mechanism == EXPONENTIAL) != exponential:
+        raise UsageError(
+            f"attribute {task.attribute.name!r}: mechanism {task.mechanism} does not go with its method",
+            'mechanism exponential goes with method = "exponential" of a taxonomy, and only with it',
+        )
+    if exponential and task.taxonomy is not None:
+        return TaxonomyMechanism(task.taxonomy)
+    return mechanism(task.mechanism)
 
 
 def _own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from common.privacy import MECHANISMS
+from common.privacy import MECHANISMS, REQUESTABLE
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import ask, declared, identifiers, people, policy, released, spends, write
@@ -33,7 +33,7 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
         yield running
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", REQUESTABLE)
 def test_a_release_with_each_mechanism(cluster, mechanism):
     """What was asked for is what plan, manifest, ledger and both verifications speak of."""
     code, document = released(cluster, f"by-{mechanism}", mechanism=mechanism, k="auto")

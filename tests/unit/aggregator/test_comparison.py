@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from aggregator.comparison import differences
-from common.schema import Attribute, AttributeType
+from common.schema import Attribute, AttributeType, TaxonomyMethod
 
 ONE, OTHER = "0123456789ab" + 52 * "0", "ba9876543210" + 52 * "0"
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), taxonomy=ONE)
@@ -25,8 +25,9 @@ WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), ta
             replace(WARD, taxonomy=""),
             [f"the taxonomy is not declared, the hierarchy with digest {ONE[:12]}"],
         ),
+        (WARD, replace(WARD, method=TaxonomyMethod.EXPONENTIAL), ["method is exponential, rank"]),
     ],
 )
 def test_taxonomies_are_compared_by_digest(expected, seen, told):
-    """Owners of a group mask in one order: another hierarchy, or none, is a conflict."""
+    """Owners of a group mask in one order and way: another hierarchy, method, or none is a conflict."""
     assert list(differences(expected, seen)) == told

@@ -14,7 +14,7 @@ from aggregator.planning import conflict_error, conflicts, expected_error, make_
 from aggregator.protocol.request import Request, parse_request
 from common.errors import UnusableDataError, UsageError
 from common.plan import Layout, Plan
-from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, TaxonomyMethod
 from tests.fakes.protocol_peers import request, schema
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
@@ -88,6 +88,16 @@ def test_frequency_order_has_no_joint_bound():
     plan = make_plan(request("a"), {"a": frequency}, **MADE)
     assert plan.tasks[0].attributes[0].epsilon_joint is None
     assert plan.epsilon_joint is None
+
+
+def test_drawn_categories_have_a_mechanism_of_their_own():
+    """What owners declare to be drawn is planned so, whatever was asked for, with a bound by clusters."""
+    drawn = replace(category("u", "v"), taxonomy=64 * "0", method=TaxonomyMethod.EXPONENTIAL)
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    plan = make_plan(request("a", k=10), {"a": schema(attributes=(x, drawn), records=200)}, **MADE)
+    asked, own = plan.tasks[0].attributes
+    assert (asked.mechanism, own.mechanism) == ("idp-joint", "exponential")
+    assert own.epsilon_joint == 29 * own.epsilon
 
 
 def test_attributes_choose_and_order():

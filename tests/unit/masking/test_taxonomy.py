@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import UsageError
-from common.schema import Attribute, AttributeType
+from common.schema import Attribute, AttributeType, TaxonomyMethod
 from owner_node.masking.mask import AttributeTask, check_table, mask_attribute
 from owner_node.masking.taxonomy import (
     MalformedTaxonomy,
@@ -152,3 +152,28 @@ def test_a_plan_with_another_taxonomy_than_was_read_is_refused(tree):
     """An attribute is never masked in an order that its owners did not agree on."""
     with pytest.raises(UsageError, match="taxonomy"):
         check_table({"job": np.zeros(9, np.int64)}, [AttributeTask(jobs(), Decimal(1), 3, "idp-ls", 1, tree)])
+
+
+def test_exponential_draws_one_category_per_cluster():
+    """Records of a cluster share one category; almost without noise it is the least marginal one."""
+    tree = taxonomy()
+    drawn = jobs(tree, method=TaxonomyMethod.EXPONENTIAL)
+    column = np.repeat([3, 4, 0, 1, 2], [40, 30, 20, 50, 10])
+    task = AttributeTask(drawn, Decimal(10**4), 10, "exponential", 1, tree)
+    masked = mask_attribute(column, task, SeededBits(3))
+    assert np.array_equal(masked.by_record(), column)
+    noisy = AttributeTask(drawn, Decimal("0.01"), 10, "exponential", 1, tree)
+    counts = np.bincount(mask_attribute(column, noisy, SeededBits(3)).by_record(), minlength=5)
+    assert np.count_nonzero(counts) > 1
+    assert np.all(counts % 10 == 0)
+
+
+@pytest.mark.parametrize(
+    ("method", "mechanism"), [(TaxonomyMethod.EXPONENTIAL, "idp-joint"), (TaxonomyMethod.RANK, "exponential")]
+)
+def test_method_and_mechanism_belong_together(method, mechanism):
+    """What an owner declares to be drawn is never masked by ranks, nor the reverse."""
+    tree = taxonomy()
+    task = AttributeTask(jobs(tree, method=method), Decimal(1), 3, mechanism, 1, tree)
+    with pytest.raises(UsageError, match="does not go with its method"):
+        check_table({"job": np.zeros(9, np.int64)}, [task])

@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import BalanceError, RefusedError, UnusableDataError
 from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Task
-from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema, TaxonomyMethod
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent import Accept, Refuse, Verdict, judge
 
@@ -300,6 +300,27 @@ def test_joint_bound_of_a_frequency_order() -> None:
     schema = _schema(attributes=(_AGE, _BY_FREQUENCY))
     verdict = _judge(plan, schema=schema)
     assert _only_rule(verdict) == "epsilon_joint of 'ward' is not bounded, the plan says 0.5"
+
+
+def test_drawn_categories_are_the_owners_declaration() -> None:
+    """A category that is declared to be drawn is drawn, with the bound of this owner's number of clusters."""
+    drawn = replace(_WARD, taxonomy=64 * "0", method=TaxonomyMethod.EXPONENTIAL)
+    schema = _schema(attributes=(_AGE, drawn))
+
+    def judged(mechanism: str, bound: str) -> Verdict:
+        ward = _planned("ward", mechanism=mechanism, epsilon_joint=Decimal(bound))
+        plan = replace(_with_task(attributes=(_planned("age"), ward)), attributes=(_AGE, drawn))
+        return _judge(plan, schema=schema, balance=Decimal(1000))
+
+    # 7,999 records at most, 10 in a cluster, 0.5 for each.
+    verdict = judged("exponential", "399.5")
+    assert isinstance(verdict, Accept)
+    assert verdict.charge == Decimal(400)
+    assert _only_rule(judged("exponential", "0.5")) == "epsilon_joint of 'ward' is 399.5, the plan says 0.5"
+    expected = "method of 'ward' is exponential here, not mechanism idp-joint"
+    assert _only_rule(judged("idp-joint", "0.5")) == expected
+    ranked = _with_attribute(mechanism="exponential", epsilon_joint=Decimal("399.5"))
+    assert _only_rule(_judge(ranked)) == "method of 'age' is rank here, not mechanism exponential"
 
 
 def test_unbounded_charge_needs_per_centroid_accounting() -> None:
