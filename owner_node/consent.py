@@ -171,8 +171,7 @@ def _refuse(request: _Request, objections: list[_Objection]) -> Refuse:
         "nothing was spent; the owner's policy and data set are declared in owner.toml",
         {"release": request.plan.release, "rule": deciding.rule, "rules": list(rules)},
     )
-    others = tuple(rule for rule in rules if rule != deciding.rule)
-    return Refuse(error, deciding.rule, (deciding.rule, *others))
+    return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
 
 
 def _parties(request: _Request) -> Iterator[_Objection]:
@@ -184,10 +183,9 @@ def _parties(request: _Request) -> Iterator[_Objection]:
         yield _Objection(f"plan.tasks must hold exactly one task of owner {request.owner_id!r}, this one")
     if task.dataset != request.dataset.name:
         yield _Objection(f"plan.tasks must name data set {request.dataset.name!r}")
-    groups = [each.group for each in plan.tasks]
     if plan.layout is Layout.HORIZONTAL and plan.n_groups > 1:
         yield _Objection("plan.layout: a horizontal release has one group of attributes")
-    if plan.layout is Layout.VERTICAL and len(set(groups)) != len(groups):
+    if plan.layout is Layout.VERTICAL and plan.n_groups != len(plan.tasks):
         yield _Objection("plan.layout: a vertical release has one owner in every group")
 
 
