@@ -48,6 +48,14 @@ def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]
         yield f"ordered is {str(seen.ordered).lower()}, {str(expected.ordered).lower()}"
     if expected.order is not seen.order:
         yield f"order is {seen.order}, {expected.order}"
+    if expected.taxonomy != seen.taxonomy:
+        yield f"the taxonomy is {_digest_text(seen.taxonomy)}, {_digest_text(expected.taxonomy)}"
+    elif expected.method is not seen.method:
+        yield f"method is {seen.method}, {expected.method}"
+
+
+def _digest_text(taxonomy: str) -> str:
+    return f"the hierarchy with digest {taxonomy[:12]}" if taxonomy else "not declared"
 
 
 def _listed(labels: list[str], most: int = 8) -> str:

@@ -115,6 +115,7 @@ class ControlService(ControlServiceServicer):
             mechanism=request.mechanism,
             attributes=tuple(request.attributes),
             budget_split=request.budget_split,
+            weights=tuple(request.weights),
             purpose=request.purpose,
             formats=tuple(request.formats),
             out=request.out,

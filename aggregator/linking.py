@@ -103,7 +103,7 @@ def compare_key_checks(values: Mapping[str, str]) -> None:
 def _check_k(plan: Plan, records: Mapping[str, int]) -> None:
     short = []
     for task in plan.tasks:
-        k = max(attribute.k for attribute in task.attributes)
+        k = max((attribute.k for attribute in task.attributes if attribute.k is not None), default=1)
         if records[task.owner] < k:
             short.append({"owner": task.owner, "records": records[task.owner], "k": k})
     if short:

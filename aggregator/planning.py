@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 
+from aggregator.cluster_size import check_k, check_records, choose_k, smallest_accepted_k
 from aggregator.comparison import differences, missing_identifiers
 from aggregator.protocol.request import Request
-from common.errors import ConflictError, UnusableDataError, UsageError
+from aggregator.shares import shares
+from common.errors import ConflictError
 from common.plan import Layout, Linking, Plan, PlannedAttribute, Task
-from common.privacy import MECHANISMS, epsilon_joint, plain, share, smallest_k
-from common.schema import Attribute, CategoryOrder, Schema
+from common.privacy import EXPONENTIAL, epsilon_joint, most_clusters, plain
+from common.schema import Attribute, Schema, TaxonomyMethod, most_records
 
 RESERVED = ("record", "token")
 """Names of columns that the release or a fragment has anyway."""
@@ -67,6 +69,7 @@ def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict
     for owners in request.groups:
         found += _within(request, owners, schemas)
     found += _between(request, schemas)
+    found += _several_records(request, schemas)
     found += [
         Conflict(owner, "", what, fix)
         for owner, what, fix in missing_identifiers(
@@ -106,27 +109,30 @@ def make_plan(
         version: Version of the software.
 
     Raises:
-        UsageError: If epsilon cannot be divided so finely, or k is too small for the mechanism.
+        UsageError: If epsilon cannot be divided so finely or so, or k does not go with the mechanism.
         UnusableDataError: If an owner has fewer than k records.
     """
     g = max(schemas[owner].max_records_per_person for owner in request.owners)
-    _check_k(request, schemas, g)
+    check_k(request.mechanism, request.k, g)
     groups = [_chosen(request, owners, schemas) for owners in request.groups]
-    of_group = share(request.epsilon, len(groups))
+    planner = _Planner(
+        request,
+        shares(request, [[attribute.name for attribute in group] for group in groups]),
+        g,
+        smallest_accepted_k([schemas[owner] for owner in request.owners]),
+    )
     tasks = tuple(
         Task(
             owner,
             request.dataset,
             group,
             schemas[owner].records_rounded,
-            tuple(
-                _planned(request, attribute, share(of_group, len(attributes)), schemas[owner])
-                for attribute in attributes
-            ),
+            tuple(planner.planned(attribute, schemas[owner].records_rounded) for attribute in attributes),
         )
         for group, (owners, attributes) in enumerate(zip(request.groups, groups, strict=True))
         for owner in owners
     )
+    check_records(tasks, schemas)
     identifier = schemas[request.owners[0]].identifier
     return Plan(
         release=request.release,
@@ -145,33 +151,60 @@ def make_plan(
     )
 
 
-def expected_error(k: int, n_records: int, epsilon: Decimal) -> Decimal:
+def expected_error(mechanism: str, k: int, n_records: int, epsilon: Decimal, g: int = 1) -> Decimal:
     """Return the expected squared error as a share of the variance of a uniform attribute (MECHANISMS §5).
 
     Args:
-        k: Minimum cluster size.
+        mechanism: Mechanism id.
+        k: Minimum cluster size; 1 where the mechanism makes no clusters.
         n_records: Number of records, as rounded in the schema.
         epsilon: The attribute's share of the budget.
+        g: The most records that one person has.
 
     Returns:
-        (k/n)² + 24/(k·ε)², with six significant digits.
+        (k/n)² + 24·(g/(k·ε))², with six significant digits. For idp-cbls n stands in the place of the second
+        k: the local sensitivity of a cluster is about its own width, k/n of the domain's.
     """
     size, n = Decimal(k), Decimal(max(n_records, 1))
     within = _SIX_DIGITS.power(_SIX_DIGITS.divide(size, n), 2)
-    noise = _SIX_DIGITS.divide(Decimal(24), _SIX_DIGITS.power(_SIX_DIGITS.multiply(size, epsilon), 2))
-    return plain(_SIX_DIGITS.add(within, noise))
+    steadiness = _SIX_DIGITS.multiply(n if mechanism == "idp-cbls" else size, epsilon)
+    noise = _SIX_DIGITS.power(_SIX_DIGITS.divide(Decimal(g), steadiness), 2)
+    return plain(_SIX_DIGITS.add(within, _SIX_DIGITS.multiply(Decimal(24), noise)))
 
 
-def _planned(request: Request, attribute: Attribute, epsilon: Decimal, schema: Schema) -> PlannedAttribute:
-    frequency = attribute.is_categorical and attribute.order is CategoryOrder.FREQUENCY
-    return PlannedAttribute(
-        attribute.name,
-        request.mechanism,
-        epsilon,
-        request.k,
-        epsilon_joint(request.mechanism, epsilon, frequency_order=frequency),
-        expected_error(request.k, schema.records_rounded, epsilon),
-    )
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Plans single attributes under what holds for the whole release."""
+
+    request: Request
+    epsilons: Mapping[str, Decimal]
+    """Every attribute's share."""
+    g: int
+    """The most records that one person has."""
+    least_k: int
+    """The smallest k that all policies accept."""
+
+    def planned(self, attribute: Attribute, n_records: int) -> PlannedAttribute:
+        exponential = attribute.method is TaxonomyMethod.EXPONENTIAL
+        mechanism = EXPONENTIAL if exponential else self.request.mechanism
+        epsilon = self.epsilons[attribute.name]
+        k = self.request.k or choose_k(
+            mechanism,
+            n_records=n_records,
+            n_values=attribute.n_values,
+            epsilon=epsilon,
+            g=self.g,
+            least=self.least_k,
+        )
+        n_clusters = most_clusters(most_records(n_records), k)
+        return PlannedAttribute(
+            attribute.name,
+            mechanism,
+            epsilon,
+            k,
+            epsilon_joint(mechanism, epsilon, frequency_order=attribute.by_frequency, n_clusters=n_clusters),
+            expected_error(mechanism, k or 1, n_records, epsilon, self.g),
+        )
 
 
 def _chosen(request: Request, owners: Sequence[str], schemas: Mapping[str, Schema]) -> tuple[Attribute, ...]:
@@ -186,31 +219,21 @@ def _in_order(request: Request, groups: Sequence[Sequence[Attribute]]) -> tuple[
     return tuple(by_name[name] for name in request.attributes or by_name)
 
 
-def _check_k(request: Request, schemas: Mapping[str, Schema], g: int) -> None:
-    needed = smallest_k(request.mechanism, g)
-    if request.k < needed:
-        trimmed = f", and {g} records per person" if MECHANISMS[request.mechanism].trimmed and g > 1 else ""
-        raise UsageError(
-            f"k must be at least {needed} with mechanism {request.mechanism}{trimmed}, not {request.k}",
-            "ask for a larger k",
+def _several_records(request: Request, schemas: Mapping[str, Schema]) -> list[Conflict]:
+    """Return the owners whose persons may have several records, where groups are aligned by person."""
+    if len(request.groups) == 1:
+        return []
+    return [
+        Conflict(
+            owner,
+            "",
+            f"a person may have up to {schemas[owner].max_records_per_person} records, and groups of "
+            "attributes are aligned on persons with one record each",
+            "release it in the horizontal layout, or declare max_records_per_person = 1",
         )
-    rounded = {owner: schemas[owner].records_rounded for owner in request.owners}
-    # Numbers of records come rounded down: only what is too small whatever was rounded away is refused here.
-    short = [owner for owner, n in rounded.items() if _most(n) < request.k]
-    if short:
-        raise UnusableDataError(
-            f"fewer than k = {request.k} records at {', '.join(short)}: at least k are needed",
-            "ask for a smaller k, or for a release without these owners; nothing was spent",
-            {"k": request.k, "owners": short},
-        )
-
-
-def _most(rounded: int) -> int:
-    """Return the largest number that rounds down to this one."""
-    if rounded == 0:
-        return 0
-    step: int = 10 ** (len(str(rounded)) - 1)
-    return rounded + step - 1
+        for owner in request.owners
+        if schemas[owner].max_records_per_person > 1
+    ]
 
 
 def _within(request: Request, owners: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:

@@ -71,6 +71,9 @@ def _owner(release: Release, owner: str, presence: Presence, intake: Intake) -> 
     return progress
 
 
-def _k(values: list[int]) -> str:
+def _k(chosen: list[int | None]) -> str:
+    values = [k for k in chosen if k is not None]
+    if not values:
+        return ""
     lowest, highest = min(values), max(values)
     return str(lowest) if lowest == highest else f"{lowest}–{highest}"

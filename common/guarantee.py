@@ -5,7 +5,8 @@ of the release a bound speaks of, whose change it protects against, and what no 
 
 References:
     Soria-Comas et al. 2017, Definition 5 and Proposition 5 (individual differential privacy).
-    Soria-Comas et al. 2025, Proposition 8 (idp-ls).
+    Soria-Comas et al. 2025, Propositions 8 (idp-ls) and 9 (idp-cbls).
+    Sánchez et al. 2016, Lemma 1 (dp-ir).
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (composition).
 """
 
@@ -14,24 +15,45 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from common.plan import Plan
+from common.privacy import MECHANISMS
 from common.schema import CategoryOrder
 
-MEANING = (
-    "Individual differential privacy: for the original data as they are, replacing the attribute values of "
-    "one record by any others of their domains changes the probability of what is protected by a factor of "
-    "at most exp(ε). The noise is calibrated to these data and not to all conceivable data, which makes it "
-    "a weaker promise than differential privacy."
+INDIVIDUAL = "individual differential privacy"
+GLOBAL = "differential privacy"
+_CHANGE = (
+    "replacing the attribute values of {records} by any others of their domains changes the probability of "
+    "what is protected by a factor of at most exp(ε)."
 )
-_PER_VALUE = (
-    "individual differential privacy with ε = {epsilon} for every released value by itself, taking as given "
-    "which records it stands for"
-)
-_PROMISE: Mapping[str, str] = {
-    "idp-joint": (
-        "individual differential privacy with ε = {epsilon} for the whole list of the attribute's released "
-        "values, in order of size."
+_MEANING: Mapping[str, str] = {
+    INDIVIDUAL: (
+        f"Individual differential privacy: for the original data as they are, {_CHANGE} The noise is "
+        "calibrated to these data and not to all conceivable data, which makes it a weaker promise than "
+        "differential privacy."
     ),
+    GLOBAL: f"Differential privacy: whatever the original data are, {_CHANGE}",
+}
+_PER_VALUE = (
+    "{notion} with ε = {epsilon} for every released value by itself, taking as given which records it stands "
+    "for"
+)
+_WHOLE_LIST = (
+    "{notion} with ε = {epsilon} for the whole list of the attribute's released values, in order of size."
+)
+_EVERY_RECORD = "{notion} with ε = {epsilon} for the released values of all records together"
+_PROMISE: Mapping[str, str] = {
+    "dp": f"{_EVERY_RECORD}, and for which record has which.",
+    "dp-ir": _WHOLE_LIST,
+    "idp": f"{_EVERY_RECORD}, and for which record has which, the scales of the noise left aside.",
     "idp-ls": f"{_PER_VALUE}; for the whole list of the attribute's released values ε = {{joint}}.",
+    "idp-cbls": (
+        f"{_PER_VALUE}; for the whole list of the attribute's released values ε = {{joint}}, a bound that "
+        "grows with the number of clusters."
+    ),
+    "idp-joint": _WHOLE_LIST,
+    "exponential": (
+        f"{_PER_VALUE}, a category drawn from the taxonomy; for the whole list of the attribute's released "
+        "values ε = {joint}, a bound that grows with the number of clusters."
+    ),
 }
 _FREQUENCY_PROMISE = (
     f"{_PER_VALUE} and in which order the categories are. They are ordered by how often they occur, "
@@ -50,7 +72,7 @@ class _Kind(NamedTuple):
 
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
-    return (MEANING, *_attribute_promises(plan), _total(plan), _unit(plan), composition(plan))
+    return (*_meanings(plan), *_attribute_promises(plan), _total(plan), _unit(plan), composition(plan))
 
 
 def composition(plan: Plan) -> str:
@@ -73,8 +95,6 @@ def composition(plan: Plan) -> str:
 
 def invariants(plan: Plan) -> tuple[str, ...]:
     """Say what no mechanism of a release hides, whatever ε is."""
-    ks = sorted({attribute.k for task in plan.tasks for attribute in task.attributes})
-    k = str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
     several = plan.n_groups > 1
     return (
         "The exact number of records, of the release and of every owner.",
@@ -82,7 +102,22 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         "Which owner a record came from.",
         "Which values are missing, where a record was left out or a category stands for a missing value.",
         *(["That the owners' attributes are about the same records."] if several else []),
-        "The scales of the noise: they are calibrated to the original data.",
+        *(
+            ["The scales of the noise: they are calibrated to the original data."]
+            if INDIVIDUAL in _notions(plan)
+            else []
+        ),
+        *_shown_by_clusters(plan),
+    )
+
+
+def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
+    """Return what equal released values of records that share a cluster do not hide."""
+    ks = sorted({a.k for task in plan.tasks for a in task.attributes if a.k is not None})
+    if not ks:
+        return ()
+    k = str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
+    return (
         (
             f"Which records share a cluster (k = {k}): they have equal released values, and ε does not limit "
             "what that pattern of equal values shows. Who knows the original numbers of a few attributes of "
@@ -96,6 +131,22 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         ),
         "A larger k means less noise. It does not mean more privacy.",
     )
+
+
+def _notions(plan: Plan) -> list[str]:
+    """Return the notions of privacy that the mechanisms of a plan give, the weaker first."""
+    found = {MECHANISMS[each.mechanism].individual for task in plan.tasks for each in task.attributes}
+    return [_notion(individual=individual) for individual in sorted(found, reverse=True)]
+
+
+def _notion(*, individual: bool) -> str:
+    return INDIVIDUAL if individual else GLOBAL
+
+
+def _meanings(plan: Plan) -> list[str]:
+    g = plan.max_records_per_person
+    records = "one record" if g == 1 else f"up to {g} records, all that one person has at an owner,"
+    return [_MEANING[notion].format(records=records) for notion in _notions(plan)]
 
 
 def _attribute_promises(plan: Plan) -> list[str]:
@@ -114,7 +165,8 @@ def _attribute_promises(plan: Plan) -> list[str]:
 
 def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
     promise = _FREQUENCY_PROMISE if kind.by_frequency else _PROMISE[kind.mechanism]
-    told = promise.format(epsilon=kind.epsilon, joint=kind.joint)
+    notion = _notion(individual=MECHANISMS[kind.mechanism].individual)
+    told = promise.format(notion=notion, epsilon=kind.epsilon, joint=kind.joint)
     return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {told}"
 
 
@@ -122,9 +174,11 @@ def _total(plan: Plan) -> str:
     unit = "person" if plan.linking.tokens else "record"
     if plan.epsilon_joint is None:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
+    clustered = any(each.k is not None for task in plan.tasks for each in task.attributes)
+    protected = "the lists of released values of all attributes" if clustered else "the released table"
     return (
-        f"All attributes of one {unit} together: individual differential privacy with "
-        f"ε = {plan.epsilon_joint} for the lists of released values of all attributes."
+        f"All attributes of one {unit} together: {_notions(plan)[0]} with ε = {plan.epsilon_joint} for "
+        f"{protected}."
     )
 
 

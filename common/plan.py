@@ -36,6 +36,11 @@ class BudgetSplit(StrEnum):
     """How the release's epsilon is divided among groups and attributes (MECHANISMS §5)."""
 
     OWNER = "owner"
+    """Every group gets an equal share, and divides it equally among its attributes."""
+    ATTRIBUTE = "attribute"
+    """Every attribute gets an equal share."""
+    WEIGHTS = "weights"
+    """Every attribute gets a share by its weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,8 @@ class PlannedAttribute:
     """Mechanism id."""
     epsilon: Decimal
     """The attribute's share of the budget."""
-    k: int
-    """Minimum cluster size."""
+    k: int | None
+    """Minimum cluster size; None where the mechanism makes no clusters."""
     epsilon_joint: Decimal | None
     """Bound on the whole rank-ordered list of released values; None where there is none."""
     expected_error: Decimal
@@ -71,11 +76,13 @@ class PlannedAttribute:
         """Read it from its document."""
         if document["mechanism"] not in MECHANISMS:
             raise ValueError("the plan names an unknown mechanism")
+        if (document["k"] is None) is MECHANISMS[document["mechanism"]].clustered:
+            raise ValueError("k goes with mechanisms that make clusters, and only with them")
         return cls(
             str(document["name"]),
             str(document["mechanism"]),
             _epsilon(document["epsilon"]),
-            int(document["k"]),
+            None if document["k"] is None else int(document["k"]),
             _bound(document["epsilon_joint"]),
             _decimal(document["expected_error"]),
         )

@@ -5,7 +5,7 @@ References:
     Soria-Comas et al. 2017, Proposition 5 (noise calibrated to the local sensitivity of a vector).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_DOWN, Context, Decimal, InvalidOperation, localcontext
 from typing import Literal
@@ -19,7 +19,10 @@ SHARE_PLACES = 12
 SMALLEST_K = 3
 """The smallest k of any release with a clustered mechanism (DESIGN §5)."""
 _EXACT = Context(prec=60)
-_LARGEST_EPSILON = Decimal(10**6)
+LARGEST_EPSILON = Decimal(10**6)
+"""Above it nothing is protected."""
+LARGEST_JOINT = Decimal(10**18)
+"""Joint bounds may grow with the number of clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +31,16 @@ class Mechanism:
 
     id: str
     """Name in plans, policies and manifests."""
-    joint_factor: Decimal
-    """epsilon_joint of the attribute's rank-ordered list of released values, as a multiple of epsilon."""
+    joint_factor: Decimal | None
+    """epsilon_joint of the attribute's rank-ordered list of released values, as a multiple of epsilon; None
+    where the multiple is the number of clusters."""
+    clustered: bool
+    """Whether it releases centroids of clusters of at least k records; else every record's own value."""
     trimmed: bool
     """Whether centroids are trimmed means, which takes k of at least 2g + 1."""
+    individual: bool
+    """Whether its noise is calibrated to the data, which is individual differential privacy; else to the
+    domain, which is differential privacy."""
     why: str
     """Where the multiple comes from."""
 
@@ -39,11 +48,45 @@ class Mechanism:
 MECHANISMS = {
     mechanism.id: mechanism
     for mechanism in (
-        Mechanism("idp-ls", Decimal(2), trimmed=False, why="supremum 1 + ln 2 over all data, stated as 2"),
-        Mechanism("idp-joint", Decimal(1), trimmed=True, why="one scale for the whole list of centroids"),
+        Mechanism(
+            "dp", Decimal(1), clustered=False, trimmed=False, individual=False,
+            why="one record, one released value",
+        ),
+        Mechanism(
+            "dp-ir", Decimal(1), clustered=True, trimmed=False, individual=False,
+            why="the changes of all clusters telescope to the width of the domain",
+        ),
+        Mechanism(
+            "idp", Decimal(1), clustered=False, trimmed=False, individual=True,
+            why="one record, one released value",
+        ),
+        Mechanism(
+            "idp-ls", Decimal(2), clustered=True, trimmed=False, individual=True,
+            why="supremum 1 + ln 2 over all data, stated as 2",
+        ),
+        Mechanism(
+            "idp-cbls", None, clustered=True, trimmed=True, individual=True,
+            why="every cluster may change, and each is calibrated to itself alone",
+        ),
+        Mechanism(
+            "idp-joint", Decimal(1), clustered=True, trimmed=True, individual=True,
+            why="one scale for the whole list of centroids",
+        ),
+        Mechanism(
+            "exponential", None, clustered=True, trimmed=False, individual=False,
+            why="every cluster may change",
+        ),
     )
-}
+}  # fmt: skip
 DEFAULT_MECHANISM = "idp-joint"
+EXPONENTIAL = "exponential"
+"""The mechanism of attributes that their owners declare so; nobody asks for it in a release."""
+REQUESTABLE = tuple(mechanism for mechanism in MECHANISMS if mechanism != EXPONENTIAL)
+"""Mechanisms that a release may ask for."""
+EVALUATION_ONLY: Mapping[str, str] = {
+    "ir": "it adds no noise to the means of clusters, so there is nothing that it promises"
+}
+"""Mechanisms of the papers that no release may use, with the reason."""
 
 
 def parse_epsilon(text: str) -> Decimal:
@@ -59,11 +102,19 @@ def parse_epsilon(text: str) -> Decimal:
         raise UsageError(f"epsilon {text!r} is not a decimal number", hint) from None
     if not epsilon.is_finite() or epsilon <= 0:
         raise UsageError(f"epsilon must be positive, not {text}", hint)
-    if epsilon > _LARGEST_EPSILON:
+    if epsilon > LARGEST_EPSILON:
         raise UsageError(f"epsilon {text} protects nothing", hint)
     if round_down(epsilon) != epsilon:
         raise UsageError(f"epsilon {text} has more than {SHARE_PLACES} decimal places", hint)
     return plain(epsilon)
+
+
+def is_share(value: Decimal, largest: Decimal = LARGEST_EPSILON) -> bool:
+    """Whether a decimal from outside can be a share or a bound: positive, bounded, of at most 12 places."""
+    if not value.is_finite() or not 0 < value <= largest:
+        return False
+    exponent = value.as_tuple().exponent
+    return isinstance(exponent, int) and exponent >= -SHARE_PLACES
 
 
 def plain(value: Decimal) -> Decimal:
@@ -92,6 +143,21 @@ def share(epsilon: Decimal, parts: int) -> Decimal:
     return part
 
 
+def weighted_share(epsilon: Decimal, weight: Decimal, whole: Decimal) -> Decimal:
+    """Return the share of a budget that a weight has among weights that sum to `whole`, rounded down.
+
+    Raises:
+        UsageError: If nothing is left of the share at 12 decimal places.
+    """
+    part = round_down(_EXACT.divide(_EXACT.multiply(epsilon, weight), whole))
+    if part <= 0:
+        raise UsageError(
+            f"a weight of {weight} among {whole} leaves nothing of epsilon {epsilon}",
+            "ask for a larger epsilon, or for weights that differ less",
+        )
+    return part
+
+
 def total(values: Iterable[Decimal]) -> Decimal:
     """Add decimals exactly (sequential composition)."""
     with localcontext(_EXACT):
@@ -110,20 +176,34 @@ def largest_or_unbounded(values: Iterable[Decimal | None]) -> Decimal | None:
     return None if None in bounds else max(bound for bound in bounds if bound is not None)
 
 
-def epsilon_joint(mechanism: str, epsilon: Decimal, *, frequency_order: bool) -> Decimal | None:
+def epsilon_joint(
+    mechanism: str, epsilon: Decimal, *, frequency_order: bool, n_clusters: int
+) -> Decimal | None:
     """Return the bound on an attribute's whole rank-ordered list of released values (MECHANISMS §4).
 
     Args:
         mechanism: A mechanism id.
         epsilon: The attribute's share of the budget.
         frequency_order: Whether its categories are ordered by the data, which one record can reorder.
+        n_clusters: The most clusters there can be (`most_clusters`).
 
     Returns:
         The bound, or None where there is none.
     """
     if frequency_order:
         return None
-    return plain(_EXACT.multiply(MECHANISMS[mechanism].joint_factor, epsilon))
+    factor = MECHANISMS[mechanism].joint_factor
+    return plain(_EXACT.multiply(Decimal(n_clusters) if factor is None else factor, epsilon))
+
+
+def most_clusters(most_records: int, k: int | None) -> int:
+    """Return how many clusters there can be, from public numbers.
+
+    Args:
+        most_records: The largest number of records that a schema's rounded number can stand for.
+        k: Minimum cluster size; None where every record is released by itself.
+    """
+    return max(most_records // (k or 1), 1)
 
 
 def charge(accounting: Accounting, epsilon: Decimal, joint: Decimal | None) -> Decimal | None:
@@ -131,7 +211,9 @@ def charge(accounting: Accounting, epsilon: Decimal, joint: Decimal | None) -> D
     return epsilon if accounting == "per-centroid" else joint
 
 
-def smallest_k(mechanism: str, max_records_per_person: int) -> int:
-    """Return the smallest k that a mechanism takes: 3, or 2g + 1 where centroids are trimmed."""
-    trimmed = MECHANISMS[mechanism].trimmed
-    return max(SMALLEST_K, 2 * max_records_per_person + 1 if trimmed else 0)
+def smallest_k(mechanism: str, max_records_per_person: int) -> int | None:
+    """Return the smallest k of a mechanism: 3, or 2g + 1 where centroids are trimmed; None: it takes none."""
+    promise = MECHANISMS[mechanism]
+    if not promise.clustered:
+        return None
+    return max(SMALLEST_K, 2 * max_records_per_person + 1 if promise.trimmed else 0)

@@ -47,7 +47,7 @@ def _owner(plan: Plan, addendum: Addendum, owner: str) -> dict[str, Any]:
         "records": addendum.records[owner],
         "epsilon": total(task.epsilon for task in tasks),
         "epsilon_joint": total_or_unbounded(task.epsilon_joint for task in tasks),
-        "k": min(attribute.k for task in tasks for attribute in task.attributes),
+        "k": min((a.k for task in tasks for a in task.attributes if a.k is not None), default=None),
         "attributes": [document for task in tasks for document in _attributes(task)],
     }
 

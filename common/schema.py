@@ -5,6 +5,7 @@ date as days since 1970-01-01, a category or boolean as its index in the declare
 lowest and highest of these integers, so that order, sums and sensitivities are exact from here on.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -12,10 +13,13 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from common.privacy import SMALLEST_K
+
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
 _MOST_DIGITS = 40
 _EPOCH = date(1970, 1, 1).toordinal()
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class AttributeType(StrEnum):
@@ -33,6 +37,13 @@ class CategoryOrder(StrEnum):
 
     DECLARED = "declared"
     FREQUENCY = "frequency"
+
+
+class TaxonomyMethod(StrEnum):
+    """How categories with a taxonomy are masked (MECHANISMS §3)."""
+
+    RANK = "rank"
+    EXPONENTIAL = "exponential"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,11 @@ class Attribute:
     ordered: bool = False
     """Whether the declared order of the categories means something."""
     order: CategoryOrder = CategoryOrder.DECLARED
-    """The order that masking uses."""
+    """The order that masking uses, unless there is a taxonomy, whose own order is used then."""
+    taxonomy: str = ""
+    """SHA-256 of the categories' hierarchy, lower-case hexadecimal; empty if there is none."""
+    method: TaxonomyMethod = TaxonomyMethod.RANK
+    """How masking uses the taxonomy."""
 
     def __post_init__(self) -> None:
         if self.upper < self.lower:
@@ -65,6 +80,12 @@ class Attribute:
             raise ValueError(f"attribute {self.name!r}: categories go with type category, and only with it")
         if self.categories and (self.lower, self.upper) != (0, len(self.categories) - 1):
             raise ValueError(f"attribute {self.name!r}: the indices of {len(self.categories)} categories")
+        if self.taxonomy and not (self.categories and _SHA256.fullmatch(self.taxonomy)):
+            raise ValueError(f"attribute {self.name!r}: a taxonomy is the digest of categories' hierarchy")
+        if not self.taxonomy and self.method is not TaxonomyMethod.RANK:
+            raise ValueError(f"attribute {self.name!r}: the method {self.method} needs a taxonomy")
+        if self.taxonomy and self.by_frequency:
+            raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
 
     @property
     def n_values(self) -> int:
@@ -75,6 +96,11 @@ class Attribute:
     def is_categorical(self) -> bool:
         """Whether values are indices into labels."""
         return self.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN)
+
+    @property
+    def by_frequency(self) -> bool:
+        """Whether the data decide in which order the categories are."""
+        return self.is_categorical and self.order is CategoryOrder.FREQUENCY
 
     def text(self, units: int) -> str:
         """Return a domain end, given in resolution units, as a person would write it."""
@@ -93,6 +119,8 @@ class Attribute:
                 "ordered": self.ordered,
                 "order": str(self.order),
             }
+            if self.taxonomy:
+                document |= {"taxonomy": self.taxonomy, "method": str(self.method)}
         elif self.type is not AttributeType.BOOLEAN:
             document |= {"min": self.text(self.lower), "max": self.text(self.upper)}
         if self.type is AttributeType.NUMBER:
@@ -115,6 +143,8 @@ class Attribute:
             return cls(
                 name, kind, 0, len(labels) - 1, 0, outside, labels,
                 bool(document["ordered"]), CategoryOrder(document["order"]),
+                _text(document["taxonomy"]) if "taxonomy" in document else "",
+                TaxonomyMethod(document.get("method", TaxonomyMethod.RANK)),
             )  # fmt: skip
         if kind is AttributeType.BOOLEAN:
             return cls(name, kind, 0, 1, 0, outside)
@@ -183,6 +213,8 @@ class Schema:
     """g, the most records that one identifier may have."""
     records_rounded: int = 0
     """Number of records, rounded down to its leading digit."""
+    min_k: int = SMALLEST_K
+    """The smallest k that the owner's policy accepts, so that none is chosen that it would refuse."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
     """The attributes by name."""
 
@@ -206,6 +238,7 @@ class Schema:
             "identifier": self.identifier.to_document() if self.identifier else None,
             "max_records_per_person": str(self.max_records_per_person),
             "records_rounded": str(self.records_rounded),
+            "min_k": str(self.min_k),
         }
 
     @classmethod
@@ -221,6 +254,7 @@ class Schema:
             IdentifierRules.from_document(identifier) if identifier else None,
             int(document["max_records_per_person"]),
             int(document["records_rounded"]),
+            int(document["min_k"]),
         )
 
 
@@ -228,6 +262,14 @@ def round_to_leading_digit(n_records: int) -> int:
     """Round a number of records down to its leading digit (7,122 to 7,000): all that an invitation tells."""
     magnitude: int = 10 ** (len(str(n_records)) - 1)
     return n_records // magnitude * magnitude
+
+
+def most_records(rounded: int) -> int:
+    """Return the largest number of records that rounds down to this one (7,000 to 7,999)."""
+    if rounded == 0:
+        return 0
+    step: int = 10 ** (len(str(rounded)) - 1)
+    return rounded + step - 1
 
 
 def _text(value: Any) -> str:

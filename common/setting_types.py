@@ -61,7 +61,12 @@ def _folder(info: ValidationInfo) -> Path:
     return context["folder"]
 
 
-def _path(value: object, info: ValidationInfo) -> Path:
+def parse_path(value: object, info: ValidationInfo) -> Path:
+    """Read a path; a relative one starts at the folder of the configuration file.
+
+    Raises:
+        ValueError: If it is something else, or begins with "~".
+    """
     if not isinstance(value, str) or not value or "\0" in value:
         _wrong("expected a path")
     if value.startswith("~"):
@@ -70,7 +75,7 @@ def _path(value: object, info: ValidationInfo) -> Path:
 
 
 def _source(value: object, info: ValidationInfo) -> str:
-    return value if isinstance(value, str) and is_url(value) else str(_path(value, info))
+    return value if isinstance(value, str) and is_url(value) else str(parse_path(value, info))
 
 
 def _date(value: object) -> date:
@@ -139,7 +144,7 @@ def not_yet(*off: object) -> PlainValidator:
 
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
 Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
-FilePath = Annotated[Path, PlainValidator(_path)]
+FilePath = Annotated[Path, PlainValidator(parse_path)]
 Source = Annotated[str, PlainValidator(_source)]
 Date = Annotated[date, PlainValidator(_date)]
 Name = Annotated[str, PlainValidator(_name)]

@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal, InvalidOperation
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainValidator, ValidationInfo, model_validator
 
-from common.schema import Attribute, AttributeType, CategoryOrder, to_units
-from common.setting_types import Names, not_yet
+from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod, to_units
+from common.setting_types import Names, parse_path
 from common.settings import Contradictions, Section, shown
+
+if TYPE_CHECKING:
+    from owner_node.masking.taxonomy import Taxonomy
 
 _MOST_DIGITS = 28
 """Digits that a decimal keeps exactly when it is scaled; a domain of 64-bit integers has fewer."""
@@ -23,6 +26,8 @@ _GOES_WITH = {
     "categories": ("category",),
     "ordered": ("category",),
     "order": ("category",),
+    "taxonomy": ("category",),
+    "method": ("category",),
 }
 _NEEDED: dict[str, tuple[str, ...]] = {
     "number": ("min", "max", "decimals"),
@@ -47,7 +52,21 @@ def _bound(value: object) -> str:
     raise ValueError("expected a number or a date")
 
 
+def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
+    """Take the path of a hierarchy file as what is in it."""
+    from owner_node.masking.taxonomy import read_hierarchy
+
+    try:
+        text = parse_path(value, info).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("it is not encoded in UTF-8") from None
+    except OSError as problem:
+        raise ValueError(f"it cannot be read: {problem.strerror}") from None
+    return read_hierarchy(text)
+
+
 Bound = Annotated[str, PlainValidator(_bound)]
+Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
 
 
 class AttributeTable(Section):
@@ -63,14 +82,41 @@ class AttributeTable(Section):
     categories: Annotated[Names, Field(min_length=1)] | None = None
     ordered: bool = False
     order: Literal["declared", "frequency"] = "declared"
-    taxonomy: Annotated[Any, not_yet()] = None
-    method: Annotated[Any, not_yet()] = None
+    taxonomy: Hierarchy | None = None
+    method: Literal["rank", "exponential"] | None = None
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if found := [*self._ends()]:
+        if found := [*self._ends(), *self._taxonomy()]:
             raise Contradictions(found)
         return self
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The categories in declared order; those of the taxonomy, line by line, if none are listed."""
+        return tuple(self.categories or self.taxonomy or ())
+
+    def tree(self) -> "Taxonomy | None":
+        """Return the taxonomy of the categories, if there is one.
+
+        Raises:
+            MalformedTaxonomy: If it has other categories than are declared.
+        """
+        from owner_node.masking.taxonomy import taxonomy_of
+
+        return taxonomy_of(self.taxonomy, self.labels) if self.taxonomy is not None else None
+
+    def _taxonomy(self) -> Iterator[tuple[str, str]]:
+        if self.taxonomy is None:
+            if self.method is not None:
+                yield "method", "goes with a taxonomy, and there is none"
+            return
+        if self.order == "frequency":
+            yield "order", '"frequency" does not go with a taxonomy, which has an order of its own'
+        try:
+            self.tree()
+        except ValueError as problem:
+            yield "taxonomy", str(problem)
 
     def _ends(self) -> Iterator[tuple[str, str]]:
         ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
@@ -117,9 +163,17 @@ class AttributeTable(Section):
         if kind is AttributeType.BOOLEAN:
             return Attribute(name, kind, 0, 1)
         if kind is AttributeType.CATEGORY:
-            labels, order = tuple(self.categories or ()), CategoryOrder(self.order)
+            tree = self.tree()
             return Attribute(
-                name, kind, 0, len(labels) - 1, categories=labels, ordered=self.ordered, order=order
+                name,
+                kind,
+                0,
+                len(self.labels) - 1,
+                categories=self.labels,
+                ordered=self.ordered,
+                order=CategoryOrder(self.order),
+                taxonomy=tree.digest if tree is not None else "",
+                method=TaxonomyMethod(self.method or TaxonomyMethod.RANK),
             )
         lower, upper = (self._units(end or "") for end in (self.min, self.max))
         return Attribute(name, kind, lower, upper, self.decimals or 0, self.outside)
@@ -140,5 +194,5 @@ def unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     if table.get("outside") == "clamp" and kind not in _RANGED:
         yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
     for key in _NEEDED[kind]:
-        if key not in table:
+        if key not in table and (key, "taxonomy" in table) != ("categories", True):
             yield key, f"missing; type {kind} needs it"

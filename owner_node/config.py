@@ -4,17 +4,21 @@ The values here are the run-time form, plain and frozen, so that pure modules ca
 file is in `owner_node.config_file`, imported late.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from common.errors import UsageError
 from common.plan import Layout
 from common.privacy import MECHANISMS, SMALLEST_K, Accounting
 from common.schema import Attribute
 from common.settings import TlsSection, locate
+
+if TYPE_CHECKING:
+    from owner_node.masking.taxonomy import Taxonomy
 
 FILE_NAME = "owner.toml"
 
@@ -113,6 +117,8 @@ class DatasetConfig:
     """How a CSV source is written."""
     attributes: tuple[Attribute, ...]
     """Declared attributes, in declared order; no other column is read."""
+    taxonomies: Mapping[str, "Taxonomy"] = field(default_factory=dict)
+    """Taxonomies by attribute, where there is one; a category of missing values is in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

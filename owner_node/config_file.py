@@ -52,12 +52,6 @@ def _known(names: list[str], accepted: tuple[str, ...]) -> list[str]:
     return names
 
 
-def _one_record(value: int) -> int:
-    if value > 1:
-        raise ValueError(f"more than 1 is {NOT_SUPPORTED}")
-    return value
-
-
 def _approval(value: str) -> str:
     if value == "manual":
         raise ValueError(f'{NOT_SUPPORTED}; "auto" is')
@@ -172,7 +166,7 @@ class _Dataset(Section):
     normalise: Annotated[OneOrSeveralNames, AfterValidator(lambda names: _known(names, tuple(STEPS)))] = (
         Field(default_factory=list)
     )
-    max_records_per_person: Annotated[int, Field(ge=1), AfterValidator(_one_record)] = 1
+    max_records_per_person: int = Field(default=1, ge=1)
     missing: Literal["error", "drop", "category"] = "error"
     csv: _Csv = _Csv()
     attributes: Annotated[dict[str, AttributeTable], AfterValidator(_column_names)] = Field(
@@ -188,11 +182,13 @@ class _Dataset(Section):
             found.append(("query", "missing; a database needs one"))
         if self.normalise and not self.identifier:
             found.append(("normalise", "there is no identifier to normalise"))
+        if self.max_records_per_person > 1 and not self.identifier:
+            found.append(("max_records_per_person", "there is no identifier to tell persons by"))
         if self.missing == "category":
             found += [
                 (f"attributes.{name}.categories", f'"{MISSING_CATEGORY}" is what missing = "category" adds')
                 for name, table in self.attributes.items()
-                if MISSING_CATEGORY in (table.categories or ())
+                if MISSING_CATEGORY in table.labels
             ]
         if found:
             raise Contradictions(found)
@@ -217,6 +213,11 @@ class _Dataset(Section):
                 tuple(self.csv.na_values),
             ),
             attributes=tuple(table.attribute(name) for name, table in self.attributes.items()),
+            taxonomies={
+                name: tree.with_category(MISSING_CATEGORY) if self.missing == "category" else tree
+                for name, table in self.attributes.items()
+                if (tree := table.tree()) is not None
+            },
         )
 
 

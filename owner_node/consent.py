@@ -12,14 +12,27 @@ from decimal import Context, Decimal, Inexact
 from typing import TYPE_CHECKING
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError, UnusableDataError
-from common.plan import Layout, Plan, PlannedAttribute, Task
-from common.privacy import MECHANISMS, SHARE_PLACES, Accounting, charge, epsilon_joint, plain, smallest_k
-from common.schema import CategoryOrder, Schema
+from common.plan import BudgetSplit, Layout, Plan, PlannedAttribute, Task
+from common.privacy import (
+    EXPONENTIAL,
+    LARGEST_EPSILON,
+    LARGEST_JOINT,
+    MECHANISMS,
+    SHARE_PLACES,
+    Accounting,
+    charge,
+    epsilon_joint,
+    is_share,
+    most_clusters,
+    plain,
+    smallest_k,
+    total,
+)
+from common.schema import Schema, TaxonomyMethod, most_records
 
 if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig
 
-_LARGEST_EPSILON = Decimal(10**6)
 # Decimals pass `_arithmetic` before they are multiplied; a product that had to be rounded would be a fault.
 _EXACT = Context(prec=60, traps=[Inexact])
 _PUBLIC = {
@@ -158,8 +171,7 @@ def _refuse(request: _Request, objections: list[_Objection]) -> Refuse:
         "nothing was spent; the owner's policy and data set are declared in owner.toml",
         {"release": request.plan.release, "rule": deciding.rule, "rules": list(rules)},
     )
-    others = tuple(rule for rule in rules if rule != deciding.rule)
-    return Refuse(error, deciding.rule, (deciding.rule, *others))
+    return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
 
 
 def _parties(request: _Request) -> Iterator[_Objection]:
@@ -171,10 +183,9 @@ def _parties(request: _Request) -> Iterator[_Objection]:
         yield _Objection(f"plan.tasks must hold exactly one task of owner {request.owner_id!r}, this one")
     if task.dataset != request.dataset.name:
         yield _Objection(f"plan.tasks must name data set {request.dataset.name!r}")
-    groups = [each.group for each in plan.tasks]
     if plan.layout is Layout.HORIZONTAL and plan.n_groups > 1:
         yield _Objection("plan.layout: a horizontal release has one group of attributes")
-    if plan.layout is Layout.VERTICAL and len(set(groups)) != len(groups):
+    if plan.layout is Layout.VERTICAL and plan.n_groups != len(plan.tasks):
         yield _Objection("plan.layout: a vertical release has one owner in every group")
 
 
@@ -188,6 +199,8 @@ def _settings(request: _Request) -> Iterator[_Objection]:
             yield _Objection(f"dataset.attributes does not declare {name!r}")
         elif plan.attribute(name) != own:
             yield _Objection(f"attribute {name!r} is planned with other settings than declared here")
+        elif (planned.mechanism == EXPONENTIAL) != (own.method is TaxonomyMethod.EXPONENTIAL):
+            yield _Objection(f"method of {name!r} is {own.method} here, not mechanism {planned.mechanism}")
     if plan.identifier != schema.identifier:
         yield _Objection("the identifier rules of the plan are not those declared here")
     yield from _linking(request)
@@ -196,6 +209,8 @@ def _settings(request: _Request) -> Iterator[_Objection]:
             f"max_records_per_person = {schema.max_records_per_person} here, "
             f"the plan protects only {plan.max_records_per_person}"
         )
+    if plan.n_groups > 1 and plan.max_records_per_person > 1:
+        yield _Objection("groups of attributes can only be aligned where every person has one record")
 
 
 def _linking(request: _Request) -> Iterator[_Objection]:
@@ -212,31 +227,27 @@ def _linking(request: _Request) -> Iterator[_Objection]:
 
 def _shares(request: _Request) -> Iterator[_Objection]:
     task = request.task
-    named = [("epsilon", request.plan.epsilon)]
-    named += [(f"epsilon of {each.name!r}", each.epsilon) for each in task.attributes]
+    named = [("epsilon", request.plan.epsilon, LARGEST_EPSILON)]
+    named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in task.attributes]
     named += [
-        (f"epsilon_joint of {each.name!r}", each.epsilon_joint)
+        (f"epsilon_joint of {each.name!r}", each.epsilon_joint, LARGEST_JOINT)
         for each in task.attributes
         if each.epsilon_joint is not None
     ]
-    for what, value in named:
-        if not _is_share(value):
+    for what, value, largest in named:
+        if not is_share(value, largest):
             places = f"at most {SHARE_PLACES} decimal places"
-            yield _Objection(f"{what} must be positive, at most {_LARGEST_EPSILON}, with {places}")
-
-
-def _is_share(value: Decimal) -> bool:
-    if not value.is_finite() or not 0 < value <= _LARGEST_EPSILON:
-        return False
-    exponent = value.as_tuple().exponent
-    return isinstance(exponent, int) and exponent >= -SHARE_PLACES
+            yield _Objection(f"{what} must be positive, at most {largest:f}, with {places}")
 
 
 def _composition(request: _Request) -> Iterator[_Objection]:
     """Sequential within the owner and between groups, parallel within a group (MECHANISMS §5)."""
     plan, task = request.plan, request.task
     # Multiplied, not divided: a share that was rounded down stays comparable without rounding.
-    if _EXACT.multiply(task.epsilon, Decimal(plan.n_groups)) > plan.epsilon:
+    whole = _EXACT.multiply(task.epsilon, Decimal(plan.n_groups))
+    if plan.budget_split is not BudgetSplit.OWNER:
+        yield from _shares_of_person(plan)
+    elif whole > plan.epsilon:
         yield _Objection(
             f"the shares of this owner add up to {task.epsilon}, "
             f"more than epsilon {plan.epsilon} over {plan.n_groups} groups"
@@ -248,12 +259,22 @@ def _composition(request: _Request) -> Iterator[_Objection]:
             yield _Objection(f"epsilon_joint of {planned.name!r} is {bound}, the plan says {told}")
 
 
+def _shares_of_person(plan: Plan) -> Iterator[_Objection]:
+    by_group = [[each.epsilon for each in plan.tasks if each.group == g] for g in range(plan.n_groups)]
+    of_person = total(max(epsilons) for epsilons in by_group)
+    if of_person > plan.epsilon:
+        yield _Objection(f"the shares of one person add up to {of_person}, more than epsilon {plan.epsilon}")
+
+
 def _joint(request: _Request, planned: PlannedAttribute) -> Decimal | None:
     own = request.schema.by_name.get(planned.name)
     # The order that counts is the one this owner masks with; without one the plan's is as good as any.
     settings = own if own is not None else request.plan.attribute(planned.name)
-    by_frequency = settings.is_categorical and settings.order is CategoryOrder.FREQUENCY
-    return epsilon_joint(planned.mechanism, planned.epsilon, frequency_order=by_frequency)
+    # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
+    n_clusters = most_clusters(most_records(request.schema.records_rounded), planned.k)
+    return epsilon_joint(
+        planned.mechanism, planned.epsilon, frequency_order=settings.by_frequency, n_clusters=n_clusters
+    )
 
 
 def _bound_text(bound: Decimal | None) -> str:
@@ -280,14 +301,16 @@ def _mechanisms(request: _Request) -> Iterator[_Objection]:
         if mechanism not in policy.mechanisms or mechanism not in MECHANISMS:
             yield _Objection(f"policy.mechanisms does not list {mechanism!r}")
     for planned in request.task.attributes:
-        if planned.k < policy.min_k:
+        if planned.k is not None and planned.k < policy.min_k:
             yield _Objection(
                 f"policy.min_k = {policy.min_k}, {planned.name!r} is planned with k = {planned.k}"
             )
         if planned.mechanism not in MECHANISMS:
             continue
         least = smallest_k(planned.mechanism, plan.max_records_per_person)
-        if planned.k < least:
+        if least is None and planned.k is not None:
+            yield _Objection(f"{planned.mechanism} takes no k, {planned.name!r} has {planned.k}")
+        if least is not None and (planned.k is None or planned.k < least):
             yield _Objection(
                 f"{planned.mechanism} takes k of at least {least}, {planned.name!r} has {planned.k}"
             )
@@ -313,12 +336,11 @@ def _dates(request: _Request) -> Iterator[_Objection]:
 
 def _records(request: _Request) -> Iterator[_Objection]:
     """What the rounded number of records already rules out; the exact number is judged at linking."""
-    rounded = request.schema.records_rounded
-    most = rounded + 10 ** (len(str(rounded)) - 1) - 1 if rounded else 0
+    most = most_records(request.schema.records_rounded)
     for planned in request.task.attributes:
-        if planned.k > most:
+        if (planned.k or 1) > most:
             yield _Objection(
-                f"k = {planned.k} for {planned.name!r}: at least as many records are needed",
+                f"k = {planned.k or 1} for {planned.name!r}: at least as many records are needed",
                 UnusableDataError,
             )
 

@@ -102,8 +102,9 @@ class Invitations:
         return Acceptance(value, self._signer.sign(Domain.CONSENT, statement.to_bytes()))
 
     def _schema(self, dataset: DatasetConfig) -> Schema:
-        allowed = self._cases.config.policy.attributes
-        return schema_of(dataset, allowed, count_records(dataset, allowed or None))
+        policy = self._cases.config.policy
+        n_records = count_records(dataset, policy.attributes or None)
+        return schema_of(dataset, policy.attributes, n_records, policy.min_k)
 
     def _read_plan(self, release: str, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
         self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.arrays import Int64Array, TokenArray, sortable
+from common.errors import DataChangedError
 from common.plan import Plan, Task
+from common.schema import most_records
 from owner_node.config import DatasetConfig
 from owner_node.linkage import tokens
 from owner_node.masking.mask import AttributeTask, check_table
@@ -55,12 +57,25 @@ def prepare(dataset: DatasetConfig, plan: Plan, task: Task, release_key: bytes |
 
     Raises:
         DataError: If the source cannot be used.
+        DataChangedError: If it has more records than were planned for.
         UnusableDataError: If it cannot be masked as planned, fewer than k records included.
     """
     loaded = load(dataset, [attribute.name for attribute in task.attributes])
+    if loaded.n_records > most_records(task.records_rounded):
+        # The number of clusters, and with it a joint bound, was planned for no more than that.
+        raise DataChangedError(
+            f"data set {dataset.name!r} has grown since it was planned for",
+            "start the release again; nothing was spent",
+            {"records": loaded.n_records, "planned": task.records_rounded},
+        )
     tasks = tuple(
         AttributeTask(
-            plan.attribute(each.name), each.epsilon, each.k, each.mechanism, plan.max_records_per_person
+            plan.attribute(each.name),
+            each.epsilon,
+            each.k,
+            each.mechanism,
+            plan.max_records_per_person,
+            dataset.taxonomies.get(each.name),
         )
         for each in task.attributes
     )

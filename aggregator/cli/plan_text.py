@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from common import console
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from common.plan import Plan
 
 
@@ -21,8 +23,8 @@ def show_plan(plan: "Plan") -> None:
                 f"≥ {task.records_rounded}",
                 task.epsilon,
                 "unbounded" if task.epsilon_joint is None else task.epsilon_joint,
-                ", ".join(sorted({str(attribute.k) for attribute in task.attributes})),
-                ", ".join(sorted({attribute.mechanism for attribute in task.attributes})),
+                _several("–" if attribute.k is None else attribute.k for attribute in task.attributes),
+                _several(attribute.mechanism for attribute in task.attributes),
             )
             for task in plan.tasks
         ],
@@ -54,3 +56,7 @@ def show_plan(plan: "Plan") -> None:
             console.print_line(f"- {line}")
     console.print_line()
     console.print_line(f"plan digest: {plan.digest}")
+
+
+def _several(values: "Iterable[object]") -> str:
+    return ", ".join(dict.fromkeys(map(str, values)))

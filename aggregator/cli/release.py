@@ -24,12 +24,28 @@ Groups = Annotated[
     str, typer.Option("--groups", help="Owner ids by group.", metavar="'A,B;C,D'", show_default=False)
 ]
 Epsilon = Annotated[str, typer.Option("--epsilon", help="Privacy budget of the release, a decimal.")]
-K = Annotated[str, typer.Option("--k", help="Minimum cluster size.", metavar="N")]
-MechanismId = Annotated[str, typer.Option("--mechanism", help="idp-joint (the default) or idp-ls.")]
+K = Annotated[
+    str, typer.Option("--k", help="Minimum cluster size, or auto for each attribute.", metavar="auto|N")
+]
+MechanismId = Annotated[
+    str,
+    typer.Option(
+        "--mechanism",
+        help="idp-joint (the default), idp-cbls, idp-ls, idp, dp-ir or dp.",
+        metavar="ID",
+        show_default=False,
+    ),
+]
 Attributes = Annotated[
     str, typer.Option("--attributes", help="Release only these.", metavar="A,B", show_default=False)
 ]
-Split = Annotated[str, typer.Option("--budget-split", help="How ε is divided among owners: owner.")]
+Split = Annotated[
+    str, typer.Option("--budget-split", help="How ε is divided.", metavar="owner|attribute|weights")
+]
+Weights = Annotated[
+    str,
+    typer.Option("--weights", help="Every attribute's weight in it.", metavar="A=2,B=1", show_default=False),
+]
 Purpose = Annotated[str, typer.Option("--purpose", help="What the release is for.", show_default=False)]
 Formats = Annotated[str, typer.Option("--format", help="parquet, csv or both.", metavar="LIST")]
 Out = Annotated[
@@ -41,7 +57,6 @@ ReleaseId = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, say how to watch, and return.")]
 RankNoise = Annotated[str, typer.Option("--rank-noise", hidden=True)]
-Weights = Annotated[str, typer.Option("--weights", hidden=True)]
 MaxOverlap = Annotated[str, typer.Option("--max-overlap", hidden=True)]
 OnMismatch = Annotated[str, typer.Option("--on-mismatch", hidden=True)]
 
@@ -50,28 +65,28 @@ def plan(
     dataset: Dataset,
     layout: LayoutName,
     epsilon: Epsilon,
-    k: K,
+    k: K = "auto",
     owners: Owners = "",
     groups: Groups = "",
     mechanism: MechanismId = "",
     attributes: Attributes = "",
     budget_split: Split = "owner",
+    weights: Weights = "",
     purpose: Purpose = "",
     formats: Formats = "parquet,csv",
     out: Out = None,
     release_id: ReleaseId = None,
     rank_noise: RankNoise = "0",
-    weights: Weights = "",
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Check the owners' schemas and show the plan; nothing is asked of any budget."""
-    _refuse_later(rank_noise, weights, max_overlap, on_mismatch)
+    _refuse_later(rank_noise, max_overlap, on_mismatch)
     request = _request(
-        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, purpose, formats,
-        out, release_id,
+        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, weights, purpose,
+        formats, out, release_id,
     )  # fmt: skip
     request.dry_run = True
     with daemon(config) as calls:
@@ -82,18 +97,18 @@ def release(
     dataset: Dataset,
     layout: LayoutName,
     epsilon: Epsilon,
-    k: K,
+    k: K = "auto",
     owners: Owners = "",
     groups: Groups = "",
     mechanism: MechanismId = "",
     attributes: Attributes = "",
     budget_split: Split = "owner",
+    weights: Weights = "",
     purpose: Purpose = "",
     formats: Formats = "parquet,csv",
     out: Out = None,
     release_id: ReleaseId = None,
     rank_noise: RankNoise = "0",
-    weights: Weights = "",
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
     dry_run: DryRun = False,
@@ -103,10 +118,10 @@ def release(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a release: plan it, ask, then wait for every owner and show what happens."""
-    _refuse_later(rank_noise, weights, max_overlap, on_mismatch)
+    _refuse_later(rank_noise, max_overlap, on_mismatch)
     request = _request(
-        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, purpose, formats,
-        out, release_id,
+        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, weights, purpose,
+        formats, out, release_id,
     )  # fmt: skip
     request.dry_run = dry_run
     request.confirmed = yes and not dry_run
@@ -122,11 +137,10 @@ def release(
             _drive(calls, request, as_json=as_json)
 
 
-def _refuse_later(rank_noise: str, weights: str, max_overlap: str, on_mismatch: str) -> None:
+def _refuse_later(rank_noise: str, max_overlap: str, on_mismatch: str) -> None:
     """Refuse what this version does not carry out, rather than leave it out silently."""
     for option, value, off in (
         ("--rank-noise", rank_noise, "0"),
-        ("--weights", weights, ""),
         ("--max-overlap", max_overlap, "1"),
         ("--on-mismatch", on_mismatch, "stop"),
     ):
@@ -144,6 +158,7 @@ def _request(
     mechanism: str,
     attributes: str,
     budget_split: str,
+    weights: str,
     purpose: str,
     formats: str,
     out: Path | None,
@@ -170,6 +185,7 @@ def _request(
         mechanism=mechanism,
         attributes=_names(attributes),
         budget_split=budget_split,
+        weights=_names(weights),
         purpose=purpose,
         formats=_names(formats),
         out=str(out.absolute()) if out else "",

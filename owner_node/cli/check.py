@@ -49,7 +49,7 @@ def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
     from owner_node.sources.advice import advice
 
     loaded = load(dataset)
-    schema = schema_of(dataset, owner.policy.attributes, loaded.n_records)
+    schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.min_k)
     return {
         "name": dataset.name,
         "source": dataset.source,
@@ -95,6 +95,8 @@ def _settings_text(attribute: Attribute) -> str:
         settings.append("ordered")
     if attribute.order is CategoryOrder.FREQUENCY:
         settings.append("by frequency")
+    if attribute.taxonomy:
+        settings.append(f"taxonomy {attribute.taxonomy[:12]} by {attribute.method}")
     return ", ".join(settings)
 
 

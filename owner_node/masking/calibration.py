@@ -36,7 +36,7 @@ class Setting:
     epsilon: Decimal
     """The attribute's share of the budget."""
     k: int
-    """Minimum cluster size."""
+    """Minimum cluster size; 1 where the mechanism makes no clusters."""
     g: int = 1
     """The most records that one person has."""
 
@@ -105,6 +105,44 @@ def local_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting
     moves = clusters.apply(sorted_values, lambda rows: reach(rows, setting.n_values))
     factor = Fraction(setting.g << bits) / setting.exact_epsilon
     return np.maximum(multiply_up(moves, factor), 1)
+
+
+def domain_scale_bound(setting: Setting) -> int:
+    """Return the largest scale of `domain_scales`: a cluster has fewer than 2k records."""
+    return max(1, ceil(2 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
+
+
+def domain_scales(_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+    """Return the scales of `dp` and `dp-ir`: t_C = ceil(2^f g (U - L) |C| / (k epsilon)), at least 1.
+
+    No value enters them. One changed record moves the sums of all clusters together by at most U - L, since
+    the moves telescope: what enters a cluster at one end is what left its neighbour. With g records per
+    person each record gets epsilon / g, which here composes.
+
+    References:
+        Sánchez et al. 2016, Lemma 1 and Algorithm 1. Soria-Comas et al. 2025, §4.1, for k = 1.
+    """
+    width = Fraction(setting.g * (setting.n_values - 1) << bits) / (setting.exact_epsilon * setting.k)
+    return clusters.per_size(max(ceil(width * clusters.k), 1), max(ceil(width * clusters.last_size), 1))
+
+
+def cluster_scale_bound(setting: Setting) -> int:
+    """Return the largest scale of `cluster_scales`: E_up and E_down are at most 3g (max C - min C)."""
+    return max(1, ceil(3 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
+
+
+def cluster_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+    """Return the scales of `idp-cbls`: t_C = ceil(2^f S_g(C) / epsilon), and 0, no noise, where S_g(C) = 0.
+
+    Each cluster is calibrated to itself alone, to g changed records and never to epsilon / g.
+
+    References:
+        Soria-Comas et al. 2025, Proposition 9; Soria-Comas et al. 2017, Definition 6, for g records.
+    """
+    moves = clusters.apply(
+        sorted_values, lambda rows: np.maximum(rise(rows, setting.g), fall(rows, setting.g))
+    )
+    return multiply_up(moves, Fraction(1 << bits) / setting.exact_epsilon)
 
 
 def joint_scale_bound(setting: Setting) -> int:

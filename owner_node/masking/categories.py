@@ -1,10 +1,11 @@
-"""Frequency order of categories: a map of indices made from the fragment itself, and its inverse.
+"""Other orders of categories than the declared one: maps of indices, and their inverses.
 
-It depends on the data: one record can swap two categories and so change every record's index, which no
-mechanism's joint bound covers (MECHANISMS §3-4).
+The order of a taxonomy is public. The frequency order is made from the fragment itself: one record can swap
+two categories and so change every record's index, which no mechanism's joint bound covers (MECHANISMS §3-4).
 
 References:
-    Del Vasto-Terrientes et al. 2025, §5.1.1.
+    Del Vasto-Terrientes et al. 2025, §5.1.1 (frequency).
+    Sánchez et al. 2016, §3.4 (taxonomy).
 """
 
 from dataclasses import dataclass
@@ -12,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from owner_node.masking.arrays import Int64Array
+from owner_node.masking.taxonomy import Taxonomy
 
 
 @dataclass(frozen=True, slots=True)
-class FrequencyOrder:
-    """Categories by how often they occur, the most frequent first, ties in declared order."""
+class IndexOrder:
+    """An order of categories and how declared indices map to it."""
 
     place_of: Int64Array
     """Place of each category, `(n_categories,)`, by declared index."""
@@ -24,8 +26,13 @@ class FrequencyOrder:
     """Declared index at each place, `(n_categories,)`; the inverse of `place_of`."""
 
 
-def frequency_order(indices: Int64Array, n_categories: int) -> FrequencyOrder:
-    """Order categories by frequency.
+def taxonomy_order(taxonomy: Taxonomy) -> IndexOrder:
+    """Order categories by their distance to the most marginal one, ties in declared order."""
+    return _with_inverse(np.array(taxonomy.order(), dtype=np.int64))
+
+
+def frequency_order(indices: Int64Array, n_categories: int) -> IndexOrder:
+    """Order categories by frequency, the most frequent first, ties in declared order.
 
     Args:
         indices: Declared index of each record's category, `(n_records,)`, from 0 to n_categories - 1.
@@ -35,7 +42,10 @@ def frequency_order(indices: Int64Array, n_categories: int) -> FrequencyOrder:
         The order and its inverse.
     """
     counts = np.bincount(indices, minlength=n_categories)
-    category_at = np.argsort(-counts, kind="stable")
+    return _with_inverse(np.argsort(-counts, kind="stable"))
+
+
+def _with_inverse(category_at: Int64Array) -> IndexOrder:
     place_of = np.empty_like(category_at)
-    place_of[category_at] = np.arange(n_categories)
-    return FrequencyOrder(place_of, category_at)
+    place_of[category_at] = np.arange(category_at.size)
+    return IndexOrder(place_of, category_at)

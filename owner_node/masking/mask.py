@@ -13,15 +13,17 @@ from decimal import Decimal
 import numpy as np
 
 from common.errors import DataError, UnusableDataError, UsageError
-from common.privacy import smallest_k
-from common.schema import Attribute, CategoryOrder
+from common.privacy import EXPONENTIAL, smallest_k
+from common.schema import Attribute, TaxonomyMethod
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.calibration import Setting
-from owner_node.masking.categories import frequency_order
-from owner_node.masking.mechanisms import mechanism
+from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
+from owner_node.masking.exponential import TaxonomyMechanism
+from owner_node.masking.mechanisms import Mechanism, mechanism
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
+from owner_node.masking.taxonomy import Taxonomy
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
@@ -36,18 +38,22 @@ class AttributeTask:
     """The attribute as the schema declares it."""
     epsilon: Decimal
     """The attribute's share of the budget."""
-    k: int
-    """Minimum cluster size."""
+    k: int | None
+    """Minimum cluster size; None where the mechanism makes no clusters."""
     mechanism: str
     """Mechanism id."""
     max_records_per_person: int = 1
     """g, the most records that one person has."""
+    taxonomy: Taxonomy | None = None
+    """The taxonomy of its categories, exactly if the attribute has one."""
 
     @property
     def setting(self) -> Setting:
         """What calibration needs of this."""
         attribute = self.attribute
-        return Setting(attribute.name, attribute.n_values, self.epsilon, self.k, self.max_records_per_person)
+        return Setting(
+            attribute.name, attribute.n_values, self.epsilon, self.k or 1, self.max_records_per_person
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,22 +105,38 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
 def check_attribute(values: Int64Array, task: AttributeTask) -> None:
     """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
     name, n_records = task.attribute.name, values.size
-    setting, chosen = task.setting, mechanism(task.mechanism)
-    needed = smallest_k(task.mechanism, task.max_records_per_person)
-    if task.k < needed:
-        raise UsageError(
-            f"attribute {name!r}: k = {task.k} is too small, {task.mechanism} takes at least {needed}",
-            f"ask for k of at least {needed}",
-            {"attribute": name, "k": task.k, "least": needed},
-        )
-    if n_records < task.k:
+    setting = task.setting
+    _check_taxonomy(task)
+    chosen = _mechanism(task)
+    _check_k(task)
+    if n_records < setting.k:
+        k = "" if task.k is None else f", k = {task.k}"
         raise UnusableDataError(
-            f"{n_records} records, k = {task.k}: at least {task.k} are needed",
+            f"{n_records} records{k}: at least {setting.k} are needed",
             "ask for a smaller k, or leave this owner out",
             {"attribute": name, "records": n_records, "k": task.k},
         )
     chosen.check(setting)
     _check_domain(values, task.attribute)
+
+
+def _check_k(task: AttributeTask) -> None:
+    name = task.attribute.name
+    needed = smallest_k(task.mechanism, task.max_records_per_person)
+    if needed is None:
+        if task.k is not None:
+            raise UsageError(
+                f"attribute {name!r}: {task.mechanism} makes no clusters and takes no k",
+                "leave k out, or choose a mechanism that makes clusters",
+                {"attribute": name, "k": task.k},
+            )
+    elif task.k is None or task.k < needed:
+        found = "no k is given" if task.k is None else f"k = {task.k} is too small"
+        raise UsageError(
+            f"attribute {name!r}: {found}, {task.mechanism} takes at least {needed}",
+            f"ask for k of at least {needed}",
+            {"attribute": name, "k": task.k, "least": needed},
+        )
 
 
 def _check_domain(values: Int64Array, attribute: Attribute) -> None:
@@ -128,6 +150,18 @@ def _check_domain(values: Int64Array, attribute: Attribute) -> None:
         'correct the source, declare a wider domain, or set outside = "clamp"',
         {"attribute": attribute.name, "outside": outside, "records": int(values.size)},
     )
+
+
+def _check_taxonomy(task: AttributeTask) -> None:
+    attribute, taxonomy = task.attribute, task.taxonomy
+    n_expected = attribute.n_values if attribute.taxonomy else None
+    n_found = taxonomy.n_categories if taxonomy is not None else None
+    if n_found != n_expected:
+        raise UsageError(
+            f"attribute {attribute.name!r}: the taxonomy that was read is not the one it was declared with",
+            "declare the hierarchy file as taxonomy of the attribute",
+            {"attribute": attribute.name, "categories": n_found, "expected": n_expected},
+        )
 
 
 def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedAttribute:
@@ -150,18 +184,36 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     """
     check_attribute(values, task)
     attribute = task.attribute
-    by_frequency = None
-    if attribute.is_categorical and attribute.order is CategoryOrder.FREQUENCY:
-        by_frequency = frequency_order(values, attribute.n_values)
-        values = by_frequency.place_of[values]
+    order = _own_order(values, task)
+    if order is not None:
+        values = order.place_of[values]
     ranking = rank(values)
     np.subtract(ranking.values, attribute.lower, out=ranking.values)
-    released = mechanism(task.mechanism).release(ranking.values, task.setting, bits)
-    if by_frequency is not None:
+    released = _mechanism(task).release(ranking.values, task.setting, bits)
+    if order is not None:
         return MaskedAttribute(
-            ReleasedList(by_frequency.category_at[released.values], released.sizes), ranking.order
+            ReleasedList(order.category_at[released.values], released.sizes), ranking.order
         )
     return MaskedAttribute(ReleasedList(released.values + attribute.lower, released.sizes), ranking.order)
+
+
+def _mechanism(task: AttributeTask) -> Mechanism:
+    exponential = task.attribute.method is TaxonomyMethod.EXPONENTIAL
+    if (task.mechanism == EXPONENTIAL) != exponential:
+        raise UsageError(
+            f"attribute {task.attribute.name!r}: mechanism {task.mechanism} does not go with its method",
+            'mechanism exponential goes with method = "exponential" of a taxonomy, and only with it',
+        )
+    if exponential and task.taxonomy is not None:
+        return TaxonomyMechanism(task.taxonomy)
+    return mechanism(task.mechanism)
+
+
+def _own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
+    """Return the order of categories that is not the declared one, if there is such."""
+    if task.taxonomy is not None:
+        return taxonomy_order(task.taxonomy)
+    return frequency_order(values, task.attribute.n_values) if task.attribute.by_frequency else None
 
 
 def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:

@@ -18,6 +18,10 @@ from owner_node.masking.calibration import (
     ScaleBound,
     Scales,
     Setting,
+    cluster_scale_bound,
+    cluster_scales,
+    domain_scale_bound,
+    domain_scales,
     fraction_bits,
     joint_scale_bound,
     joint_scales,
@@ -28,6 +32,9 @@ from owner_node.masking.centroids import plain_sums, trimmed_sums
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids
+
+DRAWS_PER_BLOCK = 2**15
+"""Draws that are made at a time: drawing needs many times the memory of what is drawn."""
 
 
 class Mechanism(Protocol):
@@ -69,8 +76,12 @@ class SumMechanism:
         bound = self.scale_bound(setting)
         f = fraction_bits(setting, bound)
         sums = clusters.apply(sorted_values, lambda rows: self.sums(rows, setting.g)) << f
-        noise = discrete_laplace(self.scales(sorted_values, clusters, setting, f), bits)
-        return add_saturating(sums, noise, TAIL * bound << f)
+        scales = self.scales(sorted_values, clusters, setting, f)
+        for first in range(0, scales.size, DRAWS_PER_BLOCK):
+            block = slice(first, first + DRAWS_PER_BLOCK)
+            noise = discrete_laplace(scales[block], bits)
+            sums[block] = add_saturating(sums[block], noise, TAIL * bound << f)
+        return sums
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
         """Draw the noise and return the released list.
@@ -99,7 +110,11 @@ def _plain_sums(rows: Int64Array, _g: int) -> Int64Array:
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
+        "dp": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
+        "dp-ir": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
+        "idp": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
         "idp-ls": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
+        "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales, monotone=False),
         "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),
     }
 )

@@ -6,11 +6,11 @@ them the number it was added to, show in noise made from floating-point formulas
 
 Proof (Canonne, Kamath, Steinke 2020, Algorithms 1 and 2, with denominator s = 1).
 
-1. `_uniform_below(b)`: a word below m b, m = floor(2^64 / b), leaves each remainder modulo b for exactly m
+1. `uniform_below(b)`: a word below m b, m = floor(2^64 / b), leaves each remainder modulo b for exactly m
    words; a word that is not below m b is replaced by a new one.
    `_one_in(j)` does the same with 16-bit words and keeps only whether a word is below m, one j-th of those
    below m j.
-2. `_exponential_coin(a, b)`, 0 <= a <= b, is true with probability exp(-γ), γ = a/b. Trial j succeeds with
+2. `exponential_coin(a, b)`, 0 <= a <= b, is true with probability exp(-γ), γ = a/b. Trial j succeeds with
    probability γ/j, drawn as two independent events of probability a/b and 1/j, so that no product b*j is
    formed. The first failure comes at trial j with probability γ^(j-1)/(j-1)! - γ^j/j!; the sum over odd j is
    Σ_i (-γ)^i/i! = exp(-γ).
@@ -82,8 +82,8 @@ def _magnitudes(scales: Int64Array, bits: BitSource) -> Int64Array:
     pending = np.arange(scales.size)
     while pending.size:
         wanted = scales[pending]
-        drawn = _uniform_below(wanted, bits)
-        kept = _exponential_coin(drawn, wanted, bits)
+        drawn = uniform_below(wanted, bits)
+        kept = exponential_coin(drawn, wanted, bits)
         low[pending[kept]] = drawn[kept]
         pending = pending[~kept]
     turns = _runs(scales.size, bits)
@@ -98,23 +98,40 @@ def _runs(n_runs: int, bits: BitSource) -> Int64Array:
     while failures.size <= n_runs:
         # A run takes 1.58 coins on average: too few are made up in the next turn, too many are dropped.
         one = np.ones(8 * (n_runs + 1 - failures.size) // 5 + 32, dtype=np.int64)
-        coins = _exponential_coin(one, one, bits)
+        coins = exponential_coin(one, one, bits)
         failures = np.concatenate([failures, np.flatnonzero(~coins) + n_tossed + 1])
         n_tossed += coins.size
     runs: Int64Array = np.diff(failures[: n_runs + 1]) - 1
     return runs
 
 
-def _exponential_coin(numerators: Int64Array, denominators: Int64Array, bits: BitSource) -> BoolArray:
+def exponential_coin(numerators: Int64Array, denominators: Int64Array, bits: BitSource) -> BoolArray:
     """Toss coins that are true with probability exp(-a/b), numerators 0 <= a <= denominators b."""
     result = np.empty(numerators.size, dtype=np.bool_)
     running = np.arange(numerators.size)
     trial = 1
     while running.size:
-        success = _uniform_below(denominators, bits) < numerators
+        success = uniform_below(denominators, bits) < numerators
         success[success] = _one_in(trial, int(np.count_nonzero(success)), bits)
         result[running[~success]] = trial % 2 == 1
         running, numerators, denominators = running[success], numerators[success], denominators[success]
+        trial += 1
+    return result
+
+
+def two_over_e_coin(n_coins: int, bits: BitSource) -> BoolArray:
+    """Toss coins that are true with probability 2/e: the trials of exp(-1) from the third onwards.
+
+    Trial j succeeds with probability 1/j, so the number of successes is at least i with probability
+    2/(i + 2)!; it is even with probability Σ_i (-1)^i 2/(i + 2)! = 2/e.
+    """
+    result = np.empty(n_coins, dtype=np.bool_)
+    running = np.arange(n_coins)
+    trial = 3
+    while running.size:
+        success = _one_in(trial, running.size, bits)
+        result[running[~success]] = trial % 2 == 1
+        running = running[success]
         trial += 1
     return result
 
@@ -140,7 +157,7 @@ def _one_in(choices: int, n_draws: int, bits: BitSource) -> BoolArray:
     return chosen
 
 
-def _uniform_below(bounds: Int64Array, bits: BitSource) -> Int64Array:
+def uniform_below(bounds: Int64Array, bits: BitSource) -> Int64Array:
     """Draw a uniform integer from 0 to bound - 1 for every bound >= 1; bounds of 1 alone cost no bits."""
     if not np.any(bounds > 1):
         return np.zeros(bounds.size, dtype=np.int64)
@@ -150,5 +167,5 @@ def _uniform_below(bounds: Int64Array, bits: BitSource) -> Int64Array:
     # words - drawn is the multiple of the bound that a word lies above; the last, incomplete one is rejected.
     rejected = np.flatnonzero(words - drawn > LARGEST_WORD - (limits - np.uint64(1)))
     if rejected.size:
-        drawn[rejected] = _uniform_below(bounds[rejected], bits)
+        drawn[rejected] = uniform_below(bounds[rejected], bits)
     return drawn.astype(np.int64)

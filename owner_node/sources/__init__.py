@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from common.errors import DataError, UsageError
+from common.privacy import SMALLEST_K
 from common.schema import (
     MISSING_CATEGORY,
     Attribute,
@@ -66,13 +67,16 @@ def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = Non
     return n_records
 
 
-def schema_of(dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: int) -> Schema:
+def schema_of(
+    dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: int, min_k: int = SMALLEST_K
+) -> Schema:
     """Return what an owner says about a data set when it is invited.
 
     Args:
         dataset: Its settings.
         allowed: Attributes that the owner's policy lets take part; None or empty for all.
         n_records: Exact number of records; the schema holds it rounded.
+        min_k: The smallest k that the owner's policy accepts.
     """
     declared = _with_missing_category(dataset)
     return Schema(
@@ -80,6 +84,7 @@ def schema_of(dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: 
         IdentifierRules(len(dataset.identifier), tuple(dataset.normalise)) if dataset.identifier else None,
         dataset.max_records_per_person,
         round_to_leading_digit(n_records),
+        min_k,
     )
 
 

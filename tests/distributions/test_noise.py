@@ -135,32 +135,61 @@ def noisy_sums(mechanism: str, setting: Setting, seed: int) -> np.ndarray:
     return chosen.noisy_sums(COLUMN, setting, SeededBits(seed))
 
 
+SCALES = {
+    "dp-ir": calibration.domain_scales,
+    "idp-ls": calibration.local_scales,
+    "idp-cbls": calibration.cluster_scales,
+    "idp-joint": calibration.joint_scales,
+}
+
+
 def centroid_noise(mechanism: str, seed: int, epsilon: str = "1") -> tuple[np.ndarray, np.ndarray]:
     """The noise that left in Y_C, and the scales of epsilon 1, over 50 maskings of one column."""
     stated = Setting("pay", 10**6, Decimal(1), 25)
     clusters = Clusters(COLUMN.size, 25)
-    f = calibration.fraction_bits(stated, calibration.joint_scale_bound(stated))
+    chosen = MECHANISMS[mechanism]
+    assert isinstance(chosen, SumMechanism)
+    f = calibration.fraction_bits(stated, chosen.scale_bound(stated))
     assert f == 20
-    if mechanism == "idp-joint":
-        sums, scales = (
-            clusters.apply(COLUMN, trimmed_sums),
-            calibration.joint_scales(COLUMN, clusters, stated, f),
-        )
-    else:
-        sums = clusters.apply(COLUMN, lambda rows: rows.sum(axis=1))
-        scales = calibration.local_scales(COLUMN, clusters, stated, f)
+    trimmed = mechanism in ("idp-joint", "idp-cbls")
+    sums = clusters.apply(COLUMN, trimmed_sums if trimmed else lambda rows: rows.sum(axis=1))
+    scales = SCALES[mechanism](COLUMN, clusters, stated, f)
     used = Setting("pay", 10**6, Decimal(epsilon), 25)
     noisy = [noisy_sums(mechanism, used, seed + i) for i in range(50)]
     return np.concatenate([each - (sums << f) for each in noisy]), np.tile(scales, 50)
 
 
-@pytest.mark.parametrize("mechanism", ["idp-ls", "idp-joint"])
+@pytest.mark.parametrize("mechanism", SCALES)
 def test_noisy_sums_carry_the_noise_that_the_calibration_states(mechanism):
     """From sorted values to Y_C: the stated scales, no more and no less; a fifth less epsilon is seen."""
     noise, scales = centroid_noise(mechanism, 100)
     assert standardised_p_value(noise / scales, 1) > BAD
     wrong, scales = centroid_noise(mechanism, 200, "0.8")
     assert standardised_p_value(wrong / scales, 1) < HOPELESS
+
+
+@pytest.mark.parametrize("mechanism", SCALES)
+def test_the_noise_of_two_clusters_is_independent(mechanism):
+    """One draw per cluster: its noise tells nothing about its neighbour's; one noise for two is seen."""
+    noise, _ = centroid_noise(mechanism, 300)
+    signs, far = noise > 0, np.abs(noise) > np.median(np.abs(noise))
+    kinds = signs * 2 + far
+    table = np.histogram2d(kinds[:-1], kinds[1:], bins=4)[0]
+    assert stats.chi2_contingency(table).pvalue > BAD
+    shared = np.repeat(kinds[::2], 2)
+    assert stats.chi2_contingency(np.histogram2d(shared[:-1], shared[1:], bins=4)[0]).pvalue < HOPELESS
+
+
+@pytest.mark.parametrize(("mechanism", "scale"), [("dp", 101), ("idp", 76)])
+def test_records_released_by_themselves_carry_their_own_noise(mechanism, scale):
+    """Without clusters every record has a draw of its own: of the domain's width, or of its farther end."""
+    setting = Setting("age", 102, Decimal(1), 1)
+    chosen = MECHANISMS[mechanism]
+    assert isinstance(chosen, SumMechanism)
+    column = np.full(50_000, 25)
+    noise = chosen.noisy_sums(column, setting, SeededBits(16)) - (column << 20)
+    assert standardised_p_value(noise, scale << 20) > BAD
+    assert standardised_p_value(noise, (scale << 20) * 1.1) < HOPELESS
 
 
 def released_errors(epsilon: str) -> np.ndarray:

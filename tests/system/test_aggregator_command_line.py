@@ -199,7 +199,9 @@ async def test_refused_before_anything_starts(operator, owners):
     """Without a terminal and without --yes, and for what this version cannot do, nothing is started."""
     for arguments in (
         ("release", *ARGUMENTS),
-        ("release", *ARGUMENTS, "--yes", "--k", "auto"),
+        ("release", *ARGUMENTS, "--yes", "--k", "many"),
+        ("release", *ARGUMENTS, "--yes", "--mechanism", "ir"),
+        ("release", *ARGUMENTS, "--yes", "--weights", "x=1"),
         ("release", *ARGUMENTS, "--yes", "--rank-noise", "0.03"),
         ("release", *ARGUMENTS, "--yes", "--max-overlap", "2"),
         ("release", *ARGUMENTS, "--yes", "--on-mismatch", "intersect"),

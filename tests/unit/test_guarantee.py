@@ -16,7 +16,12 @@ def with_mechanism(plan, mechanism, factor):
         replace(
             task,
             attributes=tuple(
-                replace(each, mechanism=mechanism, epsilon_joint=each.epsilon * factor)
+                replace(
+                    each,
+                    mechanism=mechanism,
+                    epsilon_joint=each.epsilon * factor,
+                    k=each.k if MECHANISMS[mechanism].clustered else None,
+                )
                 for each in task.attributes
             ),
         )
@@ -27,17 +32,34 @@ def with_mechanism(plan, mechanism, factor):
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_every_mechanism_has_its_words(mechanism):
-    """A mechanism that can be in a plan has a promise, with its own ε and its joint bound."""
-    factor = int(MECHANISMS[mechanism].joint_factor)
+    """A mechanism that can be in a plan has a promise, with its own ε, its joint bound and its notion."""
+    factor = int(MECHANISMS[mechanism].joint_factor or 3)
+    notion = "individual differential privacy" if MECHANISMS[mechanism].individual else "differential privacy"
     plan = with_mechanism(make_plan([(["age", "income"], ["a", "b"])]), mechanism, factor)
     told = " ".join(promises(plan))
-    assert f"age, income of a, b ({mechanism}): individual differential privacy with ε = 0.1 " in told
+    assert f"age, income of a, b ({mechanism}): {notion} with ε = 0.1 " in told
     if factor != 1:
-        assert f"released values ε = 0.{factor}." in told
-    assert (
-        f"All attributes of one person together: individual differential privacy with ε = 0.{2 * factor}"
-        in told
-    )
+        assert f"released values ε = 0.{factor}" in told
+    assert f"All attributes of one person together: {notion} with ε = 0.{2 * factor}" in told
+    assert ("Individual differential" in told) is MECHANISMS[mechanism].individual
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+def test_without_clusters_nothing_is_said_of_them(mechanism):
+    """Where every record is released by itself the bound covers which record has which value."""
+    plan = with_mechanism(make_plan([(["age"], ["a"])]), mechanism, 1)
+    told = " ".join([*promises(plan), *invariants(plan)])
+    assert "which record has which" in told
+    assert "for the released table." in told
+    assert "cluster" not in told
+    assert "as a whole" not in told
+    assert ("scales of the noise: they are" in told) is (mechanism == "idp")
+
+
+def test_several_records_of_a_person_are_what_is_replaced():
+    """With g records per person the words speak of a change of all of them."""
+    told = " ".join(promises(make_plan([(["age"], ["a"])], max_records_per_person=4)))
+    assert "values of up to 4 records, all that one person has at an owner," in told
 
 
 def test_individual_differential_privacy_is_never_shortened():

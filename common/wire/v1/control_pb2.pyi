@@ -189,12 +189,14 @@ class StartRequest(_message.Message):
     OUT_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
     layout: _builtins.str
     epsilon: _builtins.str
     k: _builtins.str
+    """empty: auto"""
     mechanism: _builtins.str
     """empty: the default"""
     budget_split: _builtins.str
@@ -214,6 +216,10 @@ class StartRequest(_message.Message):
 
     @_builtins.property
     def formats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """attribute=weight"""
+
     def __init__(
         self,
         *,
@@ -231,10 +237,11 @@ class StartRequest(_message.Message):
         out: _builtins.str = ...,
         dry_run: _builtins.bool = ...,
         confirmed: _builtins.bool = ...,
+        weights: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "mechanism", b"mechanism", "out", b"out", "purpose", b"purpose", "release", b"release"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "mechanism", b"mechanism", "out", b"out", "purpose", b"purpose", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

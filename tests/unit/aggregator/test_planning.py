@@ -1,5 +1,6 @@
 """Planning against plain arithmetic, and conflicts of every kind told together."""
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +14,7 @@ from aggregator.planning import conflict_error, conflicts, expected_error, make_
 from aggregator.protocol.request import Request, parse_request
 from common.errors import UnusableDataError, UsageError
 from common.plan import Layout, Plan
-from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, TaxonomyMethod
 from tests.fakes.protocol_peers import request, schema
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
@@ -68,11 +69,17 @@ def test_shares_never_exceed_the_whole(epsilon, sizes):
     assert 0 <= Fraction(epsilon) - spent <= Fraction(sum(sizes) + len(sizes), 10**12)
 
 
-@given(k=st.integers(3, 5000), n=st.integers(1, 10**7), epsilon=st.decimals("0.0001", "50", places=4))
-def test_expected_error_is_the_formula(k, n, epsilon):
-    """The plan's expected error is (k/n)² + 24/(kε)² to six digits."""
-    exact = Fraction(k, n) ** 2 + Fraction(24) / (k * Fraction(epsilon)) ** 2
-    assert abs(Fraction(expected_error(k, n, epsilon)) / exact - 1) < Fraction(1, 10**4)
+@given(
+    k=st.integers(1, 5000),
+    n=st.integers(1, 10**7),
+    epsilon=st.decimals("0.0001", "50", places=4),
+    g=st.integers(1, 4),
+)
+def test_expected_error_is_the_formula(k, n, epsilon, g):
+    """The plan's expected error is (k/n)² + 24 (g/(kε))² to six digits; idp-cbls adds far less noise."""
+    for mechanism, steady in (("idp-joint", k), ("dp", k), ("idp-cbls", n)):
+        exact = Fraction(k, n) ** 2 + 24 * (Fraction(g) / (steady * Fraction(epsilon))) ** 2
+        assert abs(Fraction(expected_error(mechanism, k, n, epsilon, g)) / exact - 1) < Fraction(1, 10**4)
 
 
 def test_frequency_order_has_no_joint_bound():
@@ -81,6 +88,16 @@ def test_frequency_order_has_no_joint_bound():
     plan = make_plan(request("a"), {"a": frequency}, **MADE)
     assert plan.tasks[0].attributes[0].epsilon_joint is None
     assert plan.epsilon_joint is None
+
+
+def test_drawn_categories_have_a_mechanism_of_their_own():
+    """What owners declare to be drawn is planned so, whatever was asked for, with a bound by clusters."""
+    drawn = replace(category("u", "v"), taxonomy=64 * "0", method=TaxonomyMethod.EXPONENTIAL)
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    plan = make_plan(request("a", k=10), {"a": schema(attributes=(x, drawn), records=200)}, **MADE)
+    asked, own = plan.tasks[0].attributes
+    assert (asked.mechanism, own.mechanism) == ("idp-joint", "exponential")
+    assert own.epsilon_joint == 29 * own.epsilon
 
 
 def test_attributes_choose_and_order():
@@ -205,6 +222,55 @@ def test_too_few_records(rounded, fits):
         make_plan(request("a", k=20), nineteen, **MADE)
 
 
+def test_k_is_chosen_for_every_owner_and_attribute():
+    """Without a k the owner's records and the attribute's domain decide, and every policy counts."""
+    x, y = Attribute("x", AttributeType.INTEGER, 0, 10**6), Attribute("y", AttributeType.INTEGER, 0, 39)
+    schemas = {
+        owner: schema(attributes=(x, y), records=n) for owner, n in {"a": 10_000, "b": 200, "c": 90}.items()
+    }
+    asked = request("a", "b", "c", k=None, epsilon=Decimal(2))
+    plan = make_plan(asked, schemas, **MADE)
+    assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [14, 14]]
+    stricter = schemas | {"c": replace(schemas["c"], min_k=20)}
+    plan = make_plan(asked, stricter, **MADE)
+    assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [20, 20]]
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+def test_mechanisms_without_clusters(mechanism):
+    """They have no k in the plan, and the joint bound is epsilon."""
+    asked = request("a", k=None, mechanism=mechanism)
+    plan = make_plan(asked, {"a": schema("x", records=1000)}, **MADE)
+    (planned,) = plan.tasks[0].attributes
+    assert (planned.k, planned.epsilon_joint, planned.expected_error) == (
+        None,
+        Decimal(1),
+        Decimal("24.0000"),
+    )
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    changed = plan.to_bytes().replace(b'"k":null', b'"k":"5"')
+    with pytest.raises(ValueError, match="not a plan"):
+        Plan.from_bytes(changed)
+
+
+def test_the_joint_bound_of_idp_cbls_counts_the_most_clusters_there_can_be():
+    """7,000 records may be 7,999, which make 1,599 clusters of 5; from public numbers alone."""
+    plan = make_plan(request("a", mechanism="idp-cbls"), {"a": schema("x", records=7000)}, **MADE)
+    assert plan.tasks[0].attributes[0].epsilon_joint == 1599
+    assert plan.epsilon_joint == 1599
+
+
+def test_several_records_of_a_person_only_in_one_group():
+    """Groups are aligned on persons with one record each; the conflict names the owner and the way out."""
+    several = replace(schema("y"), max_records_per_person=2)
+    (found,) = conflicts(vertical("a", "b"), {"a": schema("x"), "b": several})
+    assert found.owner == "b"
+    assert "up to 2 records" in found.what
+    assert "horizontal" in found.fix
+    assert conflicts(request("a", "b"), {"a": schema("y"), "b": several}) == ()
+
+
 def test_k_and_records_per_person():
     """The smallest k is 2g + 1 where centroids are trimmed, g being the largest of all owners."""
     schemas = {"a": schema("x"), "b": replace(schema("x"), max_records_per_person=3)}
@@ -243,10 +309,19 @@ GOOD: dict[str, Any] = {
         {"epsilon": "1e9"},
         {"k": "2"},
         {"k": "2.5"},
-        {"k": "auto"},
+        {"k": "many"},
+        {"mechanism": "dp"},
+        {"mechanism": "idp"},
         {"mechanism": "ir"},
         {"attributes": ["x", "x"]},
         {"budget_split": "weights"},
+        {"budget_split": "size"},
+        {"weights": ["x=1"]},
+        {"budget_split": "attribute", "weights": ["x=1"]},
+        *(
+            {"budget_split": "weights", "weights": [weight, "y=1"]}
+            for weight in ("x", "=1", "x=0", "x=-1", "x=one", "x=nan", "x=1e-13", "y=2")
+        ),
         {"formats": ["xlsx"]},
     ],
 )
@@ -255,6 +330,20 @@ def test_arguments_that_are_refused(changed):
     with pytest.raises(UsageError) as caught:
         parse_request(**(GOOD | changed))
     assert caught.value.hint
+
+
+def test_ir_is_refused_with_its_reason():
+    """The papers' baseline without noise is no release, and the operator is told why."""
+    with pytest.raises(UsageError, match=r"for evaluation only .* no noise"):
+        parse_request(**(GOOD | {"mechanism": "ir"}))
+
+
+def test_weights_survive_the_journal():
+    """Weights are exact decimals in the journal as well; an attribute's name may hold an equals sign."""
+    weights = {"budget_split": "weights", "weights": ["x=1.50", "a=b=2"]}
+    asked = parse_request(**(GOOD | weights))
+    assert asked.weights == (("x", Decimal("1.5")), ("a=b", Decimal(2)))
+    assert Request.from_document(json.loads(json.dumps(asked.to_document()))) == asked
 
 
 def test_request_survives_the_journal():

@@ -13,7 +13,7 @@ from tests.fakes.bits import SeededBits
 from tests.oracles import masking as oracle
 
 VERY_LARGE_EPSILON = Decimal(10**6)
-MECHANISMS = pytest.mark.parametrize("mechanism", ["idp-ls", "idp-joint"])
+MECHANISMS = pytest.mark.parametrize("mechanism", ["dp-ir", "idp-ls", "idp-cbls", "idp-joint"])
 
 
 def integer(name="age", lower=0, upper=100):
@@ -33,7 +33,7 @@ def test_almost_without_noise_every_record_gets_its_clusters_centroid(mechanism)
     chosen = task(integer(lower=-500, upper=-100), VERY_LARGE_EPSILON, 50, mechanism)
     masked = mask_attribute(values, chosen, SeededBits(1)).by_record()
     cut = oracle.clusters(values.tolist(), 50)
-    total = oracle.trimmed_sum if mechanism == "idp-joint" else sum
+    total = oracle.trimmed_sum if mechanism in ("idp-cbls", "idp-joint") else sum
     centroids = np.array([total(cluster) / len(cluster) for cluster in cut])
     expected = centroids[oracle.cluster_of_record(values.tolist(), 50)]
     assert np.abs(masked - expected).max() <= 0.5 + 1e-3
@@ -94,6 +94,48 @@ def test_idp_joint_releases_an_ascending_list():
     assert np.all(np.diff(released) >= 0)
 
 
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+@pytest.mark.parametrize("values", [[7], [0, 100], [100] * 50, list(range(101))])
+def test_without_clusters_every_record_has_a_value_of_its_own(mechanism, values):
+    """A single record is enough; equal records do not share their noise, and all stay in the domain."""
+    column = np.array(values)
+    masked = mask_attribute(column, task(k=None, mechanism=mechanism), SeededBits(12))
+    assert masked.released.sizes.tolist() == [1] * column.size
+    assert masked.by_record().min() >= 0
+    assert masked.by_record().max() <= 100
+    calm = task(epsilon=VERY_LARGE_EPSILON, k=None, mechanism=mechanism)
+    assert np.abs(mask_attribute(column, calm, SeededBits(13)).by_record() - column).max() <= 1
+    if column.size == 50:
+        assert np.unique(masked.by_record()).size > 1
+
+
+def test_idp_cbls_leaves_tied_clusters_as_they_are():
+    """S(C) = 0 means that no change of one record moves the trimmed sum: there is nothing to hide in it."""
+    values = np.repeat([10, 40, 90], 5)
+    assert mask_attribute(values, task(k=5, mechanism="idp-cbls"), SeededBits(14)).by_record().tolist() == [
+        *[10] * 5, *[40] * 5, *[90] * 5,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("g", [1, 2, 5])
+def test_k_of_twice_g_and_one(g):
+    """The smallest clusters that g records per person allow, with the remainder in the last."""
+    values = np.random.default_rng(10).integers(0, 101, 2 * (2 * g + 1) + 1)
+    for mechanism in ("idp-cbls", "idp-joint"):
+        masked = mask_attribute(values, task(k=2 * g + 1, mechanism=mechanism, g=g), SeededBits(15))
+        assert masked.released.sizes.tolist() == [2 * g + 1, 2 * g + 2]
+
+
+def test_ten_thousand_categories():
+    """Sums of indices of a very long list of labels stay exact and within it."""
+    labels = tuple(f"c{index}" for index in range(10_000))
+    codes = Attribute("code", AttributeType.CATEGORY, 0, 9999, categories=labels)
+    values = np.random.default_rng(11).integers(0, 10_000, 1000)
+    for mechanism, k in (("dp", None), ("dp-ir", 10), ("idp-cbls", 10), ("idp-joint", 10)):
+        masked = mask_attribute(values, task(codes, k=k, mechanism=mechanism), SeededBits(16)).by_record()
+        assert 0 <= masked.min() <= masked.max() <= 9999
+
+
 def test_frequency_order_is_internal():
     """Categories come and go as declared indices; with hardly any noise pure clusters keep their category."""
     labels = ("a", "b", "c", "d")
@@ -147,6 +189,18 @@ COLUMN = {"age": np.arange(50)}
         ({"age": np.empty(0, dtype=np.int64)}, [task()], UnusableDataError, "0 records, k = 3"),
         (COLUMN, [task(k=2)], UsageError, "k = 2 is too small"),
         (COLUMN, [task(k=4, g=2)], UsageError, "takes at least 5"),
+        (COLUMN, [task(k=4, g=2, mechanism="idp-cbls")], UsageError, "takes at least 5"),
+        (COLUMN, [task(k=None)], UsageError, "no k is given"),
+        (COLUMN, [task(mechanism="dp")], UsageError, "takes no k"),
+        (
+            {"age": np.empty(0, dtype=np.int64)},
+            [task(k=None, mechanism="idp")],
+            UnusableDataError,
+            "0 records",
+        ),
+        (COLUMN, [task(integer(upper=2**60), k=None, mechanism="dp")], UnusableDataError, "63 bits"),
+        (COLUMN, [task(integer(upper=2**58), mechanism="idp-cbls")], UnusableDataError, "63 bits"),
+        (COLUMN, [task(mechanism="ir")], UsageError, "unknown mechanism 'ir'"),
         (COLUMN, [task(epsilon=Decimal(0))], UsageError, "epsilon must be positive"),
         (COLUMN, [task(epsilon=Decimal("NaN"))], UsageError, "epsilon must be positive"),
         (COLUMN, [task(mechanism="idp-most")], UsageError, "unknown mechanism 'idp-most'"),

@@ -42,7 +42,7 @@ def test_words_of_the_incomplete_last_multiple_are_drawn_anew():
     """Without the rejection small remainders would be likelier than large ones."""
     bound = 2**62 + 1  # three multiples fit below 2^64
     accepted, rejected = 3 * bound - 1, 3 * bound
-    drawn = noise._uniform_below(np.array([bound, bound]), QueuedBits(accepted, rejected, 17))
+    drawn = noise.uniform_below(np.array([bound, bound]), QueuedBits(accepted, rejected, 17))
     assert drawn.tolist() == [bound - 1, 17]
 
 

@@ -110,8 +110,9 @@ def test_the_settings_of_attributes_are_kept(tmp_path):
             "type = 'category'\ncategories = ['a']\noutside = 'clamp'",
             '.outside: "clamp" goes with type number',
         ),
-        ("type = 'category'\ncategories = ['a']\ntaxonomy = 'x.csv'", "not supported by this version"),
-        ("type = 'category'\ncategories = ['a']\nmethod = 'rank'", "not supported by this version"),
+        ("type = 'category'\ncategories = ['a']\nmethod = 'rank'", ".method: goes with a taxonomy"),
+        ("type = 'boolean'\ntaxonomy = 'jobs.csv'", ".taxonomy: goes with type category, not with boolean"),
+        ("type = 'category'\ntaxonomy = 'x.csv'", '.taxonomy = "x.csv": it cannot be read: No such file'),
         ("type = 'boolean'\nmin = 0", ".min: goes with type number"),
         (
             "type = 'text'",
@@ -147,3 +148,47 @@ def test_ends_of_a_domain_against_plain_arithmetic(lower, upper, decimals):
     else:
         with pytest.raises(ValidationError):
             AttributeTable.model_validate(table)
+
+
+JOBS = "nurse;care;*\nmidwife;care;*\ncook;kitchen;*\n"
+
+
+def test_a_taxonomy_brings_categories_and_a_digest(tmp_path):
+    """Without a list the categories are the hierarchy's lines; the tree's digest does not depend on them."""
+    (tmp_path / "jobs.csv").write_text(JOBS, encoding="utf-8")
+    attribute = _attribute(tmp_path, "type = 'category'\ntaxonomy = 'jobs.csv'")
+    assert attribute.categories == ("nurse", "midwife", "cook")
+    text = "type = 'category'\ncategories = ['cook', 'midwife', 'nurse']\ntaxonomy = 'jobs.csv'"
+    other = _attribute(tmp_path, text)
+    assert other.categories == ("cook", "midwife", "nurse")
+    assert other.taxonomy == attribute.taxonomy != ""
+    assert Attribute.from_document(other.to_document()) == other
+
+
+def test_a_taxonomy_knows_missing_values(tmp_path):
+    """The category that stands for missing values has a place in the order: below the root."""
+    (tmp_path / "jobs.csv").write_text(JOBS, encoding="utf-8")
+    path = tmp_path / "owner.toml"
+    head = HEAD.replace("total_epsilon = 2", "total_epsilon = 2\nmissing = 'category'")
+    path.write_text(f"{head}type = 'category'\ntaxonomy = 'jobs.csv'", encoding="utf-8")
+    assert load(path).datasets[0].taxonomies["x"].paths[-1] == ("*", "(missing)")
+
+
+@pytest.mark.parametrize(
+    ("hierarchy", "settings", "expected"),
+    [
+        (JOBS, "categories = ['nurse', 'midwife']", "but not declared as categories: 'cook'"),
+        (JOBS, "categories = ['nurse', 'midwife', 'cook', 'pilot']", "not in the hierarchy: 'pilot'"),
+        (JOBS, "order = 'frequency'", '.order: "frequency" does not go with a taxonomy'),
+        (JOBS, "method = 'tree'", '.method = "tree": expected'),
+        (f"{JOBS};kitchen;*", "", 'taxonomy = "jobs.csv": line 4: the category is missing'),
+        (f"{JOBS}cook;kitchen;*", "", "line 4: category 'cook' is in an earlier line too"),
+        ("", "", "it has no line with a category"),
+        ("\udcff", "", "it is not encoded in UTF-8"),
+    ],
+)
+def test_a_hierarchy_that_does_not_fit(tmp_path, hierarchy, settings, expected):
+    """A malformed or foreign hierarchy is found when the configuration is read, long before a release."""
+    (tmp_path / "jobs.csv").write_bytes(hierarchy.encode("utf-8", "surrogateescape"))
+    text = f"type = 'category'\ntaxonomy = 'jobs.csv'\n{settings}"
+    assert expected in _attribute_problem(tmp_path, text)

@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import BalanceError, RefusedError, UnusableDataError
 from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Task
-from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema, TaxonomyMethod
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent import Accept, Refuse, Verdict, judge
 
@@ -302,6 +302,27 @@ def test_joint_bound_of_a_frequency_order() -> None:
     assert _only_rule(verdict) == "epsilon_joint of 'ward' is not bounded, the plan says 0.5"
 
 
+def test_drawn_categories_are_the_owners_declaration() -> None:
+    """A category that is declared to be drawn is drawn, with the bound of this owner's number of clusters."""
+    drawn = replace(_WARD, taxonomy=64 * "0", method=TaxonomyMethod.EXPONENTIAL)
+    schema = _schema(attributes=(_AGE, drawn))
+
+    def judged(mechanism: str, bound: str) -> Verdict:
+        ward = _planned("ward", mechanism=mechanism, epsilon_joint=Decimal(bound))
+        plan = replace(_with_task(attributes=(_planned("age"), ward)), attributes=(_AGE, drawn))
+        return _judge(plan, schema=schema, balance=Decimal(1000))
+
+    # 7,999 records at most, 10 in a cluster, 0.5 for each.
+    verdict = judged("exponential", "399.5")
+    assert isinstance(verdict, Accept)
+    assert verdict.charge == Decimal(400)
+    assert _only_rule(judged("exponential", "0.5")) == "epsilon_joint of 'ward' is 399.5, the plan says 0.5"
+    expected = "method of 'ward' is exponential here, not mechanism idp-joint"
+    assert _only_rule(judged("idp-joint", "0.5")) == expected
+    ranked = _with_attribute(mechanism="exponential", epsilon_joint=Decimal("399.5"))
+    assert _only_rule(_judge(ranked)) == "method of 'age' is rank here, not mechanism exponential"
+
+
 def test_unbounded_charge_needs_per_centroid_accounting() -> None:
     """What has no joint bound is refused, unless the owner counts as the papers do."""
     unbounded = _with_task(attributes=(_planned("age"), _planned("ward", epsilon_joint=None)))
@@ -348,6 +369,59 @@ def test_smallest_k_of_the_mechanism() -> None:
     assert rule == "idp-joint takes k of at least 3, 'age' has 2"
     plan = replace(_with_attribute(k=4), max_records_per_person=2)
     assert "at least 5" in _only_rule(_judge(plan))
+
+
+def test_mechanisms_without_clusters_take_no_k() -> None:
+    """No policy on k speaks of them, and a plan that gives them one is not what they are."""
+    assert isinstance(_judge(_with_attribute(mechanism="dp", k=None), policy=PolicyConfig(min_k=10)), Accept)
+    assert _only_rule(_judge(_with_attribute(mechanism="idp"))) == "idp takes no k, 'age' has 10"
+    without = _only_rule(_judge(_with_attribute(k=None)))
+    assert without == "idp-joint takes k of at least 3, 'age' has None"
+
+
+def test_joint_bound_of_idp_cbls_is_counted_here() -> None:
+    """7,000 records are 7,999 at most and 799 clusters of 10; a plan that counts fewer is refused."""
+    cbls = {"mechanism": "idp-cbls", "epsilon_joint": Decimal("399.5")}
+    accepted = _judge(_with_attribute(**cbls), balance=Decimal(400))
+    assert isinstance(accepted, Accept)
+    assert (accepted.charge, accepted.epsilon_joint) == (Decimal(400), Decimal(400))
+    rule = _only_rule(_judge(_with_attribute(**(cbls | {"epsilon_joint": Decimal(350)}))))
+    assert rule == "epsilon_joint of 'age' is 399.5, the plan says 350"
+
+
+def test_idp_cbls_counted_as_the_papers_do() -> None:
+    """Per centroid the charge is epsilon; the joint bound is kept for the record."""
+    policy = PolicyConfig(accounting="per-centroid")
+    verdict = _judge(_with_attribute(mechanism="idp-cbls", epsilon_joint=Decimal("399.5")), policy=policy)
+    assert verdict == Accept(Decimal(1), "people", Decimal(1), Decimal(400), "per-centroid")
+
+
+def test_shares_of_one_person_under_other_budget_splits() -> None:
+    """By attribute or weights the shares of all groups together are held to epsilon, not to equal parts."""
+
+    def plan(share: str, split: BudgetSplit) -> Plan:
+        value = Decimal(share)
+        tasks = (
+            _task("north", attributes=(_planned("age", epsilon=value, epsilon_joint=value),)),
+            _task("south", group=1, attributes=(_planned("ward", epsilon=Decimal("0.25")),)),
+        )
+        return replace(_PLAN, layout=Layout.VERTICAL, tasks=tasks, budget_split=split)
+
+    for split in (BudgetSplit.ATTRIBUTE, BudgetSplit.WEIGHTS):
+        assert isinstance(_judge(plan("0.75", split)), Accept)
+        rule = _only_rule(_judge(plan("0.750000000001", split)))
+        assert rule == "the shares of one person add up to 1.000000000001, more than epsilon 1"
+    assert "over 2 groups" in _only_rule(_judge(plan("0.75", BudgetSplit.OWNER)))
+
+
+def test_several_records_of_a_person_in_several_groups() -> None:
+    """Groups are aligned on persons with one record each, so such a plan cannot hold its promise."""
+    tasks = (
+        _task("north", attributes=(_planned("age"),)),
+        _task("south", group=1, attributes=(_planned("ward"),)),
+    )
+    plan = replace(_PLAN, layout=Layout.VERTICAL, tasks=tasks, max_records_per_person=2)
+    assert "every person has one record" in _only_rule(_judge(plan))
 
 
 def test_mechanism_outside_the_policy() -> None:

@@ -1,0 +1,185 @@
+"""The exponential mechanism over a taxonomy: one category per cluster, drawn with exact probabilities.
+
+P(c) ∝ exp(-m(C, c)/t), where m is the sum of the distances of the cluster's records to category c on a public
+grid, and the scale t is 2 g Δ / epsilon, rounded up, Δ the largest distance.
+
+Proof that the draw is exact. Let x_c = (m(C, c) - min m)/t = w_c + r_c with w_c whole and 0 <= r_c < 1,
+and j_c = min(w_c, J). A category is proposed with probability proportional to the integer 2^(J - j_c), and
+kept if j_c coins of probability 2/e, w_c - j_c of probability 1/e and one of probability exp(-r_c) are all
+true. So it is drawn with probability proportional to
+2^(J - j_c) (2/e)^j_c e^(j_c - w_c) e^(-r_c) = 2^J exp(-x_c).
+Proposing by powers of two keeps the number of proposals small, whatever the number of categories.
+
+References:
+    Sánchez et al. 2016, §3.4, Algorithm 2 and equation 6.
+    McSherry and Talwar 2007 (the exponential mechanism).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from common.errors import UnusableDataError
+from owner_node.masking.arrays import BoolArray, Int64Array
+from owner_node.masking.bits import BitSource
+from owner_node.masking.calibration import Setting
+from owner_node.masking.clusters import Clusters
+from owner_node.masking.noise import exponential_coin, two_over_e_coin, uniform_below
+from owner_node.masking.released import ReleasedList
+from owner_node.masking.taxonomy import Taxonomy
+
+GRID_BITS = 32
+"""Distances are multiples of 2^-32."""
+MOST_CATEGORIES = 2_000
+"""The table of distances has the square of it."""
+WIDEST_SCALE = 2**61
+HALVINGS = 40
+"""J: proposals fall by powers of two down to 2^-40."""
+_BLOCK = 2**20
+"""Entries of proposal tables at a time: times 2^J, they add up to less than 2^63."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaxonomyMechanism:
+    """Draws the category of each cluster; values are places in the taxonomy's order."""
+
+    taxonomy: Taxonomy
+    """The tree of the attribute's categories."""
+
+    def check(self, setting: Setting) -> None:
+        """Refuse what cannot be drawn exactly.
+
+        Raises:
+            UnusableDataError: With the reason.
+        """
+        details = {"attribute": setting.attribute, "categories": setting.n_values, "k": setting.k}
+        if self.taxonomy.n_categories > MOST_CATEGORIES:
+            raise UnusableDataError(
+                f"attribute {setting.attribute!r}: the exponential method takes at most {MOST_CATEGORIES} "
+                "categories",
+                'declare method = "rank", or fewer categories',
+                details,
+            )
+        # Distances are below 1, and a cluster has fewer than 2k records.
+        if 2 * setting.k << GRID_BITS >= WIDEST_SCALE or _scale(1 << GRID_BITS, setting) >= WIDEST_SCALE:
+            raise UnusableDataError(
+                f"attribute {setting.attribute!r}: k is too large or epsilon too small for exact draws",
+                "ask for a smaller k or a larger epsilon",
+                details,
+            )
+
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw a category for every cluster.
+
+        Args:
+            sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
+            setting: What is agreed about the attribute.
+            bits: Source of random bits.
+
+        Returns:
+            One place per cluster, from 0 to V - 1.
+        """
+        from scipy.sparse import csr_array
+
+        table = distance_table(self.taxonomy)
+        clusters = Clusters(sorted_values.size, setting.k)
+        bounds = np.searchsorted(sorted_values, np.arange(table.shape[0] + 1))
+        values = np.empty(clusters.n_clusters, dtype=np.int64)
+        for numbers, rows in _alike(clusters, sorted_values, _BLOCK // table.shape[0]):
+            starts = rows * clusters.k
+            ends = starts + clusters.sizes[rows]
+            counts = np.minimum(bounds[1:], ends[:, None]) - np.maximum(bounds[:-1], starts[:, None])
+            marginality = csr_array(np.maximum(counts, 0)) @ table
+            chosen = slice(numbers.start, numbers.stop)
+            row_of = np.repeat(np.arange(rows.size), np.diff(np.append(rows, numbers.stop)))
+            values[chosen] = draw(marginality, row_of, _scale(int(table.max()), setting), bits)
+        return ReleasedList(values, clusters.sizes)
+
+
+def distance_table(taxonomy: Taxonomy) -> Int64Array:
+    """Return the semantic distances of all categories in 2^-32, `(V, V)`, in the taxonomy's order."""
+    paths = [taxonomy.paths[index] for index in taxonomy.order()]
+    depths = np.array([len(path) for path in paths])
+    shared = np.zeros((len(paths), len(paths)), dtype=np.int64)
+    for level in range(1, int(depths.max()) + 1):
+        nodes = {node: number for number, node in enumerate(dict.fromkeys(path[:level] for path in paths))}
+        there = depths >= level
+        ids = np.array([nodes[path[:level]] for path in paths])
+        shared += (ids[:, None] == ids) & there & there[:, None]
+    union = depths[:, None] + depths - shared
+    table: Int64Array = np.rint(np.log2(2 - shared / union) * 2**GRID_BITS).astype(np.int64)
+    return table
+
+
+def draw(marginality: Int64Array, row_of: Int64Array, scale: int, bits: BitSource) -> Int64Array:
+    """Draw columns c with P(c) ∝ exp(-m(row, c)/t), one for each entry of `row_of`.
+
+    Args:
+        marginality: m of every kind of cluster and category, `(n_kinds, V)`, at most 2^20 entries.
+        row_of: The kind of each cluster, `(n_clusters,)`.
+        scale: t, in the units of the marginality.
+        bits: Source of random bits.
+
+    Returns:
+        The categories, `(n_clusters,)`.
+    """
+    n_columns = marginality.shape[1]
+    whole, rest = np.divmod((marginality - marginality.min(axis=1, keepdims=True)).ravel(), scale)
+    halved = np.minimum(whole, HALVINGS)
+    upper = np.cumsum(np.int64(1) << (HALVINGS - halved))
+    row_ends = upper[n_columns - 1 :: n_columns]
+    row_starts = np.append(0, row_ends[:-1])
+    values = np.empty(row_of.size, dtype=np.int64)
+    pending = np.arange(row_of.size)
+    while pending.size:
+        rows = row_of[pending]
+        places = row_starts[rows] + uniform_below(row_ends[rows] - row_starts[rows], bits)
+        proposed = np.searchsorted(upper, places, side="right")
+        kept = exponential_coin(rest[proposed], np.full(proposed.size, scale), bits)
+        kept &= _all_true(halved[proposed], bits, two_over_e=True)
+        kept &= _all_true(whole[proposed] - halved[proposed], bits, two_over_e=False)
+        values[pending[kept]] = proposed[kept] % n_columns
+        pending = pending[~kept]
+    return values
+
+
+def _scale(largest: int, setting: Setting) -> int:
+    """Return t = ceil(2 g Δ / epsilon), at least 1: with g records per person each gets epsilon / g."""
+    return max(1, ceil(2 * setting.g * largest / setting.exact_epsilon))
+
+
+def _all_true(n_coins: Int64Array, bits: BitSource, *, two_over_e: bool) -> BoolArray:
+    """Toss as many coins as each element says; true where all of them are."""
+    result = np.ones(n_coins.size, dtype=np.bool_)
+    running = np.flatnonzero(n_coins)
+    done = 0
+    while running.size:
+        one = np.ones(running.size, dtype=np.int64)
+        coins = two_over_e_coin(running.size, bits) if two_over_e else exponential_coin(one, one, bits)
+        result[running[~coins]] = False
+        done += 1
+        running = running[coins & (n_coins[running] > done)]
+    return result
+
+
+def _alike(
+    clusters: Clusters, sorted_values: Int64Array, most_rows: int
+) -> Iterator[tuple[range, Int64Array]]:
+    """Cut the clusters into runs of the same content, of which there are at most 2V + 1.
+
+    Two clusters of one size with the same first and last value hold that value alone.
+
+    Yields:
+        Blocks of runs: the clusters of the block, and the first cluster of each of its runs.
+    """
+    starts = np.arange(clusters.n_clusters) * clusters.k
+    first, last = sorted_values[starts], sorted_values[starts + clusters.sizes - 1]
+    new = np.append(True, (first[1:] != first[:-1]) | (last[1:] != last[:-1]))
+    new[-1] = True
+    runs = np.flatnonzero(new)
+    for index in range(0, runs.size, most_rows):
+        rows = runs[index : index + most_rows]
+        after = index + most_rows
+        yield range(int(rows[0]), int(runs[after]) if after < runs.size else clusters.n_clusters), rows
