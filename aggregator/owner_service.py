@@ -27,7 +27,7 @@ from aggregator.uploads import Uploads
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.identity import fingerprint, party_of_certificate
-from common.tls import peer_certificate
+from common.tls import peer_certificate, peer_party
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.status import raises
 from common.wire.v1 import owner_pb2 as wire
@@ -205,11 +205,13 @@ class OwnerService(OwnerServiceServicer):
             yield wire.DownloadChunk(data=data)
 
     def _certificate(self, context: Context) -> x509.Certificate:
-        now = datetime.fromtimestamp(self._clock(), UTC)
-        return peer_certificate(context, self._trust_domain, now)
+        return peer_certificate(context, self._trust_domain, self._now())
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
 
     def _caller(self, context: Context) -> str:
-        return party_of_certificate(self._certificate(context)).name
+        return peer_party(context, self._trust_domain, self._now()).name
 
     def _release(self, release: str, owner: str) -> Release:
         """Return a release that an owner takes part in; of others it does not even hear that they exist."""

@@ -12,29 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from aggregator.manifest import ReleasedFile, manifest_document, to_bytes
+from aggregator.protocol.request import FORMATS
 from common.canonical import digest
-from common.errors import IntegrityError, UsageError
+from common.errors import IntegrityError
 from common.evidence import Evidence
 from common.folders import check_out, flushed, remove_leftover, whole_folder
 from common.signing import Domain, Signer
 from common.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, verify_release
 
-FORMATS = ("parquet", "csv")
-"""What a release can be written as."""
 _FILES = {"parquet": "data.parquet", "csv": "data.csv"}
 _READ_BYTES = 1 << 20
-
-
-def parse_formats(text: str) -> tuple[str, ...]:
-    """Read `--format`.
-
-    Raises:
-        UsageError: If it names none, one twice, or one that is not known.
-    """
-    formats = tuple(part.strip() for part in text.split(","))
-    if len(set(formats)) != len(formats) or not set(formats) <= set(FORMATS):
-        raise UsageError(f"--format {text} is not a list of formats", f"accepted: {', '.join(FORMATS)}")
-    return formats
 
 
 def publish(

@@ -15,7 +15,7 @@ from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.node import Node
 from owner_node.records import Records
 from owner_node.trust import Trust
-from owner_node.worker import Worker
+from owner_node.worker import PASSING, Worker
 
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
@@ -182,8 +182,9 @@ class Connection:
             rest = _REST_SECONDS
         except IntegrityError as error:
             _log.error("no work is done", extra={"release": key[0], "step": key[1], "reason": error.message})
-        except OSError as error:
-            _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": error.strerror})
+        except PASSING as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": reason})
             rest = _REST_SECONDS
         except Exception as error:  # noqa: BLE001 - the edge of a task; told again after a rest
             _log.error("internal fault", exc_info=error, extra={"release": key[0], "step": key[1]})

@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 
 # Decimals pass `_arithmetic` before they are multiplied; a product that had to be rounded would be a fault.
 _EXACT = Context(prec=60, traps=[Inexact])
-_PUBLIC = {
-    "balance": "the budget does not cover the charge",
-    "unusable_data": "the data set cannot take part in this plan",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +63,6 @@ class Refuse:
     """The deciding rule in full, for the owner's history."""
     all_rules: tuple[str, ...]
     """Every rule that objects, the deciding one first."""
-
-    @property
-    def code(self) -> str:
-        """What the aggregator hears: a code of the error catalogue."""
-        return self.error.code
-
-    @property
-    def public_message(self) -> str:
-        """What the aggregator hears beside the code; the same whatever the policy says."""
-        return _PUBLIC.get(self.error.code, "refused by owner policy")
 
 
 Verdict = Accept | Refuse

@@ -64,6 +64,7 @@ class Daemon:
         stack.callback(records.db.close)
         stack.enter_context(daemon_lock(owner.state_dir))
         records.ledger.verify()
+        records.clean_outbox()
         records.presence.started(os.getpid(), __version__)
         stack.callback(records.presence.stopped)
         authorities, guard = load_chain(tls.ca), LedgerGuard()

@@ -9,6 +9,7 @@ from owner_node.history import History
 from owner_node.ledger import Ledger
 from owner_node.outbox import Outbox
 from owner_node.presence import Presence
+from owner_node.session import State
 from owner_node.sessions import Sessions
 
 
@@ -41,3 +42,15 @@ class Records:
             Outbox(state_dir),
             Presence(db, clock),
         )
+
+    def clean_outbox(self) -> None:
+        """Delete what no session will send: interrupted writes, and fragments of releases that ended.
+
+        Only while the daemon's lock is held; a fragment that is being written looks like a leftover.
+        """
+        for path in self.outbox.leftovers():
+            path.unlink(missing_ok=True)
+        for aggregator, release in self.outbox.sealed():
+            session = self.sessions.get(aggregator, release)
+            if session is None or session.state in (State.ENDED, State.REFUSED):
+                self.outbox.destroy(aggregator, release)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,8 @@ from owner_node.node import Node
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
+PASSING = (OSError, sqlite3.OperationalError)
+"""A full disk, a database that is busy: nothing that a release should end for."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -69,7 +72,7 @@ class Worker:
         Raises:
             NotConnectedError: If the answer did not arrive; the work is told again.
             NotTakenError: If the aggregator did not take it; the work is told again.
-            OSError: If this machine cannot do it now (a full disk); the work is told again.
+            OSError, sqlite3.OperationalError: If this machine cannot do it now (a full disk).
         """
         step = work.WhichOneof("step") or ""
         extra = {"release": work.release, "step": step}
@@ -77,7 +80,7 @@ class Worker:
             if step not in self._steps:
                 raise ProtocolError("the aggregator asked for a step that this version does not know")
             answer = await self._steps[step](work)
-        except (OSError, NotConnectedError, NotTakenError):
+        except (*PASSING, NotConnectedError, NotTakenError):
             raise
         except TesseraError as error:
             details = {"code": error.code, "reason": error.message, "hint": error.hint}

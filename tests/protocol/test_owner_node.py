@@ -144,6 +144,21 @@ def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(
     assert offering.kinds() == ["reserve", "spend"]
 
 
+def test_a_start_deletes_what_no_session_will_send(offering: Offering) -> None:
+    """What a crash left between the end of a release and deleting its fragment goes at the next start."""
+    sealed(offering)
+    kept = offering.records.outbox.path("hub", "r1")
+    ended = offering.records.outbox.path("hub", "r2")
+    accepted(offering, release="r2")
+    offering.node.conclude("r2", "failed", "", "")
+    ended.write_bytes(b"left over")
+    partial = ended.with_name(f".{ended.name}.x.partial")
+    partial.write_bytes(b"half")
+    offering.restart()
+    offering.records.clean_outbox()
+    assert (kept.exists(), ended.exists(), partial.exists()) == (True, False, False)
+
+
 def test_a_source_that_changed_after_linking_is_not_masked(offering: Offering) -> None:
     """What was linked is what is masked: a changed file stops the release before the charge is spent."""
     plan = accepted(offering)

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from aggregator.publication import (
     copy_release,
-    parse_formats,
     publish,
     published_digest,
 )
@@ -213,15 +212,6 @@ def test_out_is_checked_before_anything_starts(tmp_path):
         (tmp_path / "closed").mkdir(mode=0o500)
         with pytest.raises(UsageError, match="not writable"):
             check_out(tmp_path / "closed" / "out")
-
-
-def test_formats():
-    """--format takes the known formats, each once."""
-    assert parse_formats("parquet") == ("parquet",)
-    assert parse_formats("csv, parquet") == ("csv", "parquet")
-    for wrong in ("", "excel", "csv,csv", "csv,"):
-        with pytest.raises(UsageError):
-            parse_formats(wrong)
 
 
 def test_report_is_inert_and_complete(tmp_path):
