@@ -6,6 +6,7 @@ import signal
 import time
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 
 import grpc
@@ -32,7 +33,17 @@ from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 _GRACE_SECONDS = 2.0
 _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
+_OF_A_RELEASE = (
+    "aggregator.joining", "aggregator.linking", "aggregator.publication", "aggregator.release_csv",
+    "aggregator.report", "common.wire.arrow_check", "pyarrow.parquet",
+)  # fmt: skip
 _log = logging.getLogger(__name__)
+
+
+def _load_libraries() -> None:
+    """Import what a release needs, so that the first one does not wait for it."""
+    for name in _OF_A_RELEASE:
+        import_module(name)
 
 
 class Daemon:
@@ -45,6 +56,7 @@ class Daemon:
     def __init__(self, config: AggregatorConfig) -> None:
         self._config = config
         self._stack = AsyncExitStack()
+        self._loading: asyncio.Task[None] | None = None
         self.address = ""
         """Where owners reach it, once it has started; the port is the one that the system chose."""
 
@@ -92,6 +104,7 @@ class Daemon:
         )
         await self._listen_for_control(ControlService(about, conductor, journal, presence, intake, time.time))
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
+        self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
 
     async def stop(self) -> None:
         """Take no more calls, wait for what is being written, close everything."""

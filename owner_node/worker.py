@@ -35,6 +35,13 @@ async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
         raise
 
 
+def _load_libraries() -> None:
+    """Import what an idle daemon does without, and a release cannot."""
+    import scipy.optimize  # noqa: F401
+
+    import owner_node.sealing  # noqa: F401
+
+
 class Worker:
     """Does work for one aggregator.
 
@@ -45,6 +52,7 @@ class Worker:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._connected: AggregatorClient | None = None
+        self._loading: asyncio.Task[None] | None = None
         self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
             "describe": self._describe,
             "consent": self._consent,
@@ -102,6 +110,8 @@ class Worker:
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
         describe = self._node.invitations.describe
         schema = await _in_thread(describe, work.release, work.describe.dataset)
+        # While others answer there is time to load what masking will need.
+        self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
         return wire.AnswerRequest(described=wire.Described(schema=schema))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
