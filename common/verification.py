@@ -20,12 +20,10 @@ from typing import Any
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
-from common import __version__
-from common.canonical import canonical, digest
+from common.canonical import digest
 from common.errors import IntegrityError, TesseraError, UsageError
 from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum
-from common.guarantee import invariants, promises
 from common.identity import (
     Party,
     PartyKind,
@@ -38,6 +36,7 @@ from common.identity import (
     party_of_certificate,
     verify_chain,
 )
+from common.manifest_check import check_derived
 from common.plan import Plan
 from common.signing import Domain, load_chain, verify, verify_document
 
@@ -170,7 +169,7 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
     if unknown := sorted(set(judge.pins) - set(evidence.plan.owners)):
         raise IntegrityError(f"{', '.join(unknown)} took no part in this release", _HINT)
     with _step(MANIFEST_FILE):
-        _check_derived(manifest, evidence)
+        check_derived(manifest, evidence)
         files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
     n_records = _check_files(folder, files, evidence)
     return Verified(
@@ -286,47 +285,6 @@ def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
         if manifest["format"] != "1":
             raise IntegrityError("its form is of another version of the software")
     return data, manifest
-
-
-def _check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
-    """Compare the numbers that the manifest shows with those that follow from what was signed."""
-    from common.release_summary import summary
-
-    plan = evidence.plan
-    derived = json.loads(canonical(summary(plan, evidence.addendum)))
-    shown_owners = [
-        {key: value for key, value in owner.items() if key not in ("consent", "fragment")}
-        for owner in manifest["owners"]
-    ]
-    shown = {"owners": shown_owners, "totals": manifest["totals"], "schema": manifest["schema"]}
-    for key, value in derived.items():
-        if shown[key] != value:
-            raise IntegrityError(f"its {key} are not those of the plan")
-    named = (manifest["release"], manifest["layout"], manifest["purpose"], manifest["times"]["planned"])
-    if named != (plan.release, plan.layout, plan.purpose, plan.created):
-        raise IntegrityError("it describes another release than its plan")
-    if manifest["aggregator"]["id"] != plan.aggregator:
-        raise IntegrityError("it names another aggregator than its plan")
-    _check_linking(evidence)
-    # The wording may change between versions, what it says may not: only the same version can compare it.
-    told = (manifest["guarantee"], manifest["invariants"])
-    if manifest["version"] == __version__ and told != (list(promises(plan)), list(invariants(plan))):
-        raise IntegrityError("it promises something else than its plan")
-
-
-def _check_linking(evidence: Evidence) -> None:
-    """Compare what linking is said to have found with what the plan and the owners' statements allow."""
-    plan, addendum = evidence.plan, evidence.addendum
-    if addendum.linking != plan.expected_linking:
-        raise IntegrityError(f"linking cannot have found {addendum.linking!r} under this plan")
-    if len({signed.consent.key_check for signed in evidence.owners.values()}) > 1:
-        raise IntegrityError("its owners linked with different linkage keys")
-    totals = {
-        sum(addendum.records[task.owner] for task in plan.tasks if task.group == group)
-        for group in range(plan.n_groups)
-    }
-    if len(totals) > 1:
-        raise IntegrityError("its groups of attributes have different numbers of records")
 
 
 def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence) -> int:
