@@ -239,7 +239,7 @@ class Conductor:
             self._presence.signal(owner).fire()
         self._watch_deadline(release)
         if release.state is State.LINKING:
-            self._spawn(release, self._compare_keys(release))
+            self._compare_keys(release)
         if release.state is State.MASKING:
             for owner in release.request.owners:
                 self._intake.remove(release.id, owner, Kind.TOKENS)
@@ -265,6 +265,13 @@ class Conductor:
         else:
             self.record(release.id, event)
 
+    def _compare_keys(self, release: Release) -> None:
+        """Stop before any owner is asked to link, if they cannot have the same linkage key."""
+        try:
+            compare_keys(release)
+        except TesseraError as error:
+            self.fail(release.id, error)
+
     # --- steps that take time ------------------------------------------------------------------------
 
     def _spawn(self, release: Release, step: Coroutine[None, None, None]) -> None:
@@ -282,9 +289,6 @@ class Conductor:
         except Exception as fault:  # noqa: BLE001 - a release must end in words, whatever went wrong
             _log.error("step failed", extra={"release": release}, exc_info=fault)
             self.fail(release, InternalError("an internal fault of the aggregator", "see its log"))
-
-    async def _compare_keys(self, release: Release) -> None:
-        await asyncio.to_thread(compare_keys, release)
 
     async def _link(self, release: Release) -> None:
         event = await asyncio.to_thread(signed_addendum, release, self._intake, self._signer, self.now)
