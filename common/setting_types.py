@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
 
+from common.audit import AuditSection, parse_syslog
 from common.errors import UsageError
 from common.settings import Section, TlsSection, is_url
 
@@ -166,3 +167,14 @@ class TlsTable(Section):
     def section(self) -> TlsSection:
         """Return the run-time form."""
         return TlsSection(self.ca, self.cert, self.key)
+
+
+class AuditTable(Section):
+    """The table `[audit]`, the same for both programs."""
+
+    file: FilePath | None = None
+    syslog: Annotated[str, PlainValidator(parse_syslog)] = ""
+
+    def section(self) -> AuditSection:
+        """Return the run-time form."""
+        return AuditSection(self.file, self.syslog)
