@@ -6,20 +6,18 @@ References:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
 
-from aggregator.cluster_size import check_k, check_records, choose_k, smallest_accepted_k
 from aggregator.comparison import differences, missing_identifiers
 from aggregator.protocol.request import Request
-from aggregator.shares import shares
+from common.attribute_plan import plan_attribute
+from common.cluster_size import check_k, check_records, smallest_accepted_k
 from common.errors import ConflictError
-from common.plan import Layout, Linking, Plan, PlannedAttribute, Task
-from common.privacy import EXPONENTIAL, epsilon_joint, most_clusters, plain
-from common.schema import Attribute, Schema, TaxonomyMethod, most_records
+from common.plan import Layout, Linking, Plan, Task
+from common.schema import Attribute, Schema
+from common.shares import shares
 
 RESERVED = ("record", "token")
 """Names of columns that the release or a fragment has anyway."""
-_SIX_DIGITS = Context(prec=6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +113,27 @@ def make_plan(
     g = max(schemas[owner].max_records_per_person for owner in request.owners)
     check_k(request.mechanism, request.k, g)
     groups = [_chosen(request, owners, schemas) for owners in request.groups]
-    planner = _Planner(
-        request,
-        shares(request, [[attribute.name for attribute in group] for group in groups]),
-        g,
-        smallest_accepted_k([schemas[owner] for owner in request.owners]),
-    )
+    names = [[attribute.name for attribute in group] for group in groups]
+    epsilons = shares(request.epsilon, names, request.budget_split, dict(request.weights))
+    least_k = smallest_accepted_k([schemas[owner] for owner in request.owners])
     tasks = tuple(
         Task(
             owner,
             request.dataset,
             group,
             schemas[owner].records_rounded,
-            tuple(planner.planned(attribute, schemas[owner].records_rounded) for attribute in attributes),
+            tuple(
+                plan_attribute(
+                    attribute,
+                    mechanism=request.mechanism,
+                    epsilon=epsilons[attribute.name],
+                    k=request.k,
+                    records_rounded=schemas[owner].records_rounded,
+                    g=g,
+                    least_k=least_k,
+                )
+                for attribute in attributes
+            ),
         )
         for group, (owners, attributes) in enumerate(zip(request.groups, groups, strict=True))
         for owner in owners
@@ -149,62 +155,6 @@ def make_plan(
         linking=Linking(tokens=identifier is not None),
         tasks=tasks,
     )
-
-
-def expected_error(mechanism: str, k: int, n_records: int, epsilon: Decimal, g: int = 1) -> Decimal:
-    """Return the expected squared error as a share of the variance of a uniform attribute (MECHANISMS §5).
-
-    Args:
-        mechanism: Mechanism id.
-        k: Minimum cluster size; 1 where the mechanism makes no clusters.
-        n_records: Number of records, as rounded in the schema.
-        epsilon: The attribute's share of the budget.
-        g: The most records that one person has.
-
-    Returns:
-        (k/n)² + 24·(g/(k·ε))², with six significant digits. For idp-cbls n stands in the place of the second
-        k: the local sensitivity of a cluster is about its own width, k/n of the domain's.
-    """
-    size, n = Decimal(k), Decimal(max(n_records, 1))
-    within = _SIX_DIGITS.power(_SIX_DIGITS.divide(size, n), 2)
-    steadiness = _SIX_DIGITS.multiply(n if mechanism == "idp-cbls" else size, epsilon)
-    noise = _SIX_DIGITS.power(_SIX_DIGITS.divide(Decimal(g), steadiness), 2)
-    return plain(_SIX_DIGITS.add(within, _SIX_DIGITS.multiply(Decimal(24), noise)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Planner:
-    """Plans single attributes under what holds for the whole release."""
-
-    request: Request
-    epsilons: Mapping[str, Decimal]
-    """Every attribute's share."""
-    g: int
-    """The most records that one person has."""
-    least_k: int
-    """The smallest k that all policies accept."""
-
-    def planned(self, attribute: Attribute, n_records: int) -> PlannedAttribute:
-        exponential = attribute.method is TaxonomyMethod.EXPONENTIAL
-        mechanism = EXPONENTIAL if exponential else self.request.mechanism
-        epsilon = self.epsilons[attribute.name]
-        k = self.request.k or choose_k(
-            mechanism,
-            n_records=n_records,
-            n_values=attribute.n_values,
-            epsilon=epsilon,
-            g=self.g,
-            least=self.least_k,
-        )
-        n_clusters = most_clusters(most_records(n_records), k)
-        return PlannedAttribute(
-            attribute.name,
-            mechanism,
-            epsilon,
-            k,
-            epsilon_joint(mechanism, epsilon, frequency_order=attribute.by_frequency, n_clusters=n_clusters),
-            expected_error(mechanism, k or 1, n_records, epsilon, self.g),
-        )
 
 
 def _chosen(request: Request, owners: Sequence[str], schemas: Mapping[str, Schema]) -> tuple[Attribute, ...]:

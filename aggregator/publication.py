@@ -115,7 +115,7 @@ def _write_data(folder: Path, table: Any, formats: Sequence[str]) -> None:
         with flushed(folder / _FILES["parquet"]) as stream:
             pq.write_table(table, stream, compression="zstd")
     if "csv" in formats:
-        from aggregator.release_csv import write_csv
+        from common.release_csv import write_csv
 
         with flushed(folder / _FILES["csv"]) as stream:
             write_csv(stream, table)

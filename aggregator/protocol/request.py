@@ -2,23 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from common.errors import UsageError
 from common.identity import NAME_RULE, is_name
-from common.plan import RELEASE_ID, BudgetSplit, Layout
-from common.privacy import (
-    DEFAULT_MECHANISM,
-    EVALUATION_ONLY,
-    EXPONENTIAL,
-    MECHANISMS,
-    REQUESTABLE,
-    SMALLEST_K,
-    parse_epsilon,
-    plain,
-    round_down,
+from common.masking_arguments import (
+    distinct,
+    one_of,
+    parse_id,
+    parse_k,
+    parse_mechanism,
+    parse_weights,
 )
+from common.plan import BudgetSplit, Layout
+from common.privacy import DEFAULT_MECHANISM, parse_epsilon
 
 FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
@@ -123,22 +121,12 @@ def parse_request(
     Raises:
         UsageError: Saying which argument cannot be used and what is accepted.
     """
-    if not RELEASE_ID.fullmatch(release):
-        raise UsageError(
-            f"{release!r} cannot be the id of a release",
-            "use a-z, 0-9, '.', '_' and '-', 64 characters at most, a letter or digit at both ends",
-        )
+    parse_id(release)
     if not dataset:
         raise UsageError("no data set is named", "name one with --dataset")
     kind = _layout(layout)
-    split = BudgetSplit(_one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
-    chosen = _mechanism(mechanism or DEFAULT_MECHANISM)
-    size = _k(k)
-    if size is not None and not MECHANISMS[chosen].clustered:
-        raise UsageError(
-            f"mechanism {chosen} makes no clusters and takes no k",
-            "leave --k out, or choose a mechanism that makes clusters",
-        )
+    split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
+    size = parse_k(k)
     return Request(
         release=release,
         dataset=dataset,
@@ -146,19 +134,19 @@ def parse_request(
         groups=_groups(kind, groups),
         epsilon=parse_epsilon(epsilon),
         k=size,
-        mechanism=chosen,
-        attributes=_distinct("attribute", attributes),
+        mechanism=parse_mechanism(mechanism, size),
+        attributes=distinct("attribute", attributes),
         budget_split=split,
         weights=_weights(split, weights),
         purpose=purpose,
-        formats=tuple(_one_of("format", each, FORMATS) for each in _distinct("format", formats)) or FORMATS,
+        formats=tuple(one_of("format", each, FORMATS) for each in distinct("format", formats)) or FORMATS,
         out=out,
         dry_run=dry_run,
     )
 
 
 def _layout(text: str) -> Layout:
-    layout = Layout(_one_of("layout", text, tuple(Layout)))
+    layout = Layout(one_of("layout", text, tuple(Layout)))
     if layout is Layout.MIXED:
         raise UsageError(f"the mixed layout is {_LATER}", "use horizontal or vertical")
     return layout
@@ -171,7 +159,7 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
     for owner in owners:
         if not is_name(owner):
             raise UsageError(f"{owner!r} cannot be the id of an owner", NAME_RULE)
-    _distinct("owner", owners)
+    distinct("owner", owners)
     if layout is Layout.HORIZONTAL and len(groups) != 1:
         raise UsageError("a horizontal release has one group of owners", "name them with --owners a,b,c")
     if layout is Layout.VERTICAL and len(groups) != len(owners):
@@ -179,65 +167,9 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
     return tuple(tuple(group) for group in groups)
 
 
-def _mechanism(text: str) -> str:
-    if text == EXPONENTIAL:
-        raise UsageError(
-            f"mechanism {text} cannot be asked for: it goes with attributes that their owners declare so",
-            'owners declare a taxonomy and method = "exponential"',
-        )
-    if text in EVALUATION_ONLY:
-        raise UsageError(
-            f"mechanism {text} is for evaluation only and makes no release: {EVALUATION_ONLY[text]}",
-            f"accepted: {', '.join(REQUESTABLE)}",
-        )
-    return _one_of("mechanism", text, REQUESTABLE)
-
-
 def _weights(split: BudgetSplit, texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:
     if split is not BudgetSplit.WEIGHTS and texts:
         raise UsageError(f"weights go with another budget split than {split}", "add --budget-split weights")
     if split is BudgetSplit.WEIGHTS and not texts:
         raise UsageError("a budget split by weights needs weights", "add --weights age=2,income=1")
-    pairs = [text.rpartition("=")[::2] for text in texts]
-    _distinct("weight of attribute", [name for name, _ in pairs])
-    return tuple((name.strip(), _weight(name.strip(), weight)) for name, weight in pairs)
-
-
-def _weight(name: str, text: str) -> Decimal:
-    hint = "write weights as name=weight, each a positive decimal number: --weights age=2,income=0.5"
-    try:
-        weight = Decimal(text.strip())
-    except InvalidOperation:
-        weight = Decimal(0)
-    if not name or not weight.is_finite() or not 0 < weight <= 10**6 or round_down(weight) != weight:
-        raise UsageError(f"{name}={text} is no weight of an attribute", hint)
-    return plain(weight)
-
-
-def _k(text: str) -> int | None:
-    if text.strip() in ("", "auto"):
-        return None
-    try:
-        k = int(text)
-    except ValueError:
-        raise UsageError(
-            f"k must be a whole number or auto, not {text!r}", f"{SMALLEST_K} is the smallest"
-        ) from None
-    if k < SMALLEST_K:
-        raise UsageError(f"k must be at least {SMALLEST_K}, not {k}", "a larger k means less noise")
-    if k >= 2**31:
-        raise UsageError("k is larger than any data set", "k is the smallest number of records of a cluster")
-    return k
-
-
-def _one_of(what: str, text: str, accepted: Sequence[str] | Mapping[str, Any]) -> str:
-    if text not in accepted:
-        raise UsageError(f"{what} {text!r} is not known", f"accepted: {', '.join(accepted)}")
-    return text
-
-
-def _distinct(what: str, names: Sequence[str]) -> tuple[str, ...]:
-    twice = sorted({name for name in names if list(names).count(name) > 1})
-    if twice:
-        raise UsageError(f"{what} {', '.join(twice)} is named twice", "name each once")
-    return tuple(names)
+    return parse_weights(texts)

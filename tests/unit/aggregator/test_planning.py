@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.planning import conflict_error, conflicts, expected_error, make_plan
+from aggregator.planning import conflict_error, conflicts, make_plan
 from aggregator.protocol.request import Request, parse_request
+from common.attribute_plan import expected_error
 from common.errors import UnusableDataError, UsageError
 from common.plan import Layout, Plan
 from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, TaxonomyMethod

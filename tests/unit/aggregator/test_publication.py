@@ -20,10 +20,10 @@ from aggregator.publication import (
     publish,
     published_digest,
 )
-from aggregator.release_csv import write_csv
 from common.canonical import digest
 from common.errors import IntegrityError, UsageError
 from common.folders import check_out
+from common.release_csv import write_csv
 from common.release_data import read_units
 from common.release_table import from_units, release_schema
 from common.schema import Attribute, AttributeType

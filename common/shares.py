@@ -1,8 +1,7 @@
-"""How a release's epsilon is divided among groups and attributes (MECHANISMS §5).
+"""How an epsilon is divided among groups and attributes (MECHANISMS §5).
 
-Every group's attributes are about the same persons, so all shares of a release add up (sequential
-composition); the owners of a group hold different persons and each gets the group's shares whole (parallel
-composition).
+Every group's attributes are about the same persons, so all shares add up (sequential composition); the
+owners of a group hold different persons and each gets the group's shares whole (parallel composition).
 
 References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2.
@@ -11,18 +10,24 @@ References:
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
-from aggregator.protocol.request import Request
 from common.errors import UsageError
 from common.plan import BudgetSplit
 from common.privacy import share, total, weighted_share
 
 
-def shares(request: Request, groups: Sequence[Sequence[str]]) -> dict[str, Decimal]:
-    """Divide a release's epsilon.
+def shares(
+    epsilon: Decimal,
+    groups: Sequence[Sequence[str]],
+    split: BudgetSplit = BudgetSplit.OWNER,
+    weights: Mapping[str, Decimal] | None = None,
+) -> dict[str, Decimal]:
+    """Divide an epsilon.
 
     Args:
-        request: What the operator asked for.
+        epsilon: The whole.
         groups: The names of each group's attributes.
+        split: How it is divided.
+        weights: Every attribute's weight, for a split by weights.
 
     Returns:
         Every attribute's share, each rounded down, so that they never sum to more than the whole.
@@ -31,13 +36,13 @@ def shares(request: Request, groups: Sequence[Sequence[str]]) -> dict[str, Decim
         UsageError: If epsilon cannot be divided so finely, or weights do not fit the attributes.
     """
     names = [name for group in groups for name in group]
-    if request.budget_split is BudgetSplit.ATTRIBUTE:
-        return dict.fromkeys(names, share(request.epsilon, len(names)))
-    if request.budget_split is BudgetSplit.WEIGHTS:
-        weights = _fitting(dict(request.weights), names)
-        whole = total(weights.values())
-        return {name: weighted_share(request.epsilon, weights[name], whole) for name in names}
-    of_group = share(request.epsilon, len(groups))
+    if split is BudgetSplit.ATTRIBUTE:
+        return dict.fromkeys(names, share(epsilon, len(names)))
+    if split is BudgetSplit.WEIGHTS:
+        fitting = _fitting(weights or {}, names)
+        whole = total(fitting.values())
+        return {name: weighted_share(epsilon, fitting[name], whole) for name in names}
+    of_group = share(epsilon, len(groups))
     return {name: share(of_group, len(group)) for group in groups for name in group}
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.cluster_size import choose_k, smallest_accepted_k
+from common.cluster_size import choose_k, smallest_accepted_k
 from common.privacy import MECHANISMS
 from tests.fakes.protocol_peers import schema
 

@@ -7,27 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.shares import shares
 from common.errors import UsageError
 from common.plan import BudgetSplit
-from tests.fakes.protocol_peers import request
+from common.shares import shares
 
 GROUPS = [["x"], ["y", "z"]]
-ATTRIBUTE = {"budget_split": BudgetSplit.ATTRIBUTE}
+ATTRIBUTE = BudgetSplit.ATTRIBUTE
+ONE = Decimal(1)
 
 
-def weighted(**weights: str) -> dict[str, object]:
-    """The changes of a request that is split by weights."""
-    pairs = tuple((name, Decimal(weight)) for name, weight in weights.items())
-    return {"budget_split": BudgetSplit.WEIGHTS, "weights": pairs}
+def weighted(groups, epsilon=ONE, **weights: str):
+    """The shares of a split by weights."""
+    given = {name: Decimal(weight) for name, weight in weights.items()}
+    return shares(epsilon, groups, BudgetSplit.WEIGHTS, given)
 
 
 def test_by_owner_by_attribute_and_by_weights():
     """The three splits of one release of two groups."""
     quarter, third = Decimal("0.25"), Decimal("0.333333333333")
-    assert shares(request("a"), GROUPS) == {"x": Decimal("0.5"), "y": quarter, "z": quarter}
-    assert shares(request("a", **ATTRIBUTE), GROUPS) == dict.fromkeys("xyz", third)
-    assert shares(request("a", **weighted(x="2", y="0.5", z="1.5")), GROUPS) == {
+    assert shares(ONE, GROUPS) == {"x": Decimal("0.5"), "y": quarter, "z": quarter}
+    assert shares(ONE, GROUPS, ATTRIBUTE) == dict.fromkeys("xyz", third)
+    assert weighted(GROUPS, x="2", y="0.5", z="1.5") == {
         "x": Decimal("0.5"), "y": Decimal("0.125"), "z": Decimal("0.375"),
     }  # fmt: skip
 
@@ -39,8 +39,7 @@ def test_by_owner_by_attribute_and_by_weights():
 def test_shares_by_weight_never_exceed_the_whole(epsilon, weights):
     """Rounded down, each by less than a unit of the twelfth place."""
     names = [f"a{place}" for place in range(len(weights))]
-    asked = request("a", epsilon=epsilon, **weighted(**dict(zip(names, map(str, weights), strict=True))))
-    found = shares(asked, [names])
+    found = weighted([names], epsilon, **dict(zip(names, map(str, weights), strict=True)))
     missing = Fraction(epsilon) - sum(map(Fraction, found.values()))
     assert 0 <= missing < Fraction(len(names), 10**12)
 
@@ -56,7 +55,7 @@ def test_shares_by_weight_never_exceed_the_whole(epsilon, weights):
 def test_weights_that_do_not_fit(weights, told):
     """Every released attribute has one weight and nothing else does: no typing error moves a budget."""
     with pytest.raises(UsageError) as caught:
-        shares(request("a", **weighted(**weights)), GROUPS)
+        weighted(GROUPS, **weights)
     assert told in caught.value.message
     assert caught.value.hint
 
@@ -64,4 +63,4 @@ def test_weights_that_do_not_fit(weights, told):
 def test_a_weight_too_small_for_its_epsilon():
     """A share that would vanish is an error, not a share of nothing."""
     with pytest.raises(UsageError):
-        shares(request("a", epsilon=Decimal("0.000001"), **weighted(x="1000000", y="0.001", z="1")), GROUPS)
+        weighted(GROUPS, Decimal("0.000001"), x="1000000", y="0.001", z="1")
