@@ -213,6 +213,24 @@ def check_validity(certificate: x509.Certificate, at: datetime) -> None:
         )
 
 
+def valid_moment(certificate: x509.Certificate, since: datetime, until: datetime) -> datetime:
+    """Return the last moment of a period at which a certificate was valid.
+
+    What was signed during a release is judged so: a key that was renewed meanwhile signed while it was valid.
+
+    Args:
+        certificate: The certificate.
+        since: When the period begins, with a time zone.
+        until: When it ends, with a time zone.
+
+    Raises:
+        IdentityError: If it was valid at no moment of the period.
+    """
+    moment = max(since, min(until, certificate.not_valid_after_utc))
+    check_validity(certificate, moment)
+    return moment
+
+
 def check_purpose(certificate: x509.Certificate, purpose: Purpose) -> None:
     """Check that a certificate may be used as a client or as a server.
 

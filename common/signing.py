@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -47,6 +47,13 @@ class Domain(StrEnum):
 def signed_bytes(domain: Domain, payload: bytes) -> bytes:
     """Return the bytes that are signed: the domain line, a line feed, the payload."""
     return domain.encode() + b"\n" + payload
+
+
+class SignerSource(Protocol):
+    """Where the key to sign with comes from: it is renewed while a daemon runs."""
+
+    def current_signer(self) -> "Signer":
+        """Return the key of now. Sign and take the chain from one of these, not from two."""
 
 
 class Signer:
@@ -89,6 +96,10 @@ class Signer:
             IdentityError: If the certificate names no party.
         """
         return cls(load_key(read_private(key_file), key_file), load_chain(certificate_file))
+
+    def current_signer(self) -> Self:
+        """Return itself: a key that is never renewed."""
+        return self
 
     @property
     def certificate(self) -> x509.Certificate:

@@ -1,8 +1,10 @@
-"""Re-check a release folder offline, judged at the time its manifest states.
+"""Re-check a release folder offline, judged at the times its manifest states.
 
 From the outside in: the manifest's own signature, the plan and the addendum under the aggregator's name,
 every owner's consent and fragment statement under the owner's name, the numbers that follow from them, the
-digest of every file, and the form of the data. The first thing that does not hold is named.
+digest of every file, and the form of the data. The first thing that does not hold is named. The manifest's
+own certificate must be valid when it was published; those of the other documents at some moment between plan
+and publication, since keys are renewed while a release is made.
 
 What this cannot show to a third party is that the joined data are the fragments' (the fragments are not in
 the folder); each owner can, for its own (`owner-node verify`).
@@ -29,11 +31,11 @@ from common.identity import (
     PartyKind,
     Purpose,
     check_purpose,
-    check_validity,
     fingerprint,
     load_certificates,
     parse_fingerprint,
     party_of_certificate,
+    valid_moment,
     verify_chain,
 )
 from common.manifest_check import check_derived
@@ -43,6 +45,8 @@ from common.signing import Domain, load_chain, verify, verify_document
 MANIFEST_FILE = "manifest.json"
 SIGNATURE_FILE = "manifest.sig"
 REPORT_FILE = "report.html"
+_Period = tuple[datetime, datetime]
+"""Since when, and until when, a release was made."""
 _LARGEST_MANIFEST = 1 << 28
 _HINT = "do not use this folder; get the release again from the aggregator or from an owner"
 
@@ -60,7 +64,7 @@ class Verified:
     manifest_digest: str
     """SHA-256 of `manifest.json`."""
     published: datetime
-    """When the release was published; the moment it was judged at."""
+    """When the release was published."""
     n_records: int
     """Number of records of the release."""
     files: tuple[str, ...]
@@ -161,11 +165,13 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
     with _step(MANIFEST_FILE):
         evidence = Evidence.from_manifest(manifest)
         published = datetime.fromisoformat(manifest["times"]["published"])
-        if published.tzinfo is None:
+        planned = datetime.fromisoformat(evidence.plan.created)
+        if published.tzinfo is None or planned.tzinfo is None:
             raise IntegrityError("its time has no time zone")
-    judge.aggregator(evidence, chain, published)
+    period = (min(planned, published), published)
+    judge.aggregator(evidence, chain, period)
     for owner in evidence.plan.owners:
-        judge.owner(evidence, owner, published)
+        judge.owner(evidence, owner, period)
     if unknown := sorted(set(judge.pins) - set(evidence.plan.owners)):
         raise IntegrityError(f"{', '.join(unknown)} took no part in this release", _HINT)
     with _step(MANIFEST_FILE):
@@ -185,18 +191,18 @@ class _Judge:
     ca: tuple[x509.Certificate, ...] | None
     pins: Mapping[str, str]
 
-    def aggregator(self, evidence: Evidence, chain: list[x509.Certificate], at: datetime) -> None:
+    def aggregator(self, evidence: Evidence, chain: list[x509.Certificate], period: _Period) -> None:
         plan, addendum = evidence.plan, evidence.addendum
         with _step("the aggregator's certificate"):
             party = Party.parse(plan.aggregator)
             if party.kind is not PartyKind.AGGREGATOR:
                 raise IntegrityError("the plan was not made by an aggregator")
-            self._identity(chain, party, "server", at)
+            self._identity(chain, party, "server", (period[1], period[1]))
         with _step("the plan's signature"):
-            self._signed(evidence.plan_signed, Domain.PLAN, plan.to_document(), party, "server", at)
+            self._signed(evidence.plan_signed, Domain.PLAN, plan.to_document(), party, "server", period)
         with _step("the addendum's signature"):
             self._signed(
-                evidence.addendum_signed, Domain.ADDENDUM, addendum.to_document(), party, "server", at
+                evidence.addendum_signed, Domain.ADDENDUM, addendum.to_document(), party, "server", period
             )
         with _step("the addendum"):
             if (addendum.release, addendum.plan_digest) != (plan.release, plan.digest):
@@ -204,19 +210,21 @@ class _Judge:
             if set(addendum.records) != set(plan.owners) or set(evidence.owners) != set(plan.owners):
                 raise IntegrityError("it does not name the owners of the plan")
 
-    def owner(self, evidence: Evidence, owner: str, at: datetime) -> None:
+    def owner(self, evidence: Evidence, owner: str, period: _Period) -> None:
         plan, addendum, signed = evidence.plan, evidence.addendum, evidence.owners[owner]
         party = Party(PartyKind.OWNER, owner, Party.parse(plan.aggregator).trust_domain)
         consent, statement = signed.consent, signed.statement
         with _step(f"the consent of {owner}"):
-            self._signed(signed.consent_signed, Domain.CONSENT, consent.to_document(), party, "client", at)
+            self._signed(
+                signed.consent_signed, Domain.CONSENT, consent.to_document(), party, "client", period
+            )
             if (consent.release, consent.owner, consent.plan_digest) != (plan.release, owner, plan.digest):
                 raise IntegrityError("it is for another plan")
             if consent.decision != "accept":
                 raise IntegrityError("it refuses the plan")
         with _step(f"the fragment statement of {owner}"):
             certificate = self._signed(
-                signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", at
+                signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", period
             )
             if (statement.release, statement.owner, statement.plan_digest, statement.addendum_digest) != (
                 plan.release, owner, plan.digest, addendum.digest,
@@ -234,22 +242,22 @@ class _Judge:
         document: Mapping[str, Any],
         party: Party,
         purpose: Purpose,
-        at: datetime,
+        period: _Period,
     ) -> x509.Certificate:
         chain = load_certificates(signed.certificates.encode())
-        self._identity(chain, party, purpose, at)
+        self._identity(chain, party, purpose, period)
         verify_document(chain[0], domain, document, signed.signature)
         return chain[0]
 
     def _identity(
-        self, chain: Sequence[x509.Certificate], party: Party, purpose: Purpose, at: datetime
+        self, chain: Sequence[x509.Certificate], party: Party, purpose: Purpose, period: _Period
     ) -> None:
         named = party_of_certificate(chain[0])
         if named != party:
             raise IntegrityError(f"the certificate is {named.uri}'s, not {party.uri}'s")
+        at = valid_moment(chain[0], *period)
         if self.ca is not None:
             verify_chain(chain[0], chain[1:], self.ca, at, purpose)
-        check_validity(chain[0], at)
         check_purpose(chain[0], purpose)
 
 

@@ -217,9 +217,9 @@ def all_signed(made, owners=None, aggregator=None, records=None):
 
 
 def test_certificates_of_another_kind(made, tmp_path):
-    """An owner's certificate for servers, an expired one, and one of another trust domain are refused."""
-    now = datetime.now(UTC)
-    since, until = now - timedelta(days=9), now - timedelta(days=1)
+    """An owner's certificate for servers, one that expired before, and one of another domain are refused."""
+    planned = datetime.fromisoformat(made.plan.created)
+    since, until = planned - timedelta(days=9), planned - timedelta(days=1)
     foreign = DevelopmentCa("other.test")
     cases = {
         "not for a client": made.ca.owner("a", usages=[SERVER_AUTH]),
@@ -232,6 +232,21 @@ def test_certificates_of_another_kind(made, tmp_path):
         folder = republished(made, directory, all_signed(made, {"a": signer_of(issued)}))
         with pytest.raises(IntegrityError, match=f"consent of a does not hold: .*{told}"):
             verify_release(folder)
+
+
+def test_keys_renewed_while_the_release_was_made(made, tmp_path):
+    """A key that was renewed before publication signed validly; the manifest needs a key of that day."""
+    planned = datetime.fromisoformat(made.plan.created)
+    since, until = planned - timedelta(days=9), planned + timedelta(days=1)
+    owner = signer_of(made.ca.owner("a", not_before=since, not_after=until))
+    hub = signer_of(made.ca.aggregator("hub", ["localhost"], not_before=since, not_after=until))
+    folder = republished(made, tmp_path, all_signed(made, {"a": owner}, hub))
+    assert verify_release(folder).plan == made.plan
+    late = tmp_path / "late"
+    late.mkdir()
+    folder = republished(made, late, made.evidence, hub)
+    with pytest.raises(IntegrityError, match=r"the aggregator's certificate does not hold: .* expired"):
+        verify_release(folder)
 
 
 OTHER = "0123456789abcdef" * 4
