@@ -81,21 +81,52 @@ class TaxonomyMechanism:
         Returns:
             One place per cluster, from 0 to V - 1.
         """
+        clusters = Clusters(sorted_values.size, setting.k)
+        values = np.empty(clusters.n_clusters, dtype=np.int64)
+        for kinds in self.kinds(sorted_values, setting):
+            values[kinds.clusters] = draw(kinds.marginality, kinds.row_of, kinds.scale, bits)
+        return ReleasedList(values, clusters.sizes)
+
+    def kinds(self, sorted_values: Int64Array, setting: Setting) -> Iterator["Kinds"]:
+        """Return what the categories of all clusters are drawn by, some clusters at a time.
+
+        Args:
+            sorted_values: As in `release`.
+            setting: What is agreed about the attribute.
+
+        Yields:
+            Consecutive clusters.
+        """
         from scipy.sparse import csr_array
 
         table = distance_table(self.taxonomy)
+        scale = _scale(int(table.max()), setting)
         clusters = Clusters(sorted_values.size, setting.k)
         bounds = np.searchsorted(sorted_values, np.arange(table.shape[0] + 1))
-        values = np.empty(clusters.n_clusters, dtype=np.int64)
         for numbers, rows in _alike(clusters, sorted_values, _BLOCK // table.shape[0]):
             starts = rows * clusters.k
             ends = starts + clusters.sizes[rows]
-            counts = np.minimum(bounds[1:], ends[:, None]) - np.maximum(bounds[:-1], starts[:, None])
-            marginality = csr_array(np.maximum(counts, 0)) @ table
-            chosen = slice(numbers.start, numbers.stop)
+            counts = np.maximum(
+                np.minimum(bounds[1:], ends[:, None]) - np.maximum(bounds[:-1], starts[:, None]), 0
+            )
             row_of = np.repeat(np.arange(rows.size), np.diff(np.append(rows, numbers.stop)))
-            values[chosen] = draw(marginality, row_of, _scale(int(table.max()), setting), bits)
-        return ReleasedList(values, clusters.sizes)
+            yield Kinds(slice(numbers.start, numbers.stop), row_of, counts, csr_array(counts) @ table, scale)
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """Consecutive clusters by their content: those of one kind hold the same categories equally often."""
+
+    clusters: slice
+    """Which clusters."""
+    row_of: Int64Array
+    """The kind of each, `(n_clusters,)`."""
+    counts: Int64Array
+    """How often each category is in a cluster of each kind, `(n_kinds, V)`."""
+    marginality: Int64Array
+    """m of each kind and category in 2^-32, `(n_kinds, V)`."""
+    scale: int
+    """t, in the same units."""
 
 
 def distance_table(taxonomy: Taxonomy) -> Int64Array:

@@ -107,7 +107,7 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
     name, n_records = task.attribute.name, values.size
     setting = task.setting
     _check_taxonomy(task)
-    chosen = _mechanism(task)
+    chosen = mechanism_of(task)
     _check_k(task)
     if n_records < setting.k:
         k = "" if task.k is None else f", k = {task.k}"
@@ -184,12 +184,12 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     """
     check_attribute(values, task)
     attribute = task.attribute
-    order = _own_order(values, task)
+    order = own_order(values, task)
     if order is not None:
         values = order.place_of[values]
     ranking = rank(values)
     np.subtract(ranking.values, attribute.lower, out=ranking.values)
-    released = _mechanism(task).release(ranking.values, task.setting, bits)
+    released = mechanism_of(task).release(ranking.values, task.setting, bits)
     if order is not None:
         return MaskedAttribute(
             ReleasedList(order.category_at[released.values], released.sizes), ranking.order
@@ -197,7 +197,12 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     return MaskedAttribute(ReleasedList(released.values + attribute.lower, released.sizes), ranking.order)
 
 
-def _mechanism(task: AttributeTask) -> Mechanism:
+def mechanism_of(task: AttributeTask) -> Mechanism:
+    """Return the mechanism that a task names.
+
+    Raises:
+        UsageError: If there is none of that name, or it does not go with the attribute.
+    """
     exponential = task.attribute.method is TaxonomyMethod.EXPONENTIAL
     if (task.mechanism == EXPONENTIAL) != exponential:
         raise UsageError(
@@ -209,8 +214,8 @@ def _mechanism(task: AttributeTask) -> Mechanism:
     return mechanism(task.mechanism)
 
 
-def _own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
-    """Return the order of categories that is not the declared one, if there is such."""
+def own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
+    """Return the order of categories that an attribute is masked in, if it is not the declared one."""
     if task.taxonomy is not None:
         return taxonomy_order(task.taxonomy)
     return frequency_order(values, task.attribute.n_values) if task.attribute.by_frequency else None

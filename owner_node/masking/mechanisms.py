@@ -5,7 +5,7 @@ clusters is a `SumMechanism`; one that makes its list another way implements `Me
 gets which entry of the list is not a mechanism's business.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -50,6 +50,37 @@ class Mechanism(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ExactSums:
+    """The sums of the clusters of one attribute, and the scales of their noise."""
+
+    sums: Int64Array
+    """2^f T_C, `(n_clusters,)`."""
+    scales: Int64Array
+    """t_C, `(n_clusters,)`; 0 means no noise."""
+    sizes: Int64Array
+    """|C|, `(n_clusters,)`."""
+    bits: int
+    """f."""
+    tail: int
+    """The largest distance of a noisy sum below 0 that is told apart."""
+
+    @property
+    def divisors(self) -> Int64Array:
+        """2^f |C|, by which a noisy sum becomes a centroid, `(n_clusters,)`."""
+        return self.sizes << self.bits
+
+    def noise(self, bits: BitSource) -> Iterator[tuple[slice, Int64Array]]:
+        """Draw the noise of all sums, some clusters at a time.
+
+        Yields:
+            Which clusters, and their noise.
+        """
+        for first in range(0, self.scales.size, DRAWS_PER_BLOCK):
+            block = slice(first, first + DRAWS_PER_BLOCK)
+            yield block, discrete_laplace(self.scales[block], bits)
+
+
+@dataclass(frozen=True, slots=True)
 class SumMechanism:
     """Individual-ranking clusters, one noisy sum each (MECHANISMS §2 and §6)."""
 
@@ -70,18 +101,21 @@ class SumMechanism:
         """
         fraction_bits(setting, self.scale_bound(setting))
 
-    def noisy_sums(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> Int64Array:
-        """Draw Y_C = 2^f T_C + DL(t_C) for every cluster, `(n_clusters,)`."""
+    def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
+        """Return the sums of all clusters before their noise, and what it is drawn with."""
         clusters = Clusters(sorted_values.size, setting.k)
         bound = self.scale_bound(setting)
         f = fraction_bits(setting, bound)
         sums = clusters.apply(sorted_values, lambda rows: self.sums(rows, setting.g)) << f
         scales = self.scales(sorted_values, clusters, setting, f)
-        for first in range(0, scales.size, DRAWS_PER_BLOCK):
-            block = slice(first, first + DRAWS_PER_BLOCK)
-            noise = discrete_laplace(scales[block], bits)
-            sums[block] = add_saturating(sums[block], noise, TAIL * bound << f)
-        return sums
+        return ExactSums(sums, scales, clusters.sizes, f, TAIL * bound << f)
+
+    def noisy_sums(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> Int64Array:
+        """Draw Y_C = 2^f T_C + DL(t_C) for every cluster, `(n_clusters,)`."""
+        exact = self.exact_sums(sorted_values, setting)
+        for block, noise in exact.noise(bits):
+            exact.sums[block] = add_saturating(exact.sums[block], noise, exact.tail)
+        return exact.sums
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
         """Draw the noise and return the released list.
