@@ -338,6 +338,8 @@ class ReleaseView(_message.Message):
     MANIFEST_DIGEST_FIELD_NUMBER: _builtins.int
     PURPOSE_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
+    DELETED_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     state: _builtins.str
     deadline: _builtins.int
@@ -352,6 +354,10 @@ class ReleaseView(_message.Message):
     manifest_digest: _builtins.str
     purpose: _builtins.str
     layout: _builtins.str
+    deleted: _builtins.int
+    """Unix time at which its data were removed; 0: they were not"""
+    note: _builtins.str
+    """what it waits for, or what did not go well although it was published"""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerProgress]: ...
     @_builtins.property
@@ -374,14 +380,100 @@ class ReleaseView(_message.Message):
         manifest_digest: _builtins.str = ...,
         purpose: _builtins.str = ...,
         layout: _builtins.str = ...,
+        deleted: _builtins.int = ...,
+        note: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "manifest_digest", b"manifest_digest", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "manifest_digest", b"manifest_digest", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseView: _TypeAlias = ReleaseView  # noqa: Y015
+
+@_typing.final
+class ListActionsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """number of the entry before the first"""
+    release: _builtins.str
+    """empty: of all"""
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+        release: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListActionsRequest: _TypeAlias = ListActionsRequest  # noqa: Y015
+
+@_typing.final
+class ListActionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTIONS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    last: _builtins.int
+    """number of the last entry of this piece; 0: there are no more"""
+    @_builtins.property
+    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActionView]: ...
+    def __init__(
+        self,
+        *,
+        actions: _abc.Iterable[Global___ActionView] | None = ...,
+        last: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "last", b"last"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListActionsResponse: _TypeAlias = ListActionsResponse  # noqa: Y015
+
+@_typing.final
+class ActionView(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIME_FIELD_NUMBER: _builtins.int
+    USER_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    time: _builtins.int
+    """Unix time"""
+    user: _builtins.str
+    action: _builtins.str
+    release: _builtins.str
+    arguments: _builtins.str
+    """JSON"""
+    outcome: _builtins.str
+    def __init__(
+        self,
+        *,
+        time: _builtins.int = ...,
+        user: _builtins.str = ...,
+        action: _builtins.str = ...,
+        release: _builtins.str = ...,
+        arguments: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "arguments", b"arguments", "outcome", b"outcome", "release", b"release", "time", b"time", "user", b"user"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionView: _TypeAlias = ActionView  # noqa: Y015
 
 @_typing.final
 class OwnerProgress(_message.Message):

@@ -74,6 +74,16 @@ class ControlServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
                 _registered_method=True)
+        self.Delete = channel.unary_unary(
+                '/tessera.v1.ControlService/Delete',
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
+                _registered_method=True)
+        self.ListActions = channel.unary_unary(
+                '/tessera.v1.ControlService/ListActions',
+                request_serializer=common_dot_wire_dot_v1_dot_control__pb2.ListActionsRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ListActionsResponse.FromString,
+                _registered_method=True)
 
 
 class ControlServiceServicer:
@@ -130,6 +140,20 @@ class ControlServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Delete(self, request, context):
+        """Removes the data of a release that has ended; its history stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListActions(self, request, context):
+        """What operators asked for, oldest first, in pieces.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ControlServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -172,6 +196,16 @@ def add_ControlServiceServicer_to_server(servicer, server):
                     servicer.Cancel,
                     request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.SerializeToString,
+            ),
+            'Delete': grpc.unary_unary_rpc_method_handler(
+                    servicer.Delete,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.SerializeToString,
+            ),
+            'ListActions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListActions,
+                    request_deserializer=common_dot_wire_dot_v1_dot_control__pb2.ListActionsRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_control__pb2.ListActionsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -390,6 +424,60 @@ class ControlService:
             '/tessera.v1.ControlService/Cancel',
             common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Delete(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.ControlService/Delete',
+            common_dot_wire_dot_v1_dot_control__pb2.ReleaseRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.ReleaseView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListActions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.ControlService/ListActions',
+            common_dot_wire_dot_v1_dot_control__pb2.ListActionsRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_control__pb2.ListActionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -42,6 +42,10 @@ class ControlServiceStub:
     Watch: _grpc.UnaryStreamMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
     Cancel: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
+    Delete: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
+    """Removes the data of a release that has ended; its history stays."""
+    ListActions: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListActionsRequest, _control_pb2.ListActionsResponse]
+    """What operators asked for, oldest first, in pieces."""
 
 @_typing.type_check_only
 class ControlServiceAsyncStub(ControlServiceStub):
@@ -57,6 +61,10 @@ class ControlServiceAsyncStub(ControlServiceStub):
     Watch: _aio.UnaryStreamMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
     Cancel: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
+    Delete: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
+    """Removes the data of a release that has ended; its history stays."""
+    ListActions: _aio.UnaryUnaryMultiCallable[_control_pb2.ListActionsRequest, _control_pb2.ListActionsResponse]  # type: ignore[assignment]
+    """What operators asked for, oldest first, in pieces."""
 
 class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -117,5 +125,21 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _control_pb2.ReleaseRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.ReleaseView, _abc.Awaitable[_control_pb2.ReleaseView]]: ...
+
+    @_abc_1.abstractmethod
+    def Delete(
+        self,
+        request: _control_pb2.ReleaseRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ReleaseView, _abc.Awaitable[_control_pb2.ReleaseView]]:
+        """Removes the data of a release that has ended; its history stays."""
+
+    @_abc_1.abstractmethod
+    def ListActions(
+        self,
+        request: _control_pb2.ListActionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListActionsResponse, _abc.Awaitable[_control_pb2.ListActionsResponse]]:
+        """What operators asked for, oldest first, in pieces."""
 
 def add_ControlServiceServicer_to_server(servicer: ControlServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
