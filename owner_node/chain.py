@@ -5,7 +5,7 @@ the aggregators keep the owner's newest signed ledger head and return it at ever
 """
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from common.canonical import document_digest
@@ -34,18 +34,31 @@ class Chain:
         table: A table with `sequence`, the columns, `previous` and `hash`.
         name: What it is called in errors.
         columns: The chained columns, all text.
+        later: Those of them that came after the first version: without a value they leave no trace in a hash.
+        skips: Whether an entry may leave out the numbers before its own, as after a loss.
     """
 
-    def __init__(self, db: Database, table: str, name: str, columns: tuple[str, ...]) -> None:
-        self._db, self._table, self._name, self._columns = db, table, name, columns
+    def __init__(
+        self,
+        db: Database,
+        table: str,
+        name: str,
+        columns: tuple[str, ...],
+        *,
+        later: tuple[str, ...] = (),
+        skips: Callable[[sqlite3.Row], bool] = lambda _: False,
+    ) -> None:
+        self._db, self._table, self._name = db, table, name
+        self._columns, self._later, self._skips = columns, later, skips
         self._all = ", ".join(("sequence", *columns, "previous", "hash"))
 
-    def append(self, tx: Transaction, values: Mapping[str, str | None]) -> Head:
+    def append(self, tx: Transaction, values: Mapping[str, str | None], skip_to: int = 0) -> Head:
         """Add an entry inside a transaction.
 
         Args:
             tx: The transaction.
             values: A text, or None, for every column.
+            skip_to: The number that the entry has at least; those before it are left out.
 
         Returns:
             The new head.
@@ -56,9 +69,9 @@ class Chain:
         if not tx.in_transaction:
             raise InternalError(f"an entry of the {self._name} needs a transaction")
         before = self.head()
-        sequence = before.sequence + 1
+        sequence = max(before.sequence + 1, skip_to)
         row = (sequence, *(values[column] for column in self._columns), before.hash)
-        mark = _hash(sequence, dict(values), before.hash)
+        mark = self._hash(sequence, values, before.hash)
         places = ", ".join("?" * (len(row) + 1))
         tx.execute(f"INSERT INTO {self._table} ({self._all}) VALUES ({places})", (*row, mark))  # noqa: S608 - our names
         return Head(sequence, mark)
@@ -91,21 +104,23 @@ class Chain:
         Raises:
             IntegrityError: Naming the first entry that does not hold.
         """
-        previous = GENESIS
-        for expected, row in enumerate(self.entries(), start=1):
+        previous, expected = GENESIS, 1
+        for row in self.entries():
             values = {column: None if row[column] is None else str(row[column]) for column in self._columns}
-            holds = row["sequence"] == expected and row["previous"] == previous
-            if not holds or row["hash"] != _hash(expected, values, previous):
+            sequence = int(row["sequence"])
+            in_turn = sequence == expected or (sequence > expected and self._skips(row))
+            holds = in_turn and row["previous"] == previous
+            if not holds or row["hash"] != self._hash(sequence, values, previous):
                 raise IntegrityError(
                     f"the {self._name} does not hold from entry {expected} on",
                     "it was changed outside this program: restore the newest backup and find out by whom",
                     {"chain": self._name, "entry": expected},
                 )
-            previous = str(row["hash"])
+            previous, expected = str(row["hash"]), sequence + 1
 
     def _select(self, rest: str, values: tuple[str | int, ...] = ()) -> list[sqlite3.Row]:
         return self._db.rows(f"SELECT {self._all} FROM {self._table} {rest}", values)  # noqa: S608 - our names
 
-
-def _hash(sequence: int, values: Mapping[str, str | None], previous: str) -> str:
-    return document_digest({**values, "sequence": sequence, "previous": previous})
+    def _hash(self, sequence: int, values: Mapping[str, str | None], previous: str) -> str:
+        there = {key: value for key, value in values.items() if value is not None or key not in self._later}
+        return document_digest({**there, "sequence": sequence, "previous": previous})

@@ -34,9 +34,13 @@ _SETTINGS = (
 )
 
 
-def _append_only(table: str) -> tuple[str, ...]:
+def _append_only(table: str, skipping: str = "") -> tuple[str, ...]:
+    """Return the triggers of a table whose entries stay; one `skipping` kind may leave numbers out."""
     refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
-    out_of_turn = f"NEW.sequence IS NOT (SELECT coalesce(max(sequence), 0) + 1 FROM {table})"  # noqa: S608 - our names
+    following = f"(SELECT coalesce(max(sequence), 0) + 1 FROM {table})"  # noqa: S608 - our names
+    out_of_turn = f"NEW.sequence IS NOT {following}"
+    if skipping:
+        out_of_turn += f" AND NOT (NEW.kind = '{skipping}' AND NEW.sequence > {following})"
     return (
         f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} {refuse}",
         f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {refuse}",
@@ -79,6 +83,37 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         """CREATE TABLE connections (
             aggregator TEXT PRIMARY KEY,
             connected INTEGER NOT NULL, since TEXT NOT NULL, reason TEXT NOT NULL)""",
+    ),
+    (
+        # Entries say what they rest on (note); a budget's total is changed, and lost entries are
+        # acknowledged, by entries of their own. A recovery goes on after the numbers that were lost.
+        """CREATE TABLE ledger_grown (
+            sequence INTEGER PRIMARY KEY, time TEXT NOT NULL,
+            kind TEXT NOT NULL CHECK (kind IN ('reserve', 'spend', 'return', 'budget', 'recover')),
+            budget TEXT NOT NULL, aggregator TEXT NOT NULL, release TEXT NOT NULL, plan_digest TEXT NOT NULL,
+            charge TEXT NOT NULL, epsilon TEXT NOT NULL, epsilon_joint TEXT, accounting TEXT NOT NULL,
+            note TEXT, previous TEXT NOT NULL, hash TEXT NOT NULL)""",
+        """INSERT INTO ledger_grown SELECT sequence, time, kind, budget, aggregator, release, plan_digest,
+            charge, epsilon, epsilon_joint, accounting, NULL, previous, hash FROM ledger ORDER BY sequence""",
+        "DROP TABLE ledger",
+        "ALTER TABLE ledger_grown RENAME TO ledger",
+        "CREATE UNIQUE INDEX ledger_reserved_once ON ledger (aggregator, release) WHERE kind = 'reserve'",
+        """CREATE UNIQUE INDEX ledger_settled_once ON ledger (aggregator, release)
+            WHERE kind IN ('spend', 'return')""",
+        "CREATE INDEX ledger_budget ON ledger (budget)",
+        *_append_only("ledger", skipping="recover"),
+        # Why no work is done, from the moment that this is known until `ledger recover`.
+        """CREATE TABLE ledger_halt (
+            id INTEGER PRIMARY KEY CHECK (id = 1), time TEXT NOT NULL,
+            message TEXT NOT NULL, hint TEXT NOT NULL, details TEXT NOT NULL)""",
+        # The newest ledger head that this owner signed.
+        """CREATE TABLE ledger_signed (
+            id INTEGER PRIMARY KEY CHECK (id = 1), sequence INTEGER NOT NULL, hash TEXT NOT NULL)""",
+        # Public keys that this owner signed with: its own signatures outlive the CA that vouched for them.
+        """CREATE TABLE own_keys (
+            fingerprint TEXT PRIMARY KEY, public_key BLOB NOT NULL, first_used TEXT NOT NULL)""",
+        # What columns are digested under in the ledger, so that no digest tells a value to who reads it.
+        "CREATE TABLE source_key (id INTEGER PRIMARY KEY CHECK (id = 1), key BLOB NOT NULL)",
     ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)

@@ -6,60 +6,24 @@ All releases of a data set add up (sequential composition; Del Vasto-Terrientes 
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
-from enum import StrEnum
+from decimal import Decimal
+from typing import Any
 
-from common.errors import BalanceError, ConflictError, IntegrityError, InternalError
+from common.canonical import canonical
+from common.errors import BalanceError, ConflictError, InternalError
 from common.privacy import Accounting, plain
+from owner_node.budget_terms import Column, check_source, check_total, new_columns, recorded_total
 from owner_node.chain import Chain, Head
 from owner_node.database import Clock, Database, Transaction
+from owner_node.halt import Halt
+from owner_node.ledger_entry import CHARGES, COLUMNS, EXACT, Entry, Kind, added, read, text
 
-_COLUMNS = (
-    "time", "kind", "budget", "aggregator", "release", "plan_digest",
-    "charge", "epsilon", "epsilon_joint", "accounting",
+__all__ = ["Balance", "Entry", "Kind", "Ledger"]
+_KEPT = (
+    "budget", "aggregator", "release", "plan_digest", "charge", "epsilon", "epsilon_joint", "accounting",
 )  # fmt: skip
-# A sum that would have to be rounded is an error, never a rounded sum.
-_EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
-
-
-class Kind(StrEnum):
-    """What an entry does."""
-
-    RESERVE = "reserve"
-    SPEND = "spend"
-    RETURN = "return"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One line of the ledger."""
-
-    sequence: int
-    """Position, from 1."""
-    time: str
-    """ISO 8601, UTC."""
-    kind: Kind
-    """What it does."""
-    budget: str
-    """Name of the budget."""
-    aggregator: str
-    """Name of the aggregator."""
-    release: str
-    """Release id."""
-    plan_digest: str
-    """The plan it was charged for."""
-    charge: Decimal
-    """What is reserved, spent or returned."""
-    epsilon: Decimal
-    """The task's epsilon."""
-    epsilon_joint: Decimal | None
-    """The task's joint bound; None where it has none."""
-    accounting: str
-    """Which of the two was charged: "joint" or "per-centroid"."""
-    hash: str
-    """Hash of this entry and all before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +31,7 @@ class Balance:
     """What is left of a budget."""
 
     total: Decimal
-    """For the lifetime of the data, as configured."""
+    """For the lifetime of the data, as configured, but never more than the ledger has recorded."""
     reserved: Decimal
     """Promised to releases that are under way."""
     spent: Decimal
@@ -86,7 +50,25 @@ class Ledger:
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._clock = clock
-        self._chain = Chain(db, "ledger", "ledger", _COLUMNS)
+        self._chain = Chain(
+            db, "ledger", "ledger", COLUMNS, later=("note",), skips=lambda row: row["kind"] == Kind.RECOVER
+        )
+        self.halt = Halt(db, clock)
+        """Whether, and why, nothing may be charged."""
+
+    def check_may_charge(self, tx: Transaction) -> None:
+        """Let a charge go on, or not; `reserve` and `spend` begin with this.
+
+        Args:
+            tx: The transaction of the charge.
+
+        Raises:
+            IntegrityError: If the ledger is known to lack entries, until `owner-node ledger recover`.
+            InternalError: If no transaction is open.
+        """
+        if not tx.in_transaction:
+            raise InternalError("a charge needs a transaction")
+        self.halt.check()
 
     def reserve(
         self,
@@ -101,8 +83,11 @@ class Ledger:
         epsilon: Decimal | None = None,
         epsilon_joint: Decimal | None = None,
         accounting: Accounting = "joint",
+        place: str = "",
     ) -> None:
         """Reserve a charge, which stands under aggregator, release and plan; the same again changes nothing.
+
+        The first reservation of a budget records its total.
 
         Args:
             tx: The transaction.
@@ -115,36 +100,66 @@ class Ledger:
             epsilon: The task's epsilon, for the record; the charge if None.
             epsilon_joint: The task's joint bound, for the record.
             accounting: Which of the two is charged.
+            place: Where the source is (`owner_node.source_place`).
 
         Raises:
+            IntegrityError: If the ledger is known to lack entries.
+            RefusedError: If the total grew, or the source was charged to another budget.
             BalanceError: If it does not fit.
             ConflictError: If the release was charged for another plan, or its reservation was returned.
         """
+        self.check_may_charge(tx)
         if self._is_reserved(aggregator, release, plan_digest):
             return
         if not charge.is_finite() or charge <= 0:
             raise InternalError("a charge must be positive")
+        self.check_budget(budget, total_epsilon, place)
         remaining = self.balance(budget, total_epsilon).remaining
         if charge > remaining:
-            raise BalanceError(budget, _text(charge), _text(remaining))
+            raise BalanceError(budget, text(charge), text(remaining))
+        note = {"place": place} if place else {}
+        if recorded_total(self.lines(budget), budget) is None:
+            note["total"] = text(total_epsilon)
         self._append(
-            tx, Kind.RESERVE, budget=budget, aggregator=aggregator, release=release, plan_digest=plan_digest,
-            charge=_text(charge), epsilon=_text(charge if epsilon is None else epsilon),
-            epsilon_joint=None if epsilon_joint is None else _text(epsilon_joint), accounting=accounting,
+            tx, Kind.RESERVE, note, budget=budget, aggregator=aggregator, release=release,
+            plan_digest=plan_digest, charge=text(charge),
+            epsilon=text(charge if epsilon is None else epsilon),
+            epsilon_joint=None if epsilon_joint is None else text(epsilon_joint), accounting=accounting,
         )  # fmt: skip
 
-    def spend(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> None:
+    def spend(
+        self,
+        tx: Transaction,
+        aggregator: str,
+        release: str,
+        plan_digest: str,
+        columns: Iterable[Column] = (),
+    ) -> None:
         """Turn a reservation into a spend; a second time changes nothing.
 
+        Args:
+            tx: The transaction.
+            aggregator: Name of the aggregator.
+            release: Release id.
+            plan_digest: Digest of the plan.
+            columns: What is masked, recorded as charged to this budget.
+
         Raises:
+            IntegrityError: If the ledger is known to lack entries.
+            RefusedError: If the data were charged to another budget.
             InternalError: If nothing is reserved.
             ConflictError: If it was reserved for another plan.
         """
+        self.check_may_charge(tx)
         found = self._of(aggregator, release, plan_digest)
         if Kind.RESERVE not in found or Kind.RETURN in found:
             raise InternalError(f"nothing is reserved for release {release!r}")
-        if Kind.SPEND not in found:
-            self._settle(tx, Kind.SPEND, found[Kind.RESERVE])
+        if Kind.SPEND in found:
+            return
+        columns, budget, lines = tuple(columns), str(found[Kind.RESERVE]["budget"]), self.lines()
+        check_source(lines, budget, "", columns)
+        marks = new_columns(lines, budget, columns)
+        self._settle(tx, Kind.SPEND, found[Kind.RESERVE], {"columns": marks} if marks else {})
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. What was spent, returned before or never reserved stays as it is.
@@ -171,16 +186,41 @@ class Ledger:
         Raises:
             IntegrityError: If an entry holds no decimal.
         """
-        entries = [_entry(row) for row in self._chain.entries("budget = ?", (budget,))]
-        reserved, spent, returned = (_sum(e.charge for e in entries if e.kind is kind) for kind in Kind)
-        held = _EXACT.subtract(_EXACT.subtract(reserved, spent), returned)
-        remaining = _EXACT.subtract(_EXACT.subtract(total, held), spent)
+        lines = self.lines(budget)
+        recorded = recorded_total(lines, budget)
+        total = total if recorded is None else min(total, recorded)
+        reserved, spent, returned = (
+            added(each.charge for each in lines if each.kind is kind)
+            for kind in (Kind.RESERVE, Kind.SPEND, Kind.RETURN)
+        )
+        held = EXACT.subtract(EXACT.subtract(reserved, spent), returned)
+        remaining = EXACT.subtract(EXACT.subtract(total, held), spent)
         return Balance(plain(total), plain(held), plain(spent), plain(remaining))
 
+    def check_budget(self, budget: str, total: Decimal, place: str, columns: Iterable[Column] = ()) -> None:
+        """Check a budget against what the ledger has recorded, before anything is charged to it.
+
+        Args:
+            budget: Its name.
+            total: Its configured total.
+            place: Where the source is; empty if that is not known.
+            columns: What is to be masked; empty before it is loaded.
+
+        Raises:
+            RefusedError: If the total grew, or the source was charged to another budget.
+        """
+        lines = self.lines()
+        check_total(lines, budget, total)
+        check_source(lines, budget, place, columns)
+
     def entries(self, budget: str | None = None) -> tuple[Entry, ...]:
-        """Return the entries of one budget or of all, oldest first."""
+        """Return the charges to one budget or to all, oldest first."""
+        return tuple(each for each in self.lines(budget) if each.kind in CHARGES)
+
+    def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
+        """Return everything that the ledger says about one budget or about all, oldest first."""
         rows = self._chain.entries() if budget is None else self._chain.entries("budget = ?", (budget,))
-        return tuple(_entry(row) for row in rows)
+        return tuple(read(row) for row in rows)
 
     def head(self) -> Head:
         """Return where the ledger is: what is signed with every consent and upload."""
@@ -218,45 +258,11 @@ class Ledger:
             )
         return {Kind(row["kind"]): row for row in rows}
 
-    def _settle(self, tx: Transaction, kind: Kind, reservation: sqlite3.Row) -> None:
-        names = (
-            "budget",
-            "aggregator",
-            "release",
-            "plan_digest",
-            "charge",
-            "epsilon",
-            "epsilon_joint",
-            "accounting",
-        )
-        self._append(tx, kind, **{name: reservation[name] for name in names})
+    def _settle(
+        self, tx: Transaction, kind: Kind, reservation: sqlite3.Row, note: Mapping[str, Any] | None = None
+    ) -> None:
+        self._append(tx, kind, note or {}, **{name: reservation[name] for name in _KEPT})
 
-    def _append(self, tx: Transaction, kind: Kind, **values: str | None) -> None:
-        self._chain.append(tx, {"time": self._clock().isoformat(), "kind": str(kind), **values})
-
-
-def _entry(row: sqlite3.Row) -> Entry:
-    try:
-        joint = None if row["epsilon_joint"] is None else Decimal(row["epsilon_joint"])
-        return Entry(
-            row["sequence"], row["time"], Kind(row["kind"]), row["budget"], row["aggregator"], row["release"],
-            row["plan_digest"], Decimal(row["charge"]), Decimal(row["epsilon"]), joint, row["accounting"],
-            row["hash"],
-        )  # fmt: skip
-    except (ArithmeticError, ValueError, TypeError):
-        raise IntegrityError(
-            f"entry {row['sequence']} of the ledger cannot be read",
-            "it was changed outside this program: run owner-node ledger --verify",
-            {"entry": row["sequence"]},
-        ) from None
-
-
-def _sum(values: Iterable[Decimal]) -> Decimal:
-    result = Decimal(0)
-    for value in values:
-        result = _EXACT.add(result, value)
-    return result
-
-
-def _text(value: Decimal) -> str:
-    return format(plain(value), "f")
+    def _append(self, tx: Transaction, kind: Kind, note: Mapping[str, Any], **values: str | None) -> None:
+        said = {"time": self._clock().isoformat(), "kind": str(kind), **values}
+        self._chain.append(tx, {**said, "note": canonical(note).decode() if note else None})

@@ -15,7 +15,7 @@ import pytest
 from common.errors import BalanceError, ConflictError, IntegrityError, InternalError
 from owner_node.chain import GENESIS, Head
 from owner_node.database import Database
-from owner_node.ledger import Balance, Kind, Ledger
+from owner_node.ledger import Balance, Ledger
 
 _TOTAL = Decimal(1)
 
@@ -347,8 +347,3 @@ def test_lowered_total(db: Database, ledger: Ledger) -> None:
     assert balance(ledger, Decimal("0.5")) == ("0.9", "0", "-0.4")
     with pytest.raises(BalanceError):
         reserve(db, ledger, "r2", "0.1", total_epsilon=Decimal("0.5"))
-
-
-def test_kinds_are_the_words_of_the_database() -> None:
-    """The table accepts the kinds that the ledger writes, which its sums rely on in this order."""
-    assert [str(kind) for kind in Kind] == ["reserve", "spend", "return"]

@@ -1,0 +1,103 @@
+"""One line of the ledger, as it is written and read back."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
+from enum import StrEnum
+from typing import Any
+
+from common.errors import IntegrityError
+from common.privacy import plain
+
+COLUMNS = (
+    "time", "kind", "budget", "aggregator", "release", "plan_digest",
+    "charge", "epsilon", "epsilon_joint", "accounting", "note",
+)  # fmt: skip
+"""The chained columns of the table."""
+EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
+"""A sum that would have to be rounded is an error, never a rounded sum."""
+
+
+class Kind(StrEnum):
+    """What an entry does."""
+
+    RESERVE = "reserve"
+    SPEND = "spend"
+    RETURN = "return"
+    BUDGET = "budget"
+    """Changes the recorded total of a budget."""
+    RECOVER = "recover"
+    """Acknowledges that entries were lost; goes on after their numbers."""
+
+
+CHARGES = frozenset({Kind.RESERVE, Kind.SPEND, Kind.RETURN})
+"""The kinds that say something about a release's charge."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the ledger."""
+
+    sequence: int
+    """Position, from 1."""
+    time: str
+    """ISO 8601, UTC."""
+    kind: Kind
+    """What it does."""
+    budget: str
+    """Name of the budget; empty where it is about none."""
+    aggregator: str
+    """Name of the aggregator; empty where it is about none."""
+    release: str
+    """Release id; empty where it is about none."""
+    plan_digest: str
+    """The plan it was charged for."""
+    charge: Decimal
+    """What is reserved, spent or returned; 0 for other kinds."""
+    epsilon: Decimal
+    """The task's epsilon."""
+    epsilon_joint: Decimal | None
+    """The task's joint bound; None where it has none."""
+    accounting: str
+    """Which of the two was charged: "joint" or "per-centroid"."""
+    hash: str
+    """Hash of this entry and all before it."""
+    note: Mapping[str, Any] = field(default_factory=dict)
+    """What else it says: the recorded total, where the source is, digests, a reason, lost heads."""
+
+
+def read(row: sqlite3.Row) -> Entry:
+    """Read an entry from its row.
+
+    Raises:
+        IntegrityError: If it is none.
+    """
+    try:
+        joint = None if row["epsilon_joint"] is None else Decimal(row["epsilon_joint"])
+        note = {} if row["note"] is None else json.loads(row["note"])
+        return Entry(
+            row["sequence"], row["time"], Kind(row["kind"]), row["budget"], row["aggregator"], row["release"],
+            row["plan_digest"], Decimal(row["charge"]), Decimal(row["epsilon"]), joint, row["accounting"],
+            row["hash"], dict(note),
+        )  # fmt: skip
+    except (ArithmeticError, ValueError, TypeError):
+        raise IntegrityError(
+            f"entry {row['sequence']} of the ledger cannot be read",
+            "it was changed outside this program: run owner-node ledger --verify",
+            {"entry": row["sequence"]},
+        ) from None
+
+
+def added(values: Iterable[Decimal]) -> Decimal:
+    """Add decimals exactly."""
+    result = Decimal(0)
+    for value in values:
+        result = EXACT.add(result, value)
+    return result
+
+
+def text(value: Decimal) -> str:
+    """Return a decimal as it is written in the ledger: no exponent, no trailing zeros."""
+    return format(plain(value), "f")
