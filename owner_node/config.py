@@ -6,16 +6,18 @@ file is in `owner_node.config_file`, imported late.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from common.audit import AuditSection
 from common.errors import UsageError
 from common.plan import Layout
 from common.privacy import MECHANISMS, SMALLEST_K, Accounting
 from common.schema import Attribute
 from common.settings import TlsSection, locate
+from owner_node.database_url import parse_database_url
 
 if TYPE_CHECKING:
     from owner_node.masking.taxonomy import Taxonomy
@@ -49,7 +51,7 @@ class AggregatorSection:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig:
-    """What the owner consents to without asking a person. An empty tuple sets no limit."""
+    """What the owner consents to, and when a person is asked first. An empty tuple sets no limit."""
 
     max_epsilon_per_release: Decimal | None = None
     """Largest charge of one release; None sets no limit beside the budget."""
@@ -69,10 +71,21 @@ class PolicyConfig:
     """First day on which anything is accepted."""
     valid_until: date | None = None
     """Last day on which anything is accepted."""
-    approval: Literal["auto"] = "auto"
-    """Whether the policy alone decides."""
+    co_owners: tuple[str, ...] = ()
+    """Owners that may take part beside this one: ids, or `id=fingerprint` of the key that must be theirs."""
+    approval: Literal["auto", "manual"] = "auto"
+    """Whether the policy alone accepts, or a person is asked about every plan."""
+    manual_above_epsilon: Decimal | None = None
+    """Charge above which a person is asked; None asks about none."""
     accounting: Accounting = "joint"
     """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
+
+    @property
+    def pins(self) -> Mapping[str, frozenset[str]]:
+        """Fingerprints that a co-owner's key may have, by the owner's id; none where any key will do."""
+        entries = [entry.partition("=") for entry in self.co_owners]
+        owners = dict.fromkeys(owner for owner, _, _ in entries)
+        return {each: frozenset(pin for owner, _, pin in entries if owner == each and pin) for each in owners}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +111,15 @@ class DatasetConfig:
     name: str
     """Name that releases ask for."""
     source: str
-    """Absolute path of a file, or a URL."""
+    """Absolute path of a file, or the URL of a database, without a password."""
     query: str | None = None
-    """What to ask a database; None for files."""
+    """What to ask a database, one SELECT; None for files."""
+    query_timeout: timedelta = timedelta(minutes=10)
+    """How long a database may take over a statement."""
+    password_env: str | None = None
+    """Name of the environment variable with the database's password."""
+    password_file: Path | None = None
+    """File with the database's password."""
     budget: str
     """Name of the budget that releases of this data set are charged to."""
     total_epsilon: Decimal
@@ -120,6 +139,11 @@ class DatasetConfig:
     taxonomies: Mapping[str, "Taxonomy"] = field(default_factory=dict)
     """Taxonomies by attribute, where there is one; a category of missing values is in them."""
 
+    @property
+    def place(self) -> str:
+        """The source as it may be shown: a path, or a database's address without user and options."""
+        return self.source if self.query is None else parse_database_url(self.source).shown
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerConfig:
@@ -135,6 +159,8 @@ class OwnerConfig:
     """What the owner proves its identity with."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     """What it consents to."""
+    audit: AuditSection = field(default_factory=AuditSection)
+    """Where the history is copied to."""
     datasets: tuple[DatasetConfig, ...] = ()
     """What it offers."""
 

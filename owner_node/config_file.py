@@ -10,24 +10,20 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from common.privacy import MECHANISMS, SMALLEST_K
 from common.schema import MISSING_CATEGORY
 from common.setting_types import (
-    NOT_SUPPORTED,
-    Date,
+    AuditTable,
     DialAddress,
     Epsilon,
     FilePath,
     Label,
     Name,
-    Names,
     OneOrSeveralNames,
     Source,
     TlsTable,
     TrustDomain,
-    not_yet,
 )
-from common.settings import Contradictions, Problem, Section, is_url, nearest, read, shown, validate
+from common.settings import Contradictions, Problem, Section, is_url, read, validate
 from owner_node.attribute_table import AttributeTable, unfitting
 from owner_node.config import (
     AggregatorSection,
@@ -35,29 +31,13 @@ from owner_node.config import (
     DatasetConfig,
     OwnerConfig,
     OwnerSection,
-    PolicyConfig,
 )
 from owner_node.normalisation import STEPS
+from owner_node.policy_table import PolicyTable, known
 
-_LAYOUTS = PolicyConfig().layouts
 _RESERVED = ("record", "token")
 """Names of columns that a release and a fragment bring along themselves."""
 _CSV = CsvOptions()
-
-
-def _known(names: list[str], accepted: tuple[str, ...]) -> list[str]:
-    for name in names:
-        if name not in accepted:
-            raise ValueError(f"{shown('', name)} is unknown; {nearest(name, accepted)}")
-    return names
-
-
-def _approval(value: str) -> str:
-    if value == "manual":
-        raise ValueError(f'{NOT_SUPPORTED}; "auto" is')
-    if value != "auto":
-        raise ValueError('expected "auto"')
-    return value
 
 
 def _encoding(value: str) -> str:
@@ -94,54 +74,6 @@ class _Aggregator(Section):
     address: DialAddress = Field(description='where to dial, such as "aggregator.example:8443"')
 
 
-class _Policy(Section):
-    max_epsilon_per_release: Epsilon | None = None
-    min_k: int = Field(default=SMALLEST_K, ge=SMALLEST_K)
-    mechanisms: Annotated[Names, AfterValidator(lambda names: _known(names, tuple(MECHANISMS)))] = Field(
-        default_factory=lambda: [*MECHANISMS]
-    )
-    layouts: Annotated[Names, AfterValidator(lambda names: _known(names, _LAYOUTS))] = Field(
-        default_factory=lambda: [*_LAYOUTS]
-    )
-    attributes: Names = Field(default_factory=list)
-    aggregators: Names = Field(default_factory=list)
-    purposes: Names = Field(default_factory=list)
-    valid_from: Date | None = None
-    valid_until: Date | None = None
-    approval: Annotated[str, AfterValidator(_approval)] = "auto"
-    accounting: Literal["joint", "per-centroid"] = "joint"
-    co_owners: Annotated[Any, not_yet([])] = None
-    manual_above_epsilon: Annotated[Any, not_yet()] = None
-    max_overlap: Annotated[Any, not_yet(1)] = None
-    allow_intersect: Annotated[Any, not_yet(False)] = None
-    max_unchanged_share: Annotated[Any, not_yet(1)] = None
-    max_zero_noise_share: Annotated[Any, not_yet(1)] = None
-    min_rank_noise: Annotated[Any, not_yet(0)] = None
-    total_rank_loss: Annotated[Any, not_yet()] = None
-
-    @model_validator(mode="after")
-    def _days(self) -> Self:
-        if self.valid_from and self.valid_until and self.valid_from > self.valid_until:
-            raise Contradictions(
-                [("valid_until", f" = {self.valid_until}: before valid_from, {self.valid_from}")]
-            )
-        return self
-
-    def section(self) -> PolicyConfig:
-        return PolicyConfig(
-            max_epsilon_per_release=self.max_epsilon_per_release,
-            min_k=self.min_k,
-            mechanisms=tuple(self.mechanisms),
-            layouts=tuple(self.layouts),
-            attributes=tuple(self.attributes),
-            aggregators=tuple(self.aggregators),
-            purposes=tuple(self.purposes),
-            valid_from=self.valid_from,
-            valid_until=self.valid_until,
-            accounting=self.accounting,
-        )
-
-
 class _Csv(Section):
     delimiter: Annotated[str, AfterValidator(_delimiter)] = _CSV.delimiter
     decimal: Literal[".", ","] = "."
@@ -163,8 +95,8 @@ class _Dataset(Section):
     budget: Label | None = None
     total_epsilon: Epsilon = Field(description="what the budget holds for its lifetime, such as 2.0")
     identifier: OneOrSeveralNames = Field(default_factory=list)
-    normalise: Annotated[OneOrSeveralNames, AfterValidator(lambda names: _known(names, tuple(STEPS)))] = (
-        Field(default_factory=list)
+    normalise: Annotated[OneOrSeveralNames, AfterValidator(lambda names: known(names, tuple(STEPS)))] = Field(
+        default_factory=list
     )
     max_records_per_person: int = Field(default=1, ge=1)
     missing: Literal["error", "drop", "category"] = "error"
@@ -225,7 +157,8 @@ class _File(Section):
     owner: _Owner = Field(description="the table [owner] says who this is")
     aggregator: list[_Aggregator] = Field(default_factory=list)
     tls: TlsTable = Field(description="the table [tls] names ca, cert and key")
-    policy: _Policy = _Policy()
+    policy: PolicyTable = PolicyTable()
+    audit: AuditTable = AuditTable()
     dataset: list[_Dataset] = Field(default_factory=list)
 
 
@@ -242,6 +175,7 @@ def parse(path: Path) -> OwnerConfig:
         aggregators=tuple(AggregatorSection(each.name, each.address) for each in file.aggregator),
         tls=file.tls.section(),
         policy=file.policy.section(),
+        audit=file.audit.section(),
         datasets=tuple(each.section() for each in file.dataset),
     )
 

@@ -81,15 +81,17 @@ def test_the_full_sample_states_the_defaults():
     ]
 
 
+_TABLES = {
+    "_Owner", "_Aggregator", "PolicyTable", "AuditTable", "_Csv", "_Dataset", "TlsTable", "AttributeTable",
+}  # fmt: skip
+
+
 def _keys(model: type[BaseModel], unsupported: tuple[str, ...]) -> set[str]:
     found = set()
     for name, field in model.model_fields.items():
         found |= {name} - set(unsupported)
         for inner in re.findall(r"\w+", str(field.annotation)):
-            table = {"_Owner", "_Aggregator", "_Policy", "_Csv", "_Dataset", "TlsTable", "AttributeTable"} & {
-                inner
-            }
-            for each in table:
+            for each in _TABLES & {inner}:
                 found |= _keys(_model(each), unsupported)
     return found
 
@@ -103,7 +105,7 @@ def _model(name: str) -> Any:
 def test_the_full_sample_explains_every_supported_option():
     """A new option does not stay out of the sample."""
     unsupported = tuple(
-        name for name, field in _model("_Policy").model_fields.items() if field.annotation is Any
+        name for name, field in _model("PolicyTable").model_fields.items() if field.annotation is Any
     )
     keys = _keys(_File, (*unsupported, "query"))
     text = (SAMPLES / "owner.full.toml").read_text()
@@ -133,10 +135,13 @@ def test_everything_reaches_the_run_time_form(tmp_path):
         valid_from = 2026-01-01
         valid_until = "2026-12-31"
         accounting = "per-centroid"
+        approval = "manual"
+        manual_above_epsilon = 0.5
+        co_owners = ["south", "east=0A:{}", "east={}"]
         max_overlap = 1
         allow_intersect = false
         max_unchanged_share = 1.0
-    """
+    """.format("0a" * 31, "1b" * 32)
     assert _load(tmp_path, HEAD, policy).policy == PolicyConfig(
         max_epsilon_per_release=Decimal("0.5"),
         min_k=7,
@@ -148,6 +153,9 @@ def test_everything_reaches_the_run_time_form(tmp_path):
         valid_from=date(2026, 1, 1),
         valid_until=date(2026, 12, 31),
         accounting="per-centroid",
+        approval="manual",
+        manual_above_epsilon=Decimal("0.5"),
+        co_owners=("south", f"east={'0a' * 32}", f"east={'1b' * 32}"),
     )
 
 
@@ -164,9 +172,6 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        'approval = "manual"',
-        "manual_above_epsilon = 1",
-        'co_owners = ["south"]',
         "max_overlap = 2",
         "max_overlap = true",
         "allow_intersect = true",
@@ -197,6 +202,10 @@ def test_a_policy_that_is_not_carried_out_is_refused(tmp_path, line):
             "valid_from = 2026-02-01\nvalid_until = 2026-01-31",
             "valid_until = 2026-01-31: before valid_from, 2026-02-01",
         ),
+        ('approval = "yes"', 'policy.approval = "yes": expected one of "auto" or "manual"'),
+        ("manual_above_epsilon = 0", "policy.manual_above_epsilon = 0: expected a positive decimal"),
+        ('co_owners = ["South"]', '"South": an owner\'s id has lower-case letters'),
+        ('co_owners = ["south=12"]', '"south=12": expected ID or ID=FINGERPRINT'),
         ('accounting = "other"', 'policy.accounting = "other": expected one of "joint" or "per-centroid"'),
         ('purposes = "care"', 'policy.purposes = "care": expected a list, [...]'),
         ('purposes = ["care", "care"]', "policy.purposes: expected names that are not empty, each once"),

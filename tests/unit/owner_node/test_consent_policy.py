@@ -81,6 +81,36 @@ def test_aggregator_outside_the_policy() -> None:
     assert rule == "policy.aggregators does not list 'hub'"
 
 
+def test_co_owner_outside_the_policy() -> None:
+    """Every other owner of a plan has to be listed, pinned or not; without a list the plan may name any."""
+    pinned = PolicyConfig(co_owners=(f"south={'0a' * 32}", "east"))
+    assert isinstance(judged(policy=pinned), Accept)
+    assert only_rule(judged(policy=PolicyConfig(co_owners=("east", "north")))) == (
+        "policy.co_owners does not list 'south'"
+    )
+
+
+def test_a_person_is_asked_about_every_plan() -> None:
+    """Manual approval leaves the decision to a person, and only about what the policy does not refuse."""
+    verdict = judged(policy=PolicyConfig(approval="manual"))
+    assert isinstance(verdict, Accept)
+    assert verdict.asks == 'policy.approval = "manual"'
+    assert isinstance(judged(policy=PolicyConfig(approval="manual", min_k=11)), Refuse)
+    assert isinstance(judged(policy=PolicyConfig(approval="manual"), balance=Decimal(0)), Refuse)
+
+
+def test_a_person_is_asked_above_a_charge() -> None:
+    """What counts is the charge, and the limit itself is not above it."""
+    at, below = (
+        PolicyConfig(manual_above_epsilon=Decimal(1)),
+        PolicyConfig(manual_above_epsilon=Decimal("0.9")),
+    )
+    assert judged(policy=at) == judged()
+    verdict = judged(policy=below)
+    assert isinstance(verdict, Accept)
+    assert verdict.asks == "policy.manual_above_epsilon = 0.9, the release would charge 1"
+
+
 @pytest.mark.parametrize("purpose", ["Study", "study ", ""])
 def test_purpose_outside_the_policy(purpose: str) -> None:
     """A purpose is allowed word for word or not at all."""
