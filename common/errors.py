@@ -145,6 +145,12 @@ class NotConnectedError(TesseraError):
     exit_code = ExitCode.NOT_CONNECTED
 
 
+class SourceUnreachableError(NotConnectedError):
+    """The database of a data set cannot be used now; a release waits for it."""
+
+    code = "source_unreachable"
+
+
 class IdentityError(TesseraError):
     """A certificate is not the one that was expected, or may not do what it tried."""
 
