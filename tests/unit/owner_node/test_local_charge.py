@@ -1,0 +1,153 @@
+"""Charges of work without an aggregator: once, for one result, within the budget."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from common.errors import BalanceError, ConflictError, IntegrityError, InternalError, RefusedError
+from common.identity import is_name
+from common.masking_arguments import parse_id
+from owner_node.ledger import Kind
+from owner_node.local_charge import LOCAL, LocalCharges, LocalWork, Standing, new_id
+from owner_node.records import Records
+
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+WORK = LocalWork(
+    "w1", {"kind": "mask", "data": "d" * 64, "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
+    Decimal("0.4"), Decimal("0.5"), "joint",
+)  # fmt: skip
+
+
+@pytest.fixture
+def records(tmp_path):
+    """An owner's state, opened."""
+    opened = Records.open(tmp_path / "state", lambda: NOW)
+    with opened.db:
+        yield opened
+
+
+def spent(records: Records) -> list[tuple[str, Decimal]]:
+    """The ids and charges of all spends."""
+    return [(e.release, e.charge) for e in records.ledger.entries() if e.kind is Kind.SPEND]
+
+
+def test_one_charge_and_one_result(records):
+    """Spending again changes nothing, and the first result that is recorded holds."""
+    charges = LocalCharges(records)
+    assert charges.standing(WORK) is Standing.NEW
+    charges.spend(WORK)
+    assert charges.standing(WORK) is Standing.SPENT
+    charges.spend(WORK)
+    assert charges.deliver(WORK, {"answer": 7}) == {"answer": "7"}
+    assert charges.deliver(WORK, {"answer": 8}) == {"answer": "7"}
+    assert charges.standing(WORK) is Standing.DELIVERED
+    assert charges.result(WORK) == {"answer": "7"}
+    assert spent(records) == [("w1", Decimal("0.5"))]
+    entry = records.ledger.entries()[-1]
+    assert (entry.aggregator, entry.plan_digest, entry.epsilon) == (LOCAL, WORK.digest, Decimal("0.4"))
+    assert [line.event for line in records.history.entries()] == ["spent", "delivered"]
+    records.ledger.verify()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "differs"),
+    [
+        ({"epsilon": Decimal("0.6")}, "other arguments", ["epsilon"]),
+        ({"data": "e" * 64}, "other data", ["data"]),
+        ({"kind": "query", "attribute": "age"}, "other arguments", ["attribute", "kind"]),
+    ],
+)
+def test_an_id_stands_for_one_thing(records, changes, told, differs):
+    """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
+    charges = LocalCharges(records)
+    charges.spend(WORK)
+    other = replace(WORK, document={**WORK.document, **changes})
+    for attempt in (charges.standing, charges.spend):
+        with pytest.raises(ConflictError, match=told) as caught:
+            attempt(other)
+        assert caught.value.details["differs"] == differs
+    assert len(spent(records)) == 1
+
+
+def test_what_does_not_fit_is_not_charged(records):
+    """A refused charge leaves neither an entry nor a line that says it was spent."""
+    charges = LocalCharges(records)
+    with pytest.raises(BalanceError):
+        charges.spend(replace(WORK, charge=Decimal("2.000000000001")))
+    assert records.ledger.entries() == ()
+    assert charges.standing(WORK) is Standing.NEW
+
+
+def test_work_without_a_bound_is_never_charged(records):
+    """Whatever passes the policy has a charge; anything else is our own fault."""
+    with pytest.raises(InternalError):
+        LocalCharges(records).spend(replace(WORK, charge=None))
+    assert records.ledger.entries() == ()
+
+
+def test_a_refusal_is_in_the_history_and_does_not_use_up_the_id(records):
+    """The audit log has the rule; the same id can be asked again once the policy allows it."""
+    charges = LocalCharges(records)
+    charges.refused(WORK, RefusedError("policy.min_k = 9"))
+    (line,) = records.history.entries(aggregator=LOCAL)
+    assert (line.event, line.decision, line.rule) == ("refused", "refused", "policy.min_k = 9")
+    charges.spend(WORK)
+    assert charges.standing(WORK) is Standing.SPENT
+
+
+def test_a_ledger_that_lost_entries_charges_nothing(records):
+    """What stops releases stops local work, also the redrawing of what was spent before."""
+    charges = LocalCharges(records)
+    charges.spend(WORK)
+    with records.db.transaction() as tx:
+        records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
+    for work in (WORK, replace(WORK, id="w2")):
+        with pytest.raises(IntegrityError, match="lost entries"):
+            charges.spend(work)
+    assert len(spent(records)) == 1
+
+
+def test_charges_at_the_same_time_never_overdraw(tmp_path):
+    """Thirty commands against a balance that fits seven: exactly seven are charged."""
+    work = replace(WORK, charge=Decimal("0.27"))  # 7 times 0.27 is 1.89
+
+    def attempt(number: int) -> bool:
+        opened = Records.open(tmp_path / "state", lambda: NOW)
+        with opened.db:
+            try:
+                LocalCharges(opened).spend(replace(work, id=f"w{number}"))
+            except BalanceError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(attempt, range(30))) == 7
+
+
+def test_the_same_work_at_the_same_time_is_charged_once(tmp_path):
+    """Eight processes' worth of connections with one id: one charge, and one answer for all."""
+
+    def attempt(number: int) -> str:
+        opened = Records.open(tmp_path / "state", lambda: NOW)
+        with opened.db:
+            charges = LocalCharges(opened)
+            charges.spend(WORK)
+            return str(charges.deliver(WORK, {"answer": number})["answer"])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(attempt, range(8)))) == 1
+    opened = Records.open(tmp_path / "state", lambda: NOW)
+    with opened.db:
+        assert spent(opened) == [("w1", Decimal("0.5"))]
+
+
+def test_local_work_is_nobodys_release():
+    """No aggregator can be called as local work is, and made ids are ids."""
+    assert not is_name(LOCAL)
+    made = new_id("mask", lambda: NOW)
+    assert made.startswith("mask-20260304-050607-")
+    assert parse_id(made) == made
+    assert made != new_id("mask", lambda: NOW)
