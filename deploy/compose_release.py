@@ -1,0 +1,117 @@
+"""One release of a compose demonstration: made, verified, and put where the host's user finds it.
+
+    python -m deploy.compose_release --dataset patients --layout horizontal --owners north,harbour --epsilon 1
+
+Takes what `aggregator release` takes. Runs beside the aggregator, on its volume, whose socket it uses. The
+copy belongs to whoever owns the folder on the host, which only the container's root can bring about; that
+is why this one container runs as root, without a network and with no other privilege.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aggregator.publication import copy_release
+from common import console
+from common.errors import ExitCode, NotConnectedError, TesseraError, from_document
+
+CONNECTED_SECONDS = 120.0
+"""How long owners may take to connect after everything was started."""
+_POLL_SECONDS = 1.0
+
+
+def wait_connected(place: Path, owners: Sequence[str], seconds: float = CONNECTED_SECONDS) -> None:
+    """Wait until the aggregator runs and all owners are connected to it.
+
+    Args:
+        place: Folder of aggregator.toml.
+        owners: Ids of the owners.
+        seconds: How long to wait.
+
+    Raises:
+        NotConnectedError: If the time is up before.
+    """
+    until = time.monotonic() + seconds
+    while missing := sorted(set(owners) - _connected(place)):
+        if time.monotonic() > until:
+            raise NotConnectedError(
+                f"not connected within {seconds:.0f} s: {', '.join(missing)}",
+                "look at their logs: docker compose -f FILE logs SERVICE",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _connected(place: Path) -> set[str]:
+    """Return the owners that are connected; none while the aggregator does not run."""
+    asked = subprocess.run(
+        ["aggregator", "owners", "--json"], cwd=place, capture_output=True, text=True, check=False
+    )
+    if asked.returncode == ExitCode.NOT_CONNECTED:
+        return set()
+    answer = json.loads(asked.stdout)
+    if asked.returncode:
+        raise from_document(answer)
+    return {owner["id"] for owner in answer["owners"] if owner["connected"]}
+
+
+def hand_over(release: Path, out: Path) -> Path:
+    """Copy a release folder; the copy belongs to the owner of the folder that it is put into.
+
+    Args:
+        release: The release folder.
+        out: Where copies go; a copy of this name that is there already is replaced.
+
+    Returns:
+        The copy.
+    """
+    copy, owner = out / release.name, out.stat()
+    shutil.rmtree(copy, ignore_errors=True)
+    copy_release(release, copy)
+    for path in (*copy.iterdir(), copy):
+        os.chown(path, owner.st_uid, owner.st_gid)
+    return copy
+
+
+def make_release(place: Path, owners: Sequence[str], arguments: Sequence[str], release: str) -> int:
+    """Make and verify a release, showing what the commands show; returns the exit code."""
+    wait_connected(place, owners)
+    wanted = ["aggregator", "release", *arguments, "--id", release, "--yes"]
+    code = subprocess.run(wanted, cwd=place, check=False).returncode
+    made = place / "releases" / release
+    if code or not made.is_dir():
+        return code
+    verify = ["aggregator", "verify", str(made), "--ca", str(place / "tls" / "ca.pem")]
+    return subprocess.run(verify, cwd=place, check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the release; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="release", add_help=False, allow_abbrev=False)
+    parser.add_argument("--id", default="")
+    parser.add_argument("--owners", default="")
+    parser.add_argument("--place", type=Path, default=Path("/var/lib/tessera"))
+    parser.add_argument("--out", type=Path, default=Path("/releases"))
+    options, others = parser.parse_known_args(arguments)
+    release = options.id or f"release-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    owners = [each.strip() for each in options.owners.split(",") if each.strip()]
+    try:
+        code = make_release(options.place, owners, [*others, "--owners", options.owners], release)
+        made = options.place / "releases" / release
+        if code == 0 and made.is_dir():
+            hand_over(made, options.out)
+            on_host = os.environ.get("RELEASES_ON_HOST", str(options.out))
+            console.print_line(f"on this host: {on_host}/{release}")
+    except TesseraError as error:
+        return console.report(error, as_json=False)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
