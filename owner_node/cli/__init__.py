@@ -9,7 +9,7 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from owner_node.cli import check, history, ledger, linkage_key, releases, run, status
+    from owner_node.cli import check, history, ledger, linkage_key, mask, releases, run, status
 
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
@@ -17,6 +17,7 @@ def application() -> typer.Typer:
     app.command()(run.run)
     for command in (status.status, ledger.ledger, history.history):
         app.command()(command)
+    app.command()(mask.mask)
     app.command()(releases.download)
     app.command()(releases.verify)
     # A family without a verb is a usage error like any other, not a page of help.

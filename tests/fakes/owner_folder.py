@@ -1,0 +1,76 @@
+"""An owner's folder with one small data set: a real configuration and a real file, and no daemon."""
+
+import random
+from pathlib import Path
+
+OWNER = """
+[owner]
+id = "north"
+trust_domain = "hospitals.example"
+state_dir = "state"
+
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+
+[policy]
+{policy}
+
+[[dataset]]
+name = "patients"
+source = "patients.csv"
+budget = "people"
+total_epsilon = "2.5"
+identifier = "id"
+
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+
+[dataset.attributes.income]
+type = "number"
+min = -10
+max = 9000
+decimals = 2
+
+[dataset.attributes.ward]
+type = "category"
+categories = ["medicine", "eye, ear"]
+
+[dataset.attributes.stage]
+type = "category"
+categories = ["mild", "moderate", "severe"]
+ordered = true
+
+[dataset.attributes.admitted]
+type = "date"
+min = 2015-01-01
+max = 2026-12-31
+
+[dataset.attributes.emergency]
+type = "boolean"
+"""
+ATTRIBUTES = ("age", "income", "ward", "stage", "admitted", "emergency")
+
+
+def make_owner_folder(folder: Path, *, policy: str = "", n_records: int = 60) -> Path:
+    """Write `owner.toml` and `patients.csv`; returns the folder."""
+    (folder / "owner.toml").write_text(OWNER.format(policy=policy))
+    write_patients(folder, n_records)
+    return folder
+
+
+def write_patients(folder: Path, n_records: int, seed: int = 1) -> None:
+    """Write the data: ids that occur nowhere by chance, ages that are the records' numbers modulo 100."""
+    draw = random.Random(seed)
+    lines = ["id,age,income,ward,stage,admitted,emergency,note"]
+    lines += [
+        f"secret-{n:05d},{n % 100},{draw.uniform(0, 5000):.2f},"
+        + draw.choice(["medicine", '"eye, ear"'])
+        + f",{draw.choice(['mild', 'moderate', 'severe'])},2020-0{draw.randint(1, 9)}-1{draw.randint(0, 9)},"
+        + f"{draw.choice(['true', 'false'])},secret-note-{n}"
+        for n in range(n_records)
+    ]
+    (folder / "patients.csv").write_text("\n".join(lines) + "\n")

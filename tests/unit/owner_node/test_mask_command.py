@@ -1,0 +1,266 @@
+"""`owner-node mask`, run as its user runs it, without a daemon."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from common import console
+from common.canonical import digest
+from common.errors import IntegrityError
+from owner_node.cli import application
+from owner_node.database import Database
+from owner_node.history import History
+from owner_node.ledger import Kind, Ledger
+from tests.fakes.owner_folder import ATTRIBUTES, make_owner_folder, write_patients
+
+COMMAND = ("mask", "--dataset", "patients", "--epsilon", "1")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An owner's folder, and the place of work."""
+    monkeypatch.chdir(tmp_path)
+    return make_owner_folder(tmp_path)
+
+
+def ask(capsys, *arguments: str, command: tuple[str, ...] = COMMAND) -> tuple[int, dict]:
+    """Run the command with --yes and --json; nothing it prints holds an identifier."""
+    code = console.run(application(), "owner-node", [*command, *arguments, "--yes", "--json"])
+    captured = capsys.readouterr()
+    assert "secret" not in captured.out + captured.err
+    return code, json.loads(captured.out)
+
+
+def spends(folder: Path) -> list[tuple[str, Decimal]]:
+    """Ids and charges of all spends, the chains checked."""
+    now = lambda: datetime(2026, 1, 1, tzinfo=UTC)  # noqa: E731
+    with Database(folder / "state", make=False) as db:
+        ledger = Ledger(db, now)
+        ledger.verify()
+        History(db, now).verify()
+        return [(each.release, each.charge) for each in ledger.entries() if each.kind is Kind.SPEND]
+
+
+def test_a_masked_file_and_its_report(folder, capsys):
+    """The file holds masked values of every record and nothing else; the report says what is promised."""
+    code, document = ask(capsys, "--out", "masked.csv", "--k", "6", "--id", "first")
+    assert code == 0
+    assert (document["id"], document["charged"], document["remaining"]) == (
+        "first", "0.999999999996", "1.500000000004",
+    )  # fmt: skip
+    masked = pd.read_csv("masked.csv")
+    assert list(masked.columns) == list(ATTRIBUTES)
+    assert len(masked) == 60
+    assert masked["age"].between(0, 120).all()
+    assert masked["age"].nunique() <= 10
+    assert set(masked["stage"]) <= {"mild", "moderate", "severe"}
+    assert "secret" not in Path("masked.csv").read_text()
+    report = json.loads(Path("masked.csv.report.json").read_text())
+    assert report == document["report"]
+    assert report["file"]["sha256"] == digest(Path("masked.csv").read_bytes())
+    assert (report["epsilon"], report["epsilon_joint"], report["records"]) == (
+        "1", "0.999999999996", "60",
+    )  # fmt: skip
+    assert [each["k"] for each in report["attributes"]] == ["6"] * 6
+    assert {each["epsilon"] for each in report["attributes"]} == {"0.166666666666"}
+    assert any("individual differential privacy" in line for line in report["promises"])
+    assert any("exact number of records" in line for line in report["invariants"])
+    # The ids of data and of arguments let whoever guesses the data confirm the guess.
+    assert not {"data", "source", "plan_digest"} & set(report)
+    assert [Path(name).stat().st_mode & 0o777 for name in ("masked.csv", "masked.csv.report.json")] == [
+        0o600
+    ] * 2
+    assert spends(folder) == [("first", Decimal("0.999999999996"))]
+
+
+def test_records_are_shuffled(folder, capsys):
+    """A record's place in the file says nothing: the ages, which ascend in the source, do not."""
+    ask(capsys, "--out", "masked.parquet", "--attributes", "age", "--k", "3")
+    ages = pq.read_table("masked.parquet").column("age").to_pylist()
+    assert pd.Series(ages).corr(pd.Series(range(60))) < 0.6
+
+
+def test_parquet_has_the_types_of_a_release(folder, capsys):
+    """Exact decimals, dates, dictionaries and booleans; one file that pandas reads as it is."""
+    assert ask(capsys, "--out", "masked.parquet")[0] == 0
+    types = [str(field.type) for field in pq.read_schema("masked.parquet")]
+    labels = "dictionary<values=string, indices=int32, ordered={}>"
+    assert types == [
+        "int64", "decimal128(6, 2)", labels.format(0), labels.format(1), "date32[day]", "bool"
+    ]  # fmt: skip
+
+
+def test_the_same_id_gives_the_same_file_uncharged(folder, capsys):
+    """Asked again, also into another file and format, the records are the same and nothing is charged."""
+    ask(capsys, "--out", "a.csv", "--id", "once")
+    code, again = ask(capsys, "--out", "b.csv", "--id", "once")
+    assert (code, again["charged"]) == (0, 0)
+    assert Path("a.csv").read_bytes() == Path("b.csv").read_bytes()
+    assert ask(capsys, "--out", "c.parquet", "--id", "once")[0] == 0
+    assert len(pq.read_table("c.parquet")) == 60
+    # The file that is there already is left as it is.
+    assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == 0
+    assert len(spends(folder)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "differs"),
+    [
+        (("--epsilon", "0.5"), {"attributes", "epsilon"}),
+        (("--k", "7"), {"attributes"}),
+        (("--attributes", "age"), {"attributes", "data", "schema"}),
+    ],
+)
+def test_the_same_id_with_other_arguments(folder, capsys, arguments, differs):
+    """A conflict that names what differs; no file, no charge."""
+    ask(capsys, "--out", "a.csv", "--id", "once")
+    code, document = ask(capsys, "--out", "b.csv", "--id", "once", *arguments)
+    assert code == 3
+    assert set(document["error"]["details"]["differs"]) == differs
+    assert not Path("b.csv").exists()
+    assert len(spends(folder)) == 1
+
+
+def test_the_same_id_with_other_data(folder, capsys):
+    """An id stands for one result of one data set."""
+    ask(capsys, "--out", "a.csv", "--id", "once")
+    write_patients(folder, 60, seed=2)
+    code, document = ask(capsys, "--out", "b.csv", "--id", "once")
+    assert (code, document["error"]["details"]["differs"]) == (3, ["data"])
+
+
+def test_without_an_id_another_file_is_another_charge(folder, capsys):
+    """Each draw of noise is charged: two files with noise of their own cost twice."""
+    first = ask(capsys, "--out", "a.csv")[1]
+    second = ask(capsys, "--out", "b.csv")[1]
+    assert first["id"] != second["id"]
+    assert Path("a.csv").read_bytes() != Path("b.csv").read_bytes()
+    assert len(spends(folder)) == 2
+
+
+def test_nothing_is_overwritten(folder, capsys):
+    """A file that is there already stops the command before the charge."""
+    for existing in ("a.csv", "b.csv.report.json"):
+        Path(existing).write_text("mine")
+        code, _ = ask(capsys, "--out", existing.removesuffix(".report.json"))
+        assert code == 2
+        assert Path(existing).read_text() == "mine"
+    assert spends(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--mechanism", "ir"), 2),
+        (("--mechanism", "exponential"), 2),
+        (("--mechanism", "dp", "--k", "5"), 2),
+        (("--k", "2"), 2),
+        (("--k", "61"), 4),
+        (("--epsilon", "0"), 2),
+        (("--epsilon", "2.6"), 5),
+        (("--attributes", "note"), 2),
+        (("--attributes", "age,age"), 2),
+        (("--weights", "age=1"), 2),
+        (("--dataset", "nobody"), 2),
+        (("--out", "a.xlsx"), 2),
+        (("--out", "nowhere/a.csv"), 2),
+        (("--id", "../up"), 2),
+        (("--mechanism", "idp-cbls", "--k", "3"), 5),
+    ],
+)
+def test_what_cannot_be_done_costs_nothing(folder, capsys, arguments, code):
+    """Every mistake ends in words and the exit code of its kind, with no file and no charge."""
+    found, document = ask(capsys, "--out", "a.csv", *arguments)
+    assert found == code, document
+    assert document["error"]["hint"]
+    assert spends(folder) == []
+    assert not Path("a.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "rule"),
+    [
+        ("min_k = 9", ("--k", "8"), "policy.min_k = 9"),
+        ("max_epsilon_per_release = 0.5", (), "policy.max_epsilon_per_release = 0.5"),
+        ('mechanisms = ["idp-joint"]', ("--mechanism", "dp"), "policy.mechanisms"),
+        ('attributes = ["age"]', ("--attributes", "age,ward"), "policy.attributes does not list 'ward'"),
+        ("valid_until = 2020-01-01", (), "policy.valid_until"),
+    ],
+)
+def test_the_policy_holds(tmp_path, monkeypatch, capsys, policy, arguments, rule):
+    """What the policy refuses is refused with exit code 4, and the history says by which rule."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy=policy)
+    code, document = ask(capsys, "--out", "a.csv", *arguments)
+    assert code == 4
+    assert rule in document["error"]["message"]
+    assert console.run(application(), "owner-node", ["history", "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["history"]
+    assert line["decision"] == "refused"
+    assert rule in line["rule"]
+    assert spends(tmp_path) == []
+
+
+def test_only_the_attributes_of_the_policy_unless_others_are_named(tmp_path, monkeypatch, capsys):
+    """What may not take part is not even read."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='attributes = ["age", "ward"]')
+    assert ask(capsys, "--out", "a.csv")[0] == 0
+    assert list(pd.read_csv("a.csv").columns) == ["age", "ward"]
+
+
+def test_per_centroid_accounting(tmp_path, monkeypatch, capsys):
+    """The ledger takes the plain epsilon if the owner's policy counts as the papers do."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='accounting = "per-centroid"')
+    code, document = ask(capsys, "--out", "a.csv", "--mechanism", "idp-cbls", "--attributes", "age")
+    assert (code, document["charged"]) == (0, "1")
+    assert Decimal(document["report"]["epsilon_joint"]) > 10
+
+
+def test_weights(folder, capsys):
+    """Shares by weight, in the order of the attributes that were named."""
+    arguments = ("--attributes", "income,age", "--weights", "age=3,income=1")
+    report = ask(capsys, "--out", "a.csv", *arguments)[1]["report"]
+    assert [(each["name"], each["epsilon"]) for each in report["attributes"]] == [
+        ("income", "0.25"),
+        ("age", "0.75"),
+    ]
+
+
+def test_bad_data(folder, capsys):
+    """What is wrong with the source is told by column and count, before anything is charged."""
+    text = Path("patients.csv").read_text()
+    Path("patients.csv").write_text(text + "secret-x,999,1,medicine,mild,2020-01-01,true,x\n")
+    code, document = ask(capsys, "--out", "a.csv")
+    assert (code, document["error"]["code"]) == (2, "bad_data")
+    assert spends(folder) == []
+
+
+def test_it_asks_first(folder, capsys):
+    """Without a terminal and without --yes nothing is charged, but everything is shown."""
+    code = console.run(application(), "owner-node", [*COMMAND, "--out", "a.csv"])
+    shown = capsys.readouterr()
+    assert code == 2
+    assert "--yes" in shown.err
+    assert "What is promised" in shown.out
+    assert "charge: 0.999999999996 of the 2.5" in shown.out
+    assert spends(folder) == []
+
+
+def test_a_kept_table_that_was_changed_or_deleted(folder, capsys):
+    """What was paid for is given out unchanged or not at all."""
+    ask(capsys, "--out", "a.parquet", "--id", "once")
+    kept = folder / "state" / "masked" / "once.parquet"
+    kept.write_bytes(kept.read_bytes()[:-1] + b"!")
+    assert ask(capsys, "--out", "b.parquet", "--id", "once")[0] == IntegrityError.exit_code
+    kept.unlink()
+    code, document = ask(capsys, "--out", "b.parquet", "--id", "once")
+    assert (code, "deleted" in document["error"]["message"]) == (2, True)
+    assert not Path("b.parquet").exists()
+    assert len(spends(folder)) == 1
