@@ -90,8 +90,10 @@ class FragmentCheck:
             batch = self._reader.read_next_batch()
         except StopIteration:
             raise IntegrityError("a dictionary is missing") from None
-        batch.validate(full=True)
+        batch.validate()
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for column in columns.values():
+            _validate(column)
         for name, domain in self._domains.items():
             domain.check(columns[name])
         if self._tokens:
@@ -161,6 +163,20 @@ class _Feed:
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _validate(column: pa.Array) -> None:
+    """Do what `validate(full=True)` does; over indices into a dictionary that takes ten times as long."""
+    if not isinstance(column, pa.DictionaryArray):
+        column.validate(full=True)
+        return
+    column.indices.validate(full=True)
+    column.dictionary.validate(full=True)
+    ends = pc.min_max(column.indices)
+    if len(column) > column.null_count and not (
+        ends["min"].as_py() >= 0 and ends["max"].as_py() < len(column.dictionary)
+    ):
+        raise IntegrityError("an index leads outside its dictionary")
 
 
 class _Domain:
