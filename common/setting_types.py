@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Val
 
 from common.audit import AuditSection, parse_syslog
 from common.errors import UsageError
-from common.settings import Section, TlsSection, is_url
+from common.settings import Section, TlsSection
 
 NOT_SUPPORTED = "not supported by this version"
 
@@ -73,10 +73,6 @@ def parse_path(value: object, info: ValidationInfo) -> Path:
     if value.startswith("~"):
         _wrong('expected a path in full: "~" is not expanded')
     return Path(os.path.normpath(_folder(info) / value))
-
-
-def _source(value: object, info: ValidationInfo) -> str:
-    return value if isinstance(value, str) and is_url(value) else str(parse_path(value, info))
 
 
 def _date(value: object) -> date:
@@ -146,7 +142,6 @@ def not_yet(*off: object) -> PlainValidator:
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
 Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
 FilePath = Annotated[Path, PlainValidator(parse_path)]
-Source = Annotated[str, PlainValidator(_source)]
 Date = Annotated[date, PlainValidator(_date)]
 Name = Annotated[str, PlainValidator(_name)]
 Label = Annotated[str, PlainValidator(_label)]

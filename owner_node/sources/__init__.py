@@ -1,14 +1,14 @@
-"""Load a data set once: from a file to integer columns, identifiers and a digest.
+"""Load a data set once: from a file or a database to integer columns, identifiers and a digest.
 
 The only place that reads original data. Nothing here is heavy until something is loaded.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from common.errors import DataError, UsageError
+from common.errors import UsageError
 from common.privacy import SMALLEST_K
 from common.schema import (
     MISSING_CATEGORY,
@@ -38,14 +38,16 @@ def load(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> Loa
     Raises:
         DataError: With everything that is wrong with the source, by column and count, never a value.
         UsageError: If an attribute is not declared.
+        SourceUnreachableError: If a database cannot be used now.
+        ConfigurationError: If a database does not let the owner node in.
     """
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import read
 
     findings = Findings()
-    source = _open(dataset, findings)
-    loaded = read(dataset, chosen, source, findings)
-    findings.check(dataset.name, dataset.source)
+    with _opened(dataset, findings) as source:
+        loaded = read(dataset, chosen, source, findings)
+    findings.check(dataset.name, dataset.place)
     return loaded
 
 
@@ -57,13 +59,16 @@ def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = Non
     Raises:
         DataError: If the source cannot be read, lacks a column, or has missing values that are errors.
         UsageError: If an attribute is not declared.
+        SourceUnreachableError: If a database cannot be used now.
+        ConfigurationError: If a database does not let the owner node in.
     """
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import count
 
     findings = Findings()
-    n_records = count(dataset, chosen, _open(dataset, findings), findings)
-    findings.check(dataset.name, dataset.source)
+    with _opened(dataset, findings) as source:
+        n_records = count(dataset, chosen, source, findings)
+    findings.check(dataset.name, dataset.place)
     return n_records
 
 
@@ -114,19 +119,18 @@ def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
     )
 
 
-def _open(dataset: DatasetConfig, findings: Findings) -> Source:
-    """Open a source by its scheme."""
-    scheme = urlsplit(dataset.source).scheme if "://" in dataset.source else ""
-    if scheme:
-        # The address may hold a password, so it is not repeated.
-        raise DataError(
-            f"data set {dataset.name!r} cannot be used: {scheme}:// is not supported by this version",
-            "export the data to a CSV or Parquet file and name that in source",
-            {"dataset": dataset.name, "scheme": scheme},
-        )
-    from owner_node.sources.files import open_file
+@contextmanager
+def _opened(dataset: DatasetConfig, findings: Findings) -> Iterator[Source]:
+    """Open a file or ask a database, and let go of it at the end."""
+    if dataset.query is not None:
+        from owner_node.sources.sql import open_query
 
-    source = open_file(Path(dataset.source), dataset.csv, findings)
+        source = open_query(dataset, findings)
+    else:
+        from owner_node.sources.files import open_file
+
+        source = open_file(Path(dataset.source), dataset.csv, findings)
     if source is None:
-        raise findings.error(dataset.name, dataset.source)
-    return source
+        raise findings.error(dataset.name, dataset.place)
+    with closing(source):
+        yield source

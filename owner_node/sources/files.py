@@ -18,7 +18,7 @@ import pyarrow.parquet
 
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
-from owner_node.sources.loaded import Source
+from owner_node.sources.loaded import Source, Tally
 
 BLOCK_BYTES = 4 * 2**20
 """Bytes of a CSV file that are parsed at a time; no record can be longer."""
@@ -47,7 +47,7 @@ def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None
     Returns:
         The source, or None if it cannot be read; `findings` says why.
     """
-    mark = _first_bytes(path, findings)
+    mark = first_bytes(path, findings)
     if mark is None:
         return None
     if not mark:
@@ -58,7 +58,8 @@ def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None
     return _open_csv(path, form, findings)
 
 
-def _first_bytes(path: Path, findings: Findings) -> bytes | None:
+def first_bytes(path: Path, findings: Findings) -> bytes | None:
+    """Return the bytes that tell what a file is, or None if it cannot be read; `findings` says why."""
     try:
         with path.open("rb") as file:
             return file.read(len(_PARQUET_MARK))
@@ -74,7 +75,21 @@ def _first_bytes(path: Path, findings: Findings) -> bytes | None:
     return None
 
 
-class ParquetSource:
+class _FileSource:
+    """What all files have in common."""
+
+    ordered = True
+    """A file that has not changed is read in its order."""
+
+    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+        """Count nothing: a file is counted by reading it."""
+        return None
+
+    def close(self) -> None:
+        """Let go of nothing: a file is open only while it is read."""
+
+
+class ParquetSource(_FileSource):
     """A Parquet file."""
 
     def __init__(self, file: Any, names: Sequence[str]) -> None:
@@ -89,8 +104,10 @@ class ParquetSource:
         except (pa.ArrowException, OSError):
             hint = "the file is damaged or uses a feature that is not supported; write it again"
             findings.add(None, "not readable as Parquet", 1, hint, counted="")
-        finally:
-            self._file.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
 
 
 def _open_parquet(path: Path, findings: Findings) -> Source | None:
@@ -103,7 +120,7 @@ def _open_parquet(path: Path, findings: Findings) -> Source | None:
         return None
 
 
-class CsvSource:
+class CsvSource(_FileSource):
     """A CSV file, every column read as text."""
 
     def __init__(self, path: Path, form: CsvOptions, names: Sequence[str], *, has_records: bool) -> None:

@@ -10,12 +10,28 @@ if TYPE_CHECKING:
     from common.arrays import Int64Array
 
 
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a source counted by itself."""
+
+    n_records: int
+    """Number of records."""
+    n_complete: int
+    """Number of records without a missing value."""
+    missing: Mapping[str, int]
+    """Number of missing values by column."""
+
+
 class Source(Protocol):
-    """An opened place that records come from: a file now, a database later."""
+    """An opened place that records come from: a file, or a query on a database."""
 
     @property
     def names(self) -> Sequence[str]:
         """Names of all columns, in their order; a name may occur twice."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether records of unchanged data come in the same order every time."""
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read columns, some records at a time.
@@ -27,6 +43,21 @@ class Source(Protocol):
         Yields:
             One Arrow array per column, all of the same length; missing values are nulls.
         """
+
+    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+        """Count records without reading them, where the source can.
+
+        Args:
+            columns: Names of the columns that become attributes, each of which occurs once in `names`.
+            identifiers: Names of those that identify; a blank text there is missing, too.
+            findings: Takes what is wrong with the source.
+
+        Returns:
+            The counts, or None if records have to be read to be counted.
+        """
+
+    def close(self) -> None:
+        """Let go of the file or connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +85,8 @@ class LoadedData:
     counts: LoadCounts
     """What loading rounded, clamped and dropped."""
     digest: str
-    """SHA-256 over attributes and identifiers in record order, the same for any encoding of the same data."""
+    """SHA-256 over attributes and identifiers, the same for any encoding of the same data; in record order,
+    or independent of it where the source has none."""
 
     def __repr__(self) -> str:
         """Show counts only, so that no log or debugger line can show a value."""

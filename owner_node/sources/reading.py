@@ -1,6 +1,5 @@
 """From an opened source to columns of integers: batch by batch, so that no text outlives its batch."""
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,18 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.canonical import canonical
 from common.errors import DataError
 from common.schema import MISSING_CATEGORY, Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.normalisation import normalise
 from owner_node.sources import texts
+from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 from owner_node.sources.persons import find_repeated
 from owner_node.sources.values import parse
-
-DIGEST_VERSION = 1
 
 
 @dataclass(slots=True)
@@ -78,22 +75,39 @@ def read(
         attribute.name: _joined(chunks) for attribute, chunks in zip(attributes, progress.chunks, strict=True)
     }
     counts = LoadCounts(progress.rounded, progress.clamped, progress.dropped)
-    digest = _digest(attributes, columns, identifiers)
+    digest = source_digest(attributes, columns, identifiers, ordered=source.ordered)
     pa.default_memory_pool().release_unused()
     return LoadedData(columns, identifiers, progress.n_records, counts, digest)
 
 
 def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings) -> int:
-    """Count the records that `read` would load, without parsing any value."""
-    return sum(batch.n_records for batch in _batches(dataset, attributes, source, findings))
+    """Count the records that `read` would load, without parsing any value.
+
+    A database counts itself; identifiers that only a normalisation step makes blank count there until they
+    are read.
+    """
+    present, identifiers = _present(dataset, attributes, source, findings)
+    tally = source.tally(present, identifiers, findings) if present or identifiers else None
+    if tally is None:
+        return sum(batch.n_records for batch in _batches(dataset, attributes, source, findings))
+    drops = dataset.missing == "drop"
+    if not drops:
+        for name in identifiers:
+            _find_missing_identifiers(name, tally.missing[name], findings)
+        for attribute in attributes:
+            if attribute.name in present and not _is_filled(dataset, attribute):
+                _find_missing_values(attribute, tally.missing[attribute.name], findings)
+    n_records = tally.n_complete if drops else tally.n_records
+    _find_emptiness(tally.n_records, n_records, findings)
+    return n_records
 
 
 def _batches(
     dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
 ) -> Iterator[_Batch]:
     """Read what is there of the columns asked for, and find those that are not."""
-    wanted = [attribute.name for attribute in attributes] + list(dataset.identifier)
-    present = [name for name in wanted if _occurs_once(name, source, findings)]
+    names, identifiers = _present(dataset, attributes, source, findings)
+    present = [*names, *identifiers]
     n_records = n_seen = 0
     for arrays in source.batches(present, findings) if present else ():
         n_seen += len(arrays[0])
@@ -101,17 +115,31 @@ def _batches(
         batch = _cleaned(dataset, attributes, found, findings)
         n_records += batch.n_records
         yield batch
+    _find_emptiness(n_seen, n_records, findings)
+
+
+def _present(
+    dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
+) -> tuple[list[str], list[str]]:
+    """Return which of the attributes and identifiers the source has."""
+    names = [each.name for each in attributes if _occurs_once(each.name, source, findings)]
+    return names, [name for name in dataset.identifier if _occurs_once(name, source, findings)]
+
+
+def _find_emptiness(n_seen: int, n_records: int, findings: Findings) -> None:
     if n_seen and not n_records:
         hint = 'fill the missing values, or set missing to "error" to see in which columns they are'
         findings.add(None, "no record without a missing value", n_seen, hint)
     elif not n_seen and not findings:
-        findings.add(None, "there are no records", 1, "export the data again", counted="")
+        findings.add(None, "there are no records", 1, "export the data again, or widen the query", counted="")
 
 
 def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
     times = source.names.count(name)
     if times == 0:
-        hint = "declare columns by the names in the source, letter by letter, and check csv.delimiter"
+        hint = (
+            "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
+        )
         findings.add(name, "not in the source", 1, hint, counted="")
     elif times > 1:
         findings.add(name, "occurs more than once", times, "give every column its own name", "columns")
@@ -170,21 +198,34 @@ def _fill(
 ) -> None:
     """Make missing categories a category of their own; every other missing value is a problem."""
     for name in filter(found.__contains__, dataset.identifier):
-        hint = 'every record needs its identifier; complete them, or set missing = "drop"'
-        findings.add(name, "missing identifier", found[name].null_count, hint)
+        _find_missing_identifiers(name, found[name].null_count, findings)
         found[name] = found[name].drop_null()
     for attribute in attributes:
         array = found.get(attribute.name)
         if array is None or not array.null_count:
             continue
-        if dataset.missing == "category" and attribute.type is AttributeType.CATEGORY:
+        if _is_filled(dataset, attribute):
             found[attribute.name] = pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
             continue
-        hint = 'complete them, or set missing = "drop"'
-        if attribute.type is AttributeType.CATEGORY:
-            hint += ' or missing = "category"'
-        findings.add(attribute.name, "missing value", array.null_count, hint)
+        _find_missing_values(attribute, array.null_count, findings)
         found[attribute.name] = array.drop_null()
+
+
+def _is_filled(dataset: DatasetConfig, attribute: Attribute) -> bool:
+    """Whether missing values of an attribute are a category of their own."""
+    return dataset.missing == "category" and attribute.type is AttributeType.CATEGORY
+
+
+def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> None:
+    hint = 'every record needs its identifier; complete them, or set missing = "drop"'
+    findings.add(name, "missing identifier", n_missing, hint)
+
+
+def _find_missing_values(attribute: Attribute, n_missing: int, findings: Findings) -> None:
+    hint = 'complete them, or set missing = "drop"'
+    if attribute.type is AttributeType.CATEGORY:
+        hint += ' or missing = "category"'
+    findings.add(attribute.name, "missing value", n_missing, hint)
 
 
 def _keep(
@@ -210,27 +251,3 @@ def _joined(chunks: list[Int64Array]) -> Int64Array:
     chunks.clear()
     column.setflags(write=False)
     return column
-
-
-def _digest(
-    attributes: Sequence[Attribute], columns: dict[str, Int64Array], identifiers: tuple[Any, ...]
-) -> str:
-    """Digest settings, values and identifiers in record order, but nothing of how the source encodes them."""
-    head = {
-        "version": DIGEST_VERSION,
-        "attributes": [attribute.to_document() for attribute in attributes],
-        "identifiers": len(identifiers),
-        "records": len(next(iter(columns.values()), ())),
-    }
-    state = hashlib.sha256(canonical(head) + b"\n")
-    for column in columns.values():
-        state.update(column.astype("<i8", copy=False).data)
-    for identifier in identifiers:
-        # Lengths first: without them the same bytes could be cut into other identifiers.
-        lengths = pc.binary_length(identifier).to_numpy().astype("<i8")
-        state.update(lengths.data)
-        _, offsets, data = identifier.buffers()
-        ends = np.frombuffer(offsets, dtype=np.int32)[identifier.offset :][: len(identifier) + 1]
-        if data is not None:
-            state.update(memoryview(data)[ends[0] : ends[-1]])
-    return state.hexdigest()

@@ -92,7 +92,7 @@ def _date(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
         proper = ~timed
     else:
         days, proper = dates.days(texts.as_text(array), form.date_format)
-        hint = f"write dates as {form.date_format}, or set csv.date_format to how they are written"
+        hint = f"write dates as {form.date_format}; for a CSV file, csv.date_format can say otherwise"
         findings.add(attribute.name, "not a date", _count(~proper), hint)
     units, clamped = _within(attribute, days, np.zeros_like(proper), proper, findings)
     return Parsed(units, 0, clamped)

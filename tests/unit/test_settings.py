@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
 from common.errors import ConfigurationError, ExitCode
-from common.setting_types import Date, DialAddress, Duration, Epsilon, FilePath, ListenAddress, Name, Source
+from common.setting_types import Date, DialAddress, Duration, Epsilon, FilePath, ListenAddress, Name
 from common.settings import Section, locate, read, shown, validate
 
 DURATION = TypeAdapter(Duration)
@@ -21,7 +21,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 class Inner(Section):
     name: str = Field(min_length=1)
     size: int = Field(default=3, ge=3)
-    source: Source | None = None
+    source: FilePath | None = None
     by_name: dict[str, "Inner"] = Field(default_factory=dict)
 
 
@@ -184,7 +184,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     path = _written(tmp_path, 'budget = 1\nfolder = "a/../b"\n[[part]]\nname = "x"\nsource = "c.csv"\n')
     file = validate(File, read(path), path)
-    assert (file.folder, file.part[0].source) == (tmp_path / "b", str(tmp_path / "c.csv"))
+    assert (file.folder, file.part[0].source) == (tmp_path / "b", tmp_path / "c.csv")
 
 
 def test_a_home_directory_is_not_guessed(tmp_path):

@@ -1,0 +1,159 @@
+"""How a database is connected to: read-only, in one snapshot, with a limit on time, and with its password.
+
+The password comes from a file or the environment when it is needed, and is kept by nothing that is printed.
+The libraries underneath log what databases say, values included, so nothing of their logs goes on from here.
+"""
+
+import logging
+import os
+import socket
+import sqlite3
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from common.durable import read_private
+from common.errors import ConfigurationError, TesseraError
+from owner_node.config import DatasetConfig
+from owner_node.database_url import SQLITE, DatabaseUrl, parse_database_url
+from owner_node.sources import sql_faults
+
+CONNECT_SECONDS = 10
+"""How long a database may take to answer a connection."""
+_SQLITE_STEPS = 100_000
+"""Steps of SQLite's machine between two looks at the clock."""
+_POSTGRESQL = "postgresql"
+# The connection counts as broken 60 s after the other side went silent.
+_KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+for _library in ("sqlalchemy", "psycopg"):
+    logging.getLogger(_library).propagate = False
+    logging.getLogger(_library).addHandler(logging.NullHandler())
+
+
+def connect(dataset: DatasetConfig) -> sa.Connection:
+    """Connect to the database of a data set.
+
+    Returns:
+        A connection in which a transaction that only reads begins with the first statement. Closing it is
+        all that is needed to let go of everything.
+
+    Raises:
+        SourceUnreachableError: If the database cannot be reached now.
+        ConfigurationError: If it does not let the owner node in, or the driver or password is missing.
+    """
+    place, error = parse_database_url(dataset.source), None
+    engine = _sqlite(place) if place.dialect == SQLITE else _engine(dataset, place)
+    try:
+        connection = engine.connect()
+        return _prepared(connection, dataset, place)
+    except (sa.exc.SQLAlchemyError, OSError, ValueError) as fault:
+        error = _refused(engine, dataset, place, fault)
+    raise error
+
+
+def _engine(dataset: DatasetConfig, place: DatabaseUrl) -> sa.Engine:
+    problem = ""
+    try:
+        url = sa.make_url(dataset.source)
+        if place.dialect == _POSTGRESQL and not place.driver:
+            url = url.set(drivername=f"{_POSTGRESQL}+psycopg")
+        if (password := _password(dataset)) is not None:
+            url = url.set(password=password)
+        arguments: dict[str, Any] = {}
+        if url.drivername == f"{_POSTGRESQL}+psycopg":
+            arguments = {"connect_timeout": CONNECT_SECONDS, "client_encoding": "utf8"} | _KEEPALIVES
+            arguments = {key: value for key, value in arguments.items() if key not in url.query}
+        return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+    except ModuleNotFoundError as missing:
+        problem = f"the driver {missing.name} is not installed"
+    except sa.exc.SQLAlchemyError:
+        problem = "the URL names a kind of database or a driver that is not known"
+    raise ConfigurationError(
+        f"data set {dataset.name!r} cannot be read: {dataset.place}: {problem}",
+        hint="correct source, or install the driver; PostgreSQL's comes with tessera-release[postgresql]",
+    )
+
+
+def _sqlite(place: DatabaseUrl) -> sa.Engine:
+    def opened() -> sqlite3.Connection:
+        return sqlite3.connect(f"file:{quote(place.database)}?mode=ro", uri=True, timeout=CONNECT_SECONDS)
+
+    return sa.create_engine("sqlite+pysqlite://", creator=opened, poolclass=sa.NullPool)
+
+
+def _password(dataset: DatasetConfig) -> str | None:
+    if dataset.password_file is not None:
+        return read_private(dataset.password_file).decode(errors="replace").rstrip("\r\n")
+    if dataset.password_env is None:
+        return None
+    if (password := os.environ.get(dataset.password_env)) is None:
+        raise ConfigurationError(
+            f"data set {dataset.name!r}: the environment variable {dataset.password_env!r} is not set",
+            hint="set it for the owner node, or name another one as password_env",
+        )
+    return password
+
+
+def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: DatabaseUrl) -> sa.Connection:
+    """Make a connection read only, as strictly as its kind of database can."""
+    driver: Any = connection.connection.driver_connection
+    milliseconds = int(dataset.query_timeout.total_seconds() * 1000)
+    if place.dialect == SQLITE:
+        stop = time.monotonic() + milliseconds / 1000
+        driver.set_progress_handler(lambda: time.monotonic() > stop, _SQLITE_STEPS)
+    elif place.dialect == _POSTGRESQL:
+        connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        settings = {"statement_timeout": str(milliseconds), "extra_float_digits": "1", "DateStyle": "ISO"}
+        set_locally = (sa.func.set_config(key, value, sa.true()) for key, value in settings.items())
+        connection.execute(sa.select(*set_locally))
+        if connection.dialect.driver == "psycopg":
+            _as_text(driver)
+    return connection
+
+
+def _as_text(driver: Any) -> None:
+    """Have psycopg hand out as text what Python's types would round or refuse."""
+    from psycopg.types.string import TextLoader
+
+    for kind in ("numeric", "date"):
+        driver.adapters.register_loader(kind, TextLoader)
+
+
+def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:
+    """Tell a database that is not there now from one that does not let the owner node in."""
+    original = getattr(fault, "orig", None)
+    if not isinstance(fault, sa.exc.OperationalError) and not isinstance(fault, OSError):
+        problem, hint = "the connection cannot be made", "correct the options in the URL of source"
+    elif not _runs(engine, place):
+        return sql_faults.unreachable(dataset, "there is no answer")
+    elif getattr(getattr(original, "pgconn", None), "needs_password", False):
+        problem, hint = "it asks for a password", "name it with password_file or password_env"
+    else:
+        problem = "it does not let the owner node in"
+        hint = "check user, password, database, TLS options, and whom the database lets in from here"
+    return ConfigurationError(
+        f"data set {dataset.name!r} cannot be read: {dataset.place}: {problem}", hint=hint
+    )
+
+
+def _runs(engine: sa.Engine, place: DatabaseUrl) -> bool:
+    """Whether the server is up and takes connections, from us or from anybody."""
+    if place.dialect == SQLITE:
+        return Path(place.database).exists()
+    if engine.dialect.driver == "psycopg":
+        from psycopg.conninfo import make_conninfo
+        from psycopg.pq import PGconn, Ping
+
+        _, options = engine.dialect.create_connect_args(engine.url)
+        known = {key: options[key] for key in ("host", "port", "dbname", "user") if key in options}
+        conninfo = make_conninfo("", connect_timeout=CONNECT_SECONDS, **known)
+        return PGconn.ping(conninfo.encode()) == Ping.OK
+    try:
+        with socket.create_connection((place.host, place.port or 0), CONNECT_SECONDS):
+            return True
+    except (OSError, OverflowError):
+        return False

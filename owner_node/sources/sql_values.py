@@ -1,0 +1,45 @@
+"""What the drivers of databases hand out, as Arrow columns that are read like those of files.
+
+A driver gives Python objects, and of one column sometimes several kinds (SQLite stores any value anywhere).
+Numbers that fit no 64-bit integer or binary float exactly become their decimal text, so none is ever rounded
+on the way; what has no text form becomes a column that loading refuses by its type.
+"""
+
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from itertools import repeat
+from operator import is_
+from types import NoneType
+from typing import Any
+from uuid import UUID
+
+import numpy as np
+import pyarrow as pa
+
+_AS_THEY_ARE = frozenset({bool, int, float, str, date, datetime})
+_AS_TEXT = frozenset({int, float, str, Decimal, UUID})
+
+
+def arrow(values: Sequence[object]) -> Any:
+    """Return one column of some records as an Arrow array.
+
+    Args:
+        values: What the driver gave, None for NULL; shape (n_records,).
+
+    Returns:
+        Arrow array of shape (n_records,); of a binary type if the values cannot be read.
+    """
+    kinds = set(map(type, values)) - {NoneType}
+    if not kinds:
+        return pa.nulls(len(values))
+    try:
+        if len(kinds) == 1 and kinds <= _AS_THEY_ARE:
+            return pa.array(values)
+    except (pa.ArrowException, OverflowError, ValueError):
+        # Integers beyond 64 bits go on as text; anything else that Arrow cannot hold is refused below.
+        kinds = kinds if kinds <= {int} else {object}
+    if not kinds <= _AS_TEXT:
+        return pa.nulls(len(values), pa.binary())
+    missing = np.fromiter(map(is_, values, repeat(None)), np.bool_, len(values))
+    return pa.array(list(map(str, values)), pa.string(), mask=missing)
