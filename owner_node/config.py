@@ -79,6 +79,12 @@ class PolicyConfig:
     """Charge above which a person is asked; None asks about none."""
     accounting: Accounting = "joint"
     """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
+    max_zero_noise_share: Decimal | None = None
+    """Largest share of a fragment's values that may get no noise; None sets no limit."""
+    max_unchanged_share: Decimal | None = None
+    """Largest expected share of its values, and of its records, that may leave unchanged."""
+    max_unchanged_record_share: Decimal | None = None
+    """Largest expected share of its records that may leave unchanged, whatever single values do."""
 
     @property
     def pins(self) -> Mapping[str, frozenset[str]]:

@@ -5,10 +5,11 @@ fail for a reason that could have been known before.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from owner_node.masking.taxonomy import Taxonomy
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
 CLUSTERS_PER_BLOCK = 2**11
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +246,13 @@ def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]
         return mask_attribute(columns[task.attribute.name], task, bits).by_record()
 
     names = [task.attribute.name for task in tasks]
+    return dict(zip(names, for_each(masked, tasks), strict=True))
+
+
+def for_each(work: Callable[[AttributeTask], _T], tasks: Sequence[AttributeTask]) -> list[_T]:
+    """Do some work on every attribute, in as many threads as keep its memory below that of a table."""
     n_threads = min(os.cpu_count() or 1, len(tasks) // COLUMNS_IN_FLIGHT)
     if n_threads < 2:
-        return dict(zip(names, map(masked, tasks), strict=True))
+        return list(map(work, tasks))
     with ThreadPoolExecutor(n_threads, thread_name_prefix="mask") as threads:
-        return dict(zip(names, threads.map(masked, tasks), strict=True))
+        return list(threads.map(work, tasks))
