@@ -7,7 +7,6 @@ All releases of a data set add up (sequential composition; Del Vasto-Terrientes 
 
 import sqlite3
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -18,26 +17,17 @@ from owner_node.budget_terms import Column, check_source, check_total, new_colum
 from owner_node.chain import Chain, Head
 from owner_node.database import Clock, Database, Transaction
 from owner_node.halt import Halt
-from owner_node.ledger_entry import CHARGES, COLUMNS, EXACT, Entry, Kind, added, read, text
+from owner_node.ledger_entry import CHARGES, COLUMNS, EXACT, Balance, Entry, Kind, added, read, text
+from owner_node.signed_heads import SignedHeads
 
 __all__ = ["Balance", "Entry", "Kind", "Ledger"]
 _KEPT = (
     "budget", "aggregator", "release", "plan_digest", "charge", "epsilon", "epsilon_joint", "accounting",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """What is left of a budget."""
-
-    total: Decimal
-    """For the lifetime of the data, as configured, but never more than the ledger has recorded."""
-    reserved: Decimal
-    """Promised to releases that are under way."""
-    spent: Decimal
-    """Gone."""
-    remaining: Decimal
-    """Total less the two; below zero if the configured total was lowered under them."""
+_ABOUT_NO_RELEASE: dict[str, str | None] = {
+    "aggregator": "", "release": "", "plan_digest": "", "charge": "0", "epsilon": "0", "epsilon_joint": None,
+    "accounting": "",
+}  # fmt: skip
 
 
 class Ledger:
@@ -53,6 +43,8 @@ class Ledger:
         self._chain = Chain(
             db, "ledger", "ledger", COLUMNS, later=("note",), skips=lambda row: row["kind"] == Kind.RECOVER
         )
+        self.heads = SignedHeads(db, self._chain)
+        """Where the ledger was when it was signed."""
         self.halt = Halt(db, clock)
         """Whether, and why, nothing may be charged."""
 
@@ -120,12 +112,12 @@ class Ledger:
         note = {"place": place} if place else {}
         if recorded_total(self.lines(budget), budget) is None:
             note["total"] = text(total_epsilon)
-        self._append(
-            tx, Kind.RESERVE, note, budget=budget, aggregator=aggregator, release=release,
-            plan_digest=plan_digest, charge=text(charge),
-            epsilon=text(charge if epsilon is None else epsilon),
-            epsilon_joint=None if epsilon_joint is None else text(epsilon_joint), accounting=accounting,
-        )  # fmt: skip
+        values = {
+            "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
+            "charge": text(charge), "epsilon": text(charge if epsilon is None else epsilon),
+            "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
+        }  # fmt: skip
+        self._append(tx, Kind.RESERVE, note, values)
 
     def spend(
         self,
@@ -227,16 +219,93 @@ class Ledger:
         return self._chain.head()
 
     def behind(self, head: Head) -> bool:
-        """Whether this ledger lacks what a head of its own says it had: a restored backup or a lost disk."""
-        return not self._chain.contains(head)
+        """Whether this ledger lacks what a head of its own says it had, and no recovery acknowledged that."""
+        return self.heads.misses(head)
 
     def verify(self) -> None:
-        """Check the whole ledger.
+        """Check the whole ledger, and that it still has the newest entry that was signed.
 
         Raises:
-            IntegrityError: Naming the first entry that does not hold.
+            IntegrityError: Naming the first entry that does not hold, or that is missing at the end.
         """
         self._chain.verify()
+        signed = self.heads.newest()
+        if signed is not None:
+            self.heads.check(signed)
+
+    def change_total(self, tx: Transaction, budget: str, total: Decimal, reason: str) -> None:
+        """Record another total of a budget, with the reason that a person gave.
+
+        Args:
+            tx: The transaction.
+            budget: Its name.
+            total: Its total from now on.
+            reason: Why.
+        """
+        self._append(
+            tx,
+            Kind.BUDGET,
+            {"total": text(total), "reason": reason},
+            {**_ABOUT_NO_RELEASE, "budget": budget},
+        )
+
+    def acknowledge(self, tx: Transaction, lost: Iterable[Head], note: Mapping[str, Any]) -> Head:
+        """Acknowledge that entries were lost, and go on after their numbers.
+
+        Args:
+            tx: The transaction.
+            lost: Heads that this ledger does not have.
+            note: What else is to be said about the loss.
+
+        Returns:
+            The new head.
+        """
+        heads = sorted(lost, key=lambda head: (head.sequence, head.hash))
+        told = [{"sequence": str(head.sequence), "hash": head.hash} for head in heads]
+        skip_to = max((head.sequence for head in heads), default=0) + 1
+        values = {**_ABOUT_NO_RELEASE, "budget": ""}
+        return self._append(tx, Kind.RECOVER, {**note, "lost": told}, values, skip_to)
+
+    def charge_lost(
+        self,
+        tx: Transaction,
+        *,
+        budget: str,
+        charge: Decimal,
+        aggregator: str,
+        release: str,
+        plan_digest: str,
+    ) -> None:
+        """Charge what was spent before entries were lost, whether it fits or not.
+
+        What the ledger has spent or returned already stays as it is; of a reservation that it has, the
+        reserved charge is spent.
+
+        Args:
+            tx: The transaction.
+            budget: Name of the budget.
+            charge: What was spent.
+            aggregator: Name of the aggregator.
+            release: Release id.
+            plan_digest: Digest of the plan.
+        """
+        rows = self._entries_of(aggregator, release)
+        if any(row["plan_digest"] != plan_digest for row in rows):
+            # Another copy of the state directory charged the same release for another plan.
+            release = f"{release}#{plan_digest[:12]}"
+            rows = self._entries_of(aggregator, release)
+        found = {Kind(row["kind"]): row for row in rows}
+        if Kind.SPEND in found or Kind.RETURN in found:
+            return
+        if Kind.RESERVE not in found:
+            values: dict[str, str | None] = {
+                "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
+                "charge": text(charge), "epsilon": text(charge), "epsilon_joint": None,
+                "accounting": "recovered",
+            }  # fmt: skip
+            self._append(tx, Kind.RESERVE, {}, values)
+            found = {Kind(row["kind"]): row for row in self._entries_of(aggregator, release)}
+        self._settle(tx, Kind.SPEND, found[Kind.RESERVE])
 
     def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
         found = self._of(aggregator, release, plan_digest)
@@ -249,7 +318,7 @@ class Ledger:
         return bool(found)
 
     def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[Kind, sqlite3.Row]:
-        rows = self._chain.entries("aggregator = ? AND release = ?", (aggregator, release))
+        rows = self._entries_of(aggregator, release)
         if any(row["plan_digest"] != plan_digest for row in rows):
             raise ConflictError(
                 f"release {release!r} was charged for another plan",
@@ -258,11 +327,21 @@ class Ledger:
             )
         return {Kind(row["kind"]): row for row in rows}
 
+    def _entries_of(self, aggregator: str, release: str) -> list[sqlite3.Row]:
+        return self._chain.entries("aggregator = ? AND release = ?", (aggregator, release))
+
     def _settle(
         self, tx: Transaction, kind: Kind, reservation: sqlite3.Row, note: Mapping[str, Any] | None = None
     ) -> None:
-        self._append(tx, kind, note or {}, **{name: reservation[name] for name in _KEPT})
+        self._append(tx, kind, note or {}, {name: reservation[name] for name in _KEPT})
 
-    def _append(self, tx: Transaction, kind: Kind, note: Mapping[str, Any], **values: str | None) -> None:
+    def _append(
+        self,
+        tx: Transaction,
+        kind: Kind,
+        note: Mapping[str, Any],
+        values: Mapping[str, str | None],
+        skip_to: int = 0,
+    ) -> Head:
         said = {"time": self._clock().isoformat(), "kind": str(kind), **values}
-        self._chain.append(tx, {**said, "note": canonical(note).decode() if note else None})
+        return self._chain.append(tx, {**said, "note": canonical(note).decode() if note else None}, skip_to)

@@ -1,15 +1,17 @@
-"""One line of the ledger, as it is written and read back."""
+"""One line of the ledger, as it is written and read back, and the balance of many."""
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.errors import IntegrityError
 from common.privacy import plain
+
+if TYPE_CHECKING:
+    import sqlite3
 
 COLUMNS = (
     "time", "kind", "budget", "aggregator", "release", "plan_digest",
@@ -68,7 +70,21 @@ class Entry:
     """What else it says: the recorded total, where the source is, digests, a reason, lost heads."""
 
 
-def read(row: sqlite3.Row) -> Entry:
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """What is left of a budget."""
+
+    total: Decimal
+    """For the lifetime of the data, as configured, but never more than the ledger has recorded."""
+    reserved: Decimal
+    """Promised to releases that are under way."""
+    spent: Decimal
+    """Gone."""
+    remaining: Decimal
+    """Total less the two; below zero if the configured total was lowered under them."""
+
+
+def read(row: "sqlite3.Row") -> Entry:
     """Read an entry from its row.
 
     Raises:
