@@ -8,7 +8,11 @@ from common.fragment import LedgerHead
 NOT_OUR_FAULT = frozenset({"protocol", "integrity", "identity", "conflict"})
 """Codes of errors that lie in what the aggregator sent: such a message changes nothing here."""
 
+PERSON = "person"
+"""What a refusal by a person is kept as; to the aggregator its code is "refused"."""
+
 _PUBLIC = {
+    PERSON: "a person at the owner refused",
     "refused": "refused by owner policy",
     "balance": "the budget does not cover the charge",
     "unusable_data": "the data set cannot take part in this plan",
@@ -84,7 +88,19 @@ class Failure:
 
     @classmethod
     def of(cls, code: str) -> "Failure":
-        """Return the failure of a code; codes that say nothing to others become "internal"."""
-        return (
-            cls(code, _PUBLIC[code]) if code in _PUBLIC else cls("internal", "an internal fault at the owner")
-        )
+        """Return the failure of a code or of `PERSON`; codes that say nothing to others become "internal"."""
+        if code not in _PUBLIC:
+            return cls("internal", "an internal fault at the owner")
+        return cls("refused" if code == PERSON else code, _PUBLIC[code])
+
+
+class RefusedBeforeError(Exception):
+    """This owner has refused the release before: the same is answered again, and nothing is noted anew.
+
+    Args:
+        failure: What was answered.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure

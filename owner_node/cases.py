@@ -6,11 +6,12 @@ from typing import Any, Protocol, TypeVar
 from common.errors import ProtocolError
 from common.plan import Plan, Task
 from owner_node import linkage_key
+from owner_node.answers import Failure, RefusedBeforeError
 from owner_node.config import OwnerConfig
 from owner_node.database import Transaction
 from owner_node.linkage import release_key
 from owner_node.records import Records
-from owner_node.session import FINAL
+from owner_node.session import FINAL, UNDECIDED
 from owner_node.sessions import Session
 
 
@@ -55,8 +56,11 @@ class Cases:
 
         Raises:
             ProtocolError: If there is none, or it is about another plan.
+            RefusedBeforeError: If this owner has refused the release.
         """
         session = self.records.sessions.get(self.aggregator, release)
+        if session is not None and session.refusal:
+            raise RefusedBeforeError(Failure.of(session.refusal))
         if session is None or session.state in FINAL:
             raise ProtocolError("there is no open session for this release", "invite this owner first")
         if plan_digest is not None and session.plan_digest != plan_digest:
@@ -70,7 +74,7 @@ class Cases:
             ProtocolError: If no plan was accepted, or another.
         """
         session = self.open(release, plan_digest)
-        if session.plan is None:
+        if session.plan is None or session.state in UNDECIDED:
             raise ProtocolError("no plan was accepted for this release")
         plan = Plan.from_bytes(session.plan)
         return session, plan, plan.task_of(self.config.owner.id)

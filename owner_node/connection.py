@@ -76,6 +76,9 @@ class Connection:
         self._records, self._trust, self._clock = records, trust, clock
         self._worker = Worker(node)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        # Work that a person has to decide about: told to the aggregator as busy, and nobody works on it.
+        self._waiting: set[tuple[str, str]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
         self._rested = asyncio.Event()
         self._turns: dict[str, asyncio.Lock] = {}
         self._reason = ""
@@ -169,9 +172,10 @@ class Connection:
             # One step of a release at a time, in the order they were asked for.
             async with self._turns.setdefault(work.release, asyncio.Lock()):
                 self._guard.check()
-                await self._worker.do(work)
+                if not await self._worker.do(work):
+                    self._waiting.add(key)
             if key[1] == "conclude":
-                self._turns.pop(work.release, None)
+                self._forget(work.release)
         except NotConnectedError:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
             rest = _RETRY_SECONDS
@@ -193,12 +197,37 @@ class Connection:
             # Busy until then, so that the aggregator does not tell the same again at once.
             if rest:
                 asyncio.get_running_loop().call_later(rest, self._take_up, key)
+            elif key in self._waiting:
+                # A person may have decided while this was on its way.
+                self.look_again()
             else:
                 self._tasks.pop(key, None)
 
+    def look_again(self) -> None:
+        """Take up work that waited for a person, where one has decided."""
+        task = asyncio.create_task(self._look())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _look(self) -> None:
+        try:
+            for key in sorted(self._waiting):
+                if await asyncio.to_thread(self._node.invitations.decided, key[0]):
+                    self._take_up(key)
+        except (TesseraError, *PASSING) as error:
+            _log.error("cannot look for decisions now", extra={"error": type(error).__name__})
+            asyncio.get_running_loop().call_later(_REST_SECONDS, self.look_again)
+
     def _take_up(self, key: tuple[str, str]) -> None:
+        self._waiting.discard(key)
         self._tasks.pop(key, None)
         self._rested.set()
+
+    def _forget(self, release: str) -> None:
+        """Keep nothing of a release that has ended."""
+        self._turns.pop(release, None)
+        for key in [each for each in self._waiting if each[0] == release]:
+            self._take_up(key)
 
     async def _explain(self, state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome is not None else None
@@ -225,7 +254,7 @@ class Connection:
             return error
 
     async def _stop_tasks(self) -> None:
-        tasks = list(self._tasks.values())
+        tasks = [*self._tasks.values(), *self._looking]
         for task in tasks:
             task.cancel()
         for task in tasks:

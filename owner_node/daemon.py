@@ -13,6 +13,7 @@ from common.signing import load_chain
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection import Connection, LedgerGuard
 from owner_node.credentials import own_signer
+from owner_node.doorbell import Doorbell
 from owner_node.node import Node
 from owner_node.presence import daemon_lock
 from owner_node.records import Records
@@ -49,6 +50,12 @@ class Daemon:
             )
         async with AsyncExitStack() as stack:
             connections = self._open(stack)
+
+            def look_again() -> None:
+                for connection in connections:
+                    connection.look_again()
+
+            stack.callback(Doorbell(self._config.owner.state_dir, look_again).close)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.attend()) for connection in connections]

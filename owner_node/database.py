@@ -115,6 +115,13 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # What columns are digested under in the ledger, so that no digest tells a value to who reads it.
         "CREATE TABLE source_key (id INTEGER PRIMARY KEY CHECK (id = 1), key BLOB NOT NULL)",
     ),
+    (
+        # Until when the aggregator waits for a consent; the refusal that is answered again when asked again.
+        "ALTER TABLE sessions ADD COLUMN deadline INTEGER",
+        "ALTER TABLE sessions ADD COLUMN refusal TEXT NOT NULL DEFAULT ''",
+        # How far the copies of the history outside this database have come.
+        "CREATE TABLE audit_sinks (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from common.canonical import canonical
@@ -102,6 +103,11 @@ class History:
         named = {column: value for column, value in wanted.items() if value is not None}
         where = " AND ".join(f"{column} = ?" for column in named)
         return tuple(_line(row) for row in self._chain.entries(where, tuple(named.values())))
+
+    def latest_after(self, sequence: int) -> datetime | None:
+        """Return the latest time of all lines after one, or None if there are none."""
+        rows = self._chain.entries("sequence > ?", (str(sequence),))
+        return max((datetime.fromisoformat(row["time"]) for row in rows), default=None)
 
     def head(self) -> Head:
         """Return where the history is."""

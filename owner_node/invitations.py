@@ -1,5 +1,6 @@
 """Invitations and plans: describe a data set, and accept a plan or say why not. Nothing is spent here."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,17 +11,18 @@ from common.fragment import Consent
 from common.plan import RELEASE_ID, Plan, Task
 from common.schema import Schema
 from common.signing import Domain, Signer
+from owner_node.approvals import Approval
 from owner_node.cases import Cases, read
 from owner_node.config import DatasetConfig
-from owner_node.consent import Accept, Verdict, judge
+from owner_node.consent import Accept, Refuse, Verdict, judge
 from owner_node.database import Transaction
 from owner_node.linkage import key_check
-from owner_node.session import Event, State
+from owner_node.session import UNDECIDED, Event, State
 from owner_node.sessions import Session
 from owner_node.sources import count_records, schema_of
 from owner_node.trust import Trust
 
-_UNDECIDED = frozenset({State.INVITED, State.AWAITING_APPROVAL})
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Offer:
     """Of the plan."""
     certificate: bytes
     """PEM chain of the aggregator."""
+    deadline: int | None = None
+    """Until when the aggregator waits for an answer, Unix seconds; None if it does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,28 +82,74 @@ class Invitations:
                 )  # fmt: skip
         return canonical(self._schema(dataset).to_document())
 
-    def consent(self, release: str, plan_digest: str, offer: Offer) -> Acceptance:
-        """Accept a plan and reserve its charge.
+    def consent(self, release: str, plan_digest: str, offer: Offer) -> Acceptance | None:
+        """Accept a plan and reserve its charge, or wait for a person to decide.
+
+        Returns:
+            None while a person has to decide.
 
         Raises:
             RefusedError: If policy, balance or data speak against it; nothing is reserved.
+            RefusedBeforeError: If this owner, or a person there, has refused it.
+            ConflictError: If the release has another plan here.
             ProtocolError: If the plan is none, or not for this release.
             IntegrityError: If its signature does not hold.
         """
         session = self._cases.open(release)
         plan, task = self._read_plan(release, plan_digest, offer)
-        value = key_check(self._cases.release_key(plan)) if plan.linking.tokens else ""
-        changes = {
-            "plan": offer.plan, "plan_digest": plan_digest, "plan_signature": offer.signature,
-            "aggregator_certificate": offer.certificate, "key_check": value, "purpose": plan.purpose,
-        }  # fmt: skip
-        verdict = self._judge(plan, task, session) if session.state in _UNDECIDED else None
         with self._cases.records.db.transaction() as tx:
-            if verdict is not None:
-                self._reserve(tx, session, plan, verdict)
-            self._cases.records.sessions.advance(tx, session, Event.ACCEPT, **changes)
+            session = self._cases.records.sessions.learn(
+                tx, session, plan=offer.plan, plan_digest=plan_digest, plan_signature=offer.signature,
+                aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
+            )  # fmt: skip
+        value = key_check(self._cases.release_key(plan)) if plan.linking.tokens else ""
+        if session.state in UNDECIDED and not self._decide(plan, task, session, value):
+            return None
         statement = Consent(release, self._cases.config.owner.id, plan_digest, value, "accept")
         return Acceptance(value, self._signer.sign(Domain.CONSENT, statement.to_bytes()))
+
+    def decided(self, release: str) -> bool:
+        """Whether a release that waited for a person waits no longer: approved, refused, or at its end."""
+        session = self._cases.records.sessions.get(self._cases.aggregator, release)
+        waits = session is not None and session.state is State.AWAITING_APPROVAL
+        return session is None or not waits or self._cases.records.approvals.valid(session) is not None
+
+    def _decide(self, plan: Plan, task: Task, session: Session, key_check_value: str) -> bool:
+        """Judge a plan, now; accept it, or return that a person has to be waited for.
+
+        Raises:
+            RefusedError: If policy, balance or data speak against it.
+        """
+        records = self._cases.records
+        verdict = self._judge(plan, task, session)
+        if isinstance(verdict, Refuse):
+            raise verdict.error
+        with records.db.transaction() as tx:
+            # What counts is what a person has decided by now: an approval in time, or a refusal.
+            session = self._cases.open(plan.release, plan.digest)
+            approval = records.approvals.valid(session) if verdict.asks else None
+            if verdict.asks and approval is None:
+                self._wait(tx, session, verdict)
+                return False
+            self._reserve(tx, session, plan, verdict, approval)
+            records.sessions.advance(tx, session, Event.ACCEPT, key_check=key_check_value)
+        return True
+
+    def _wait(self, tx: Transaction, session: Session, verdict: Accept) -> None:
+        """Note, once each, that a person has to decide, and that an approval came to its end unused."""
+        records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL
+        records.sessions.advance(tx, session, Event.WAIT)
+        expired = records.approvals.note_expired(tx, session)
+        if not asked:
+            records.history.record(
+                tx, aggregator=session.aggregator, release=session.release, event="awaiting-approval",
+                decision="ask", rule=verdict.asks, purpose=session.purpose,
+                epsilon=format(verdict.epsilon, "f"), plan_digest=session.plan_digest,
+                details={"charge": verdict.charge, "budget": verdict.budget},
+            )  # fmt: skip
+        if expired or not asked:
+            extra = {"release": session.release, "rule": verdict.asks, "expired": expired}
+            _log.warning("a person has to decide: owner-node requests", extra=extra)
 
     def _schema(self, dataset: DatasetConfig) -> Schema:
         policy = self._cases.config.policy
@@ -130,9 +180,9 @@ class Invitations:
             today=self._clock().date(),
         )
 
-    def _reserve(self, tx: Transaction, session: Session, plan: Plan, verdict: Verdict) -> None:
-        if not isinstance(verdict, Accept):
-            raise verdict.error
+    def _reserve(
+        self, tx: Transaction, session: Session, plan: Plan, verdict: Accept, approval: Approval | None
+    ) -> None:
         self._cases.records.ledger.reserve(
             tx,
             budget=verdict.budget,
@@ -145,9 +195,10 @@ class Invitations:
             epsilon_joint=verdict.epsilon_joint,
             accounting=verdict.accounting,
         )
+        by = {} if approval is None else {"approved_by": approval.by, "approval": approval.line}
         self._cases.records.history.record(
             tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
-            rule=f'policy.approval = "{self._cases.config.policy.approval}"', purpose=plan.purpose,
+            rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
-            details={"charge": verdict.charge, "budget": verdict.budget},
+            details={"charge": verdict.charge, "budget": verdict.budget, **by},
         )  # fmt: skip

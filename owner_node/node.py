@@ -11,7 +11,7 @@ from datetime import datetime
 
 from common.errors import TesseraError
 from common.fragment import LedgerHead
-from common.plan import RELEASE_ID
+from common.plan import RELEASE_ID, Plan
 from common.signing import Domain, Signer
 from owner_node.answers import NOT_OUR_FAULT, Failure, SignedHead
 from owner_node.cases import Cases
@@ -20,6 +20,7 @@ from owner_node.invitations import Invitations
 from owner_node.production import Production
 from owner_node.records import Records
 from owner_node.session import CHARGED, FINAL, TRANSITIONS, Event
+from owner_node.sessions import Session
 from owner_node.trust import Trust
 
 _LONGEST_REASON = 500
@@ -93,16 +94,23 @@ class Node:
                     tx, aggregator=self._cases.aggregator, release=release,
                     event="refused" if mine else "rejected", decision="refuse", rule=error.message,
                     purpose=session.purpose if session else "",
-                    plan_digest=session.plan_digest if session else "",
+                    epsilon=self._epsilon(session), plan_digest=session.plan_digest if session else "",
                     details={"code": error.code, "rules": rules},
                 )  # fmt: skip
             stopped = mine and session is not None and session.state not in FINAL
             if stopped and session is not None:
                 self._cases.give_back(tx, session)
                 event = Event.END if session.state in CHARGED else Event.REFUSE
-                records.sessions.advance(tx, session, event, reason=error.message[:_LONGEST_REASON])
+                reason = error.message[:_LONGEST_REASON]
+                records.sessions.advance(tx, session, event, reason=reason, refusal=error.code)
         if stopped:
             self.production.forget(release)
             # Only now: of a release that was published, the fragment is this owner's proof.
             records.outbox.destroy(self._cases.aggregator, release)
         return Failure.of(error.code)
+
+    def _epsilon(self, session: Session | None) -> str:
+        """Return the epsilon that a session's plan asks of this owner, as text; empty without a plan."""
+        if session is None or session.plan is None:
+            return ""
+        return format(Plan.from_bytes(session.plan).task_of(self._cases.config.owner.id).epsilon, "f")

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from owner_node.approvals import Approvals
 from owner_node.database import Clock, Database
 from owner_node.history import History
 from owner_node.ledger import Ledger
@@ -29,18 +30,22 @@ class Records:
     """Sealed fragments."""
     presence: Presence
     """What the daemon says about itself."""
+    approvals: Approvals
+    """What people agreed to."""
 
     @classmethod
     def open(cls, state_dir: Path, clock: Clock) -> Self:
         """Open the state directory, or make it."""
         db = Database(state_dir)
+        history = History(db, clock)
         return cls(
             db,
             Ledger(db, clock),
             Sessions(db, clock),
-            History(db, clock),
+            history,
             Outbox(state_dir),
             Presence(db, clock),
+            Approvals(history, clock),
         )
 
     def clean_outbox(self) -> None:

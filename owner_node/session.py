@@ -150,6 +150,8 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
 
 FINAL = frozenset({State.PUBLISHED, State.REFUSED, State.ENDED})
 """States that nothing leads out of."""
+UNDECIDED = frozenset({State.INVITED, State.AWAITING_APPROVAL})
+"""States in which this owner has agreed to nothing yet."""
 CHARGED = frozenset({State.SPENT, State.SEALED, State.UPLOADED, State.ACKNOWLEDGED, State.PUBLISHED})
 """States that a session can only be in once its charge is spent."""
 

@@ -1,6 +1,7 @@
 """The owner's sessions in owner.db: everything needed to go on after a crash, or to answer again the same."""
 
 import sqlite3
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -31,6 +32,8 @@ class Session:
     """The aggregator's signature of the plan."""
     aggregator_certificate: bytes | None = None
     """Certificate chain (PEM) of the aggregator that signed the plan."""
+    deadline: int | None = None
+    """Until when the aggregator waits for a consent, Unix seconds; None if it did not say."""
     key_check: str = ""
     """Linkage key-check value that was sent."""
     source_digest: str = ""
@@ -55,6 +58,8 @@ class Session:
     """SHA-256 of the published manifest."""
     reason: str = ""
     """Why the session was refused or ended."""
+    refusal: str = ""
+    """What a refusal was answered as (`owner_node.answers`); empty if this owner refused nothing."""
     created: str = ""
     """ISO 8601, UTC."""
     updated: str = ""
@@ -138,12 +143,29 @@ class Sessions:
         if state is stored.state:
             _check_repeat(stored, changes)
             return stored
-        after = replace(stored, **changes, state=state, updated=self._clock().isoformat())
-        assigned = ("state", "updated", *changes)
-        values = tuple(_stored(getattr(after, name)) for name in (*assigned, *_KEY))
-        settings = ", ".join(f"{name} = ?" for name in assigned)
-        tx.execute(f"UPDATE sessions SET {settings} WHERE aggregator = ? AND release = ?", values)  # noqa: S608
-        return after
+        return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
+
+    def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
+        """Store what is now known about a session that takes no step; what was known has to be repeated.
+
+        Args:
+            tx: The transaction.
+            session: The session; what counts is its stored state.
+            facts: Fields of `Session`.
+
+        Returns:
+            The session as stored.
+
+        Raises:
+            ConflictError: If something else was known.
+        """
+        stored = self.get(session.aggregator, session.release)
+        if set(facts) - (set(_NAMES) - set(_OURS)) or stored is None or not tx.in_transaction:
+            raise InternalError("facts of a session need a stored session, a transaction and known fields")
+        known = {name: fact for name, fact in facts.items() if getattr(stored, name) not in (None, "")}
+        _check_repeat(stored, known)
+        new = {name: fact for name, fact in facts.items() if name not in known}
+        return self._store(tx, replace(stored, **new), new) if new else stored
 
     def live(self, aggregator: str | None = None) -> tuple[Session, ...]:
         """Return the sessions that have not ended, of one aggregator or of all, oldest first."""
@@ -156,6 +178,14 @@ class Sessions:
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
         return tuple(self._select("ORDER BY created, aggregator, release"))
+
+    def _store(self, tx: Transaction, session: Session, changed: Iterable[str]) -> Session:
+        after = replace(session, updated=self._clock().isoformat())
+        assigned = ("updated", *changed)
+        values = tuple(_stored(getattr(after, name)) for name in (*assigned, *_KEY))
+        settings = ", ".join(f"{name} = ?" for name in assigned)
+        tx.execute(f"UPDATE sessions SET {settings} WHERE aggregator = ? AND release = ?", values)  # noqa: S608
+        return after
 
     def _select(self, rest: str, values: tuple[str, ...] = ()) -> list[Session]:
         rows = self._db.rows(f"SELECT {', '.join(_NAMES)} FROM sessions {rest}", values)  # noqa: S608 - our names

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, ledger_head
-from owner_node.answers import NOT_OUR_FAULT
+from owner_node.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
 from owner_node.invitations import Offer
 from owner_node.node import Node
 
@@ -42,6 +42,10 @@ def _load_libraries() -> None:
     import owner_node.sealing  # noqa: F401
 
 
+def _failure(failure: Failure) -> wire.AnswerRequest:
+    return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
+
+
 class Worker:
     """Does work for one aggregator.
 
@@ -72,10 +76,13 @@ class Worker:
             raise NotConnectedError("there is no connection to the aggregator yet")
         return self._connected
 
-    async def do(self, work: wire.Work) -> None:
+    async def do(self, work: wire.Work) -> bool:
         """Do one piece of work and answer it.
 
         What this owner will not or cannot do is answered, too.
+
+        Returns:
+            Whether the work is done; it is not while a person has to decide.
 
         Raises:
             NotConnectedError: If the answer did not arrive; the work is told again.
@@ -90,6 +97,8 @@ class Worker:
             answer = await self._steps[step](work)
         except (*PASSING, NotConnectedError, NotTakenError):
             raise
+        except RefusedBeforeError as refusal:
+            answer = _failure(refusal.failure)
         except TesseraError as error:
             details = {"code": error.code, "reason": error.message, "hint": error.hint}
             fault = "rejected" if error.code in NOT_OUR_FAULT else "refused"
@@ -101,11 +110,12 @@ class Worker:
         if answer is not None:
             answer.release, answer.plan_digest = work.release, work.plan_digest
             await self._client.answer(answer)
-        _log.info("done", extra=extra)
+        waits = answer is not None and answer.HasField("waiting")
+        _log.info("waiting for a person" if waits else "done", extra=extra)
+        return not waits
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
-        failure = await _in_thread(self._node.fail, work.release, error)
-        return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
+        return _failure(await _in_thread(self._node.fail, work.release, error))
 
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
         describe = self._node.invitations.describe
@@ -115,9 +125,12 @@ class Worker:
         return wire.AnswerRequest(described=wire.Described(schema=schema))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
-        offer = Offer(work.consent.plan, work.consent.signature, work.consent.certificate)
+        asked = work.consent
+        offer = Offer(asked.plan, asked.signature, asked.certificate, asked.deadline or None)
         accept = self._node.invitations.consent
         acceptance = await _in_thread(accept, work.release, work.plan_digest, offer)
+        if acceptance is None:
+            return wire.AnswerRequest(waiting=wire.Waiting())
         return wire.AnswerRequest(
             consented=wire.Consented(
                 key_check=acceptance.key_check,
