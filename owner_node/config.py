@@ -16,7 +16,7 @@ from common.errors import UsageError
 from common.plan import Layout
 from common.privacy import MECHANISMS, SMALLEST_K, Accounting
 from common.schema import Attribute
-from common.settings import TlsSection, locate
+from common.settings import TlsSection, is_url, locate
 from owner_node.database_url import parse_database_url
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class DatasetConfig:
     @property
     def place(self) -> str:
         """The source as it may be shown: a path, or a database's address without user and options."""
-        return self.source if self.query is None else parse_database_url(self.source).shown
+        return parse_database_url(self.source).shown if is_url(self.source) else self.source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,12 +35,23 @@ def missing_docker() -> str | None:
     return None if _succeeds("docker", "info") else "the docker command reaches no running engine"
 
 
+def postgres_programs() -> Path | None:
+    """Return the folder of the newest PostgreSQL server programs that work, or None."""
+    named = shutil.which("initdb")
+    found = [Path(named).resolve()] if named is not None else []
+    # Debian keeps them off PATH, a folder per version.
+    found += sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version, reverse=True)
+    return next((each.parent for each in found if _succeeds(str(each), "--version")), None)
+
+
+def _version(program: Path) -> int:
+    name = program.parents[1].name
+    return int(name) if name.isdigit() else 0
+
+
 def missing_postgres() -> str | None:
     """Return why no PostgreSQL server of our own can be started, or None."""
-    programs = [shutil.which("initdb"), *Path("/usr/lib/postgresql").glob("*/bin/initdb")]
-    if any(program is not None and _succeeds(str(program), "--version") for program in programs):
-        return None
-    return "there are no PostgreSQL server programs (initdb)"
+    return None if postgres_programs() else "there are no PostgreSQL server programs (initdb)"
 
 
 def missing_chromium() -> str | None:

@@ -18,6 +18,7 @@ from common.schema import (
     Schema,
     round_to_leading_digit,
 )
+from common.settings import is_url
 from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
@@ -122,7 +123,7 @@ def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
 @contextmanager
 def _opened(dataset: DatasetConfig, findings: Findings) -> Iterator[Source]:
     """Open a file or ask a database, and let go of it at the end."""
-    if dataset.query is not None:
+    if is_url(dataset.source):
         from owner_node.sources.sql import open_query
 
         source = open_query(dataset, findings)

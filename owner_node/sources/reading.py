@@ -137,9 +137,7 @@ def _find_emptiness(n_seen: int, n_records: int, findings: Findings) -> None:
 def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
     times = source.names.count(name)
     if times == 0:
-        hint = (
-            "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
-        )
+        hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
         findings.add(name, "not in the source", 1, hint, counted="")
     elif times > 1:
         findings.add(name, "occurs more than once", times, "give every column its own name", "columns")

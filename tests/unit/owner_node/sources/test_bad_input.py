@@ -109,12 +109,6 @@ def test_files_that_are_not_there_or_not_readable(dataset, tmp_path, suffix):
     assert problems(dataset("", suffix), []) == [(None, "the file is empty", None)]
 
 
-def test_a_database_is_not_supported_yet(dataset):
-    """A URL is refused in words, and what it may hold (a password) is not repeated."""
-    settings = dataset(None, source="postgresql://me:hunter2@db/patients")
-    assert "postgresql://" in str(failure(settings, ["hunter2"]))
-
-
 @pytest.mark.parametrize("content", ["age", "age\n", "age,sex\r\n", "age,x\n\n\n"])
 def test_a_header_without_records(dataset, content):
     """A file with a header only has no records, which is a problem of the data and not of the program."""
