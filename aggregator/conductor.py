@@ -6,32 +6,27 @@ as going on: the journal is replayed, and the state says what is due.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from aggregator.admission import allowed_seconds, check_start
-from aggregator.config import Deadlines
+from aggregator.database import CannotStoreError
 from aggregator.endings import ended_by, expired, failed_at_owner
 from aggregator.intake import Intake, Kind
 from aggregator.journal import Journal
+from aggregator.operator_log import Action
 from aggregator.presence import Presence
-from aggregator.protocol.events import (
-    Cancelled,
-    Confirmed,
-    Event,
-    OwnerEvent,
-    Published,
-    Refused,
-    Started,
-)
+from aggregator.protocol.events import Confirmed, Event, OwnerEvent, Published, Refused, Started
 from aggregator.protocol.release import Release, apply, begin
-from aggregator.protocol.request import Request
 from aggregator.protocol.states import State
 from aggregator.protocol.work import Work, work_for
 from aggregator.signal import Signal
 from aggregator.stages import compare_keys, copy_out, publish_release, signed_addendum, signed_plan
-from common.errors import InternalError, TesseraError, UsageError
+from aggregator.steps import Steps
+from common.errors import TesseraError, UsageError
+from common.folders import remove_folder
 from common.signing import Signer
 
 _log = logging.getLogger(__name__)
@@ -48,7 +43,7 @@ class Conductor:
         intake: What owners have uploaded.
         signer: The aggregator's key.
         release_dir: Where release folders appear.
-        deadlines: How long each step may take, for releases that start from now on.
+        ca: PEM file of the CAs that all identities of a release must lead to.
         clock: The time in Unix seconds.
     """
 
@@ -60,7 +55,7 @@ class Conductor:
         intake: Intake,
         signer: Signer,
         release_dir: Path,
-        deadlines: Deadlines,
+        ca: Path,
         clock: Callable[[], float],
     ) -> None:
         self._journal = journal
@@ -68,13 +63,13 @@ class Conductor:
         self._intake = intake
         self._signer = signer
         self._release_dir = release_dir
-        self._deadlines = deadlines
+        self._ca = ca
         self._clock = clock
         self._releases: dict[str, Release] = {}
         self._of_owner: dict[str, set[str]] = {}
         self._signals: dict[str, Signal] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._steps = Steps(self.fail, lambda release: self.signal(release).fire())
 
     # --- looking -------------------------------------------------------------------------------------
 
@@ -119,89 +114,42 @@ class Conductor:
         """Return where a release is published."""
         return self._release_dir / release
 
-    # --- what operators do ---------------------------------------------------------------------------
+    def waiting(self, release: str) -> str:
+        """Return what a release waits for that no owner can do anything about; empty if for nothing."""
+        return self._steps.waiting(release)
 
-    def start(self, request: Request, *, confirmed: bool) -> Release:
-        """Start a release, or return the one of the same id and arguments.
-
-        Args:
-            request: The arguments.
-            confirmed: Whether the operator agrees to the plan without seeing it.
-
-        Raises:
-            UsageError: If the id is taken by another request, or an owner or data set is not known.
-        """
-        existing = self._releases.get(request.release)
-        if existing is not None:
-            if existing.request != request:
-                raise UsageError(
-                    f"release {request.release} was asked for with other arguments",
-                    "choose another --id, or repeat the same arguments to watch it",
-                    {"release": request.release},
-                )
-            return self.confirm(request.release) if confirmed and _open_plan(existing) else existing
-        check_start(request, self._journal.owners(), self.folder(request.release))
-        self._journal.note_operator(self.now, "start", request.release)
-        started = Started(
-            at=self.now, request=request, confirmed=confirmed, allowed=allowed_seconds(self._deadlines)
-        )
-        return self._begin(started)
-
-    def confirm(self, release: str) -> Release:
-        """Go on from a plan. Confirming again changes nothing.
-
-        Raises:
-            UsageError: If there is no such release, or no plan to agree to.
-        """
-        known = self.release(release)
-        if not known.confirmed or known.state is State.PLANNED:
-            if not _open_plan(known):
-                raise UsageError(
-                    f"release {release} is {known.state}: there is no plan to confirm", "see show"
-                )
-            self._journal.note_operator(self.now, "confirm", release)
-            self.record(release, Confirmed(at=self.now))
-        return self.release(release)
-
-    def cancel(self, release: str) -> Release:
-        """Cancel a release. Cancelling again changes nothing.
-
-        Raises:
-            UsageError: If there is no such release, or it has ended or is about to be published.
-        """
-        known = self.release(release)
-        if known.state is State.CANCELLED:
-            return known
-        if known.ended or known.state is State.JOINING:
-            raise UsageError(
-                f"release {release} is {known.state} and cannot be cancelled",
-                "nothing is under way that could be stopped",
-                {"release": release, "state": str(known.state)},
-            )
-        self._journal.note_operator(self.now, "cancel", release)
-        event = Cancelled(
-            at=self.now, code="cancelled", message=f"release {release} was cancelled by its operator"
-        )
-        return self.record(release, event)
+    def stuck(self, release: str) -> bool:
+        """Whether a release cannot be published now, and nothing of it is public."""
+        return bool(self.waiting(release)) and not self.folder(release).exists()
 
     # --- what happens --------------------------------------------------------------------------------
 
-    def _begin(self, started: Started) -> Release:
-        self._journal.append(started.request.release, started)
+    def begin(self, started: Started, action: Action) -> Release:
+        """Store a new release, then act on it.
+
+        Args:
+            started: Its first event.
+            action: What an operator asked for.
+
+        Raises:
+            CannotStoreError: If it could not be stored; then there is no such release.
+        """
+        self._journal.append(started.request.release, started, action)
         self._adopt(begin(started))
         return self._after(started.request.release, started)
 
-    def record(self, release: str, event: Event) -> Release:
+    def record(self, release: str, event: Event, action: Action | None = None) -> Release:
         """Store an event, then act on it. An answer that repeats what is known is not stored again.
 
         Raises:
             ProtocolError, ConflictError: As `protocol.release.apply`; then nothing has changed.
+            CannotStoreError: If it could not be stored; then nothing has changed either.
         """
         before = self.release(release)
         after = apply(before, event)
         if after is before:
             return before
-        self._journal.append(release, event)
+        self._journal.append(release, event, action)
         self._releases[release] = after
         return self._after(release, event, before)
 
@@ -249,61 +197,74 @@ class Conductor:
     def _go_on(self, release: Release) -> None:
         """Take the step that is the aggregator's, if it is its turn."""
         if release.state is State.INVITING and not release.missing("described"):
-            self._plan(release)
+            self._steps.take(release.id, partial(self._plan, release.id))
         elif release.state is State.PLANNED and release.confirmed and not release.ended:
-            self.record(release.id, Confirmed(at=self.now))
+            self._steps.take(release.id, partial(self._confirm, release.id))
         elif release.state is State.LINKING and not release.missing("linked"):
-            self._spawn(release, self._link(release))
+            self._steps.take(release.id, partial(self._link, release.id))
         elif release.state is State.JOINING:
-            self._spawn(release, self._publish(release))
+            self._steps.take(release.id, partial(self._publish, release.id))
 
-    def _plan(self, release: Release) -> None:
-        try:
-            event = signed_plan(release, self._signer, self.now)
-        except TesseraError as error:
-            self.fail(release.id, error)
-        else:
-            self.record(release.id, event)
+    # --- steps that take time ------------------------------------------------------------------------
+
+    async def _plan(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is State.INVITING:
+            event = await asyncio.to_thread(signed_plan, known, self._signer, self.now)
+            if self._releases[release].state is State.INVITING:
+                self.record(release, event)
+
+    async def _confirm(self, release: str) -> None:
+        if self._releases[release].state is State.PLANNED:
+            self.record(release, Confirmed(at=self.now))
 
     def _compare_keys(self, release: Release) -> None:
         """Stop before any owner is asked to link, if they cannot have the same linkage key."""
         try:
             compare_keys(release)
         except TesseraError as error:
-            self.fail(release.id, error)
+            # If that cannot be stored, what compares the tokens will find it once more.
+            with suppress(CannotStoreError):
+                self.fail(release.id, error)
 
-    # --- steps that take time ------------------------------------------------------------------------
+    async def _link(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is State.LINKING:
+            event = await asyncio.to_thread(signed_addendum, known, self._intake, self._signer, self.now)
+            if self._releases[release].state is State.LINKING:
+                self.record(release, event)
 
-    def _spawn(self, release: Release, step: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(self._carried_out(release.id, step))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _carried_out(self, release: str, step: Coroutine[None, None, None]) -> None:
-        try:
-            await step
-        except TesseraError as error:
-            self.fail(release, error)
-        except OSError as error:
-            self.fail(release, InternalError(f"the aggregator's disk: {error.strerror}", "see its log"))
-        except Exception as fault:  # noqa: BLE001 - a release must end in words, whatever went wrong
-            _log.error("step failed", extra={"release": release}, exc_info=fault)
-            self.fail(release, InternalError("an internal fault of the aggregator", "see its log"))
-
-    async def _link(self, release: Release) -> None:
-        event = await asyncio.to_thread(signed_addendum, release, self._intake, self._signer, self.now)
-        if self._releases[release.id].state is State.LINKING:
-            self.record(release.id, event)
-
-    async def _publish(self, release: Release) -> None:
-        moment = datetime.fromtimestamp(self.now, UTC)
+    async def _publish(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is not State.JOINING:
+            return
+        folder, moment = self.folder(release), datetime.fromtimestamp(self.now, UTC)
         digest = await asyncio.to_thread(
-            publish_release, release, self._intake, self._release_dir, self._signer, moment
+            publish_release, known, self._intake, folder.parent, self._signer, self._ca, moment
         )
-        folder = self.folder(release.id)
-        if release.request.out:
-            await asyncio.to_thread(copy_out, folder, Path(release.request.out))
-        self.record(release.id, Published(at=self.now, manifest_digest=digest, directory=str(folder)))
+        # What has appeared is published, however often it takes to write that down.
+        note = await asyncio.to_thread(copy_out, folder, Path(known.request.out)) if known.request.out else ""
+        published = Published(at=self.now, manifest_digest=digest, directory=str(folder), note=note)
+        self.record(release, published)
+
+    async def _expire(self, release: str) -> None:
+        known = self._releases[release]
+        if known.deadline is not None and self._clock() >= known.deadline:
+            self.record(release, expired(self.now, known, self._presence.connected))
+
+    async def _remove(self, release: str) -> None:
+        await asyncio.to_thread(self.remove_data, release)
+
+    def remove_data(self, release: str) -> None:
+        """Remove the data of a release that was deleted; blocks.
+
+        Raises:
+            OSError: If they cannot be removed now; the next call goes on.
+        """
+        self._intake.remove_all(release)
+        # A folder of this name that the release did not make is somebody else's.
+        if self._releases[release].published is not None:
+            remove_folder(self.folder(release))
 
     # --- deadlines, beginning and end ----------------------------------------------------------------
 
@@ -319,7 +280,7 @@ class Conductor:
     def _deadline(self, release: str) -> None:
         known = self._releases[release]
         if known.deadline is not None and self._clock() >= known.deadline:
-            self.record(release, expired(self.now, known, self._presence.connected))
+            self._steps.take(release, partial(self._expire, release))
         else:
             self._watch_deadline(known)
 
@@ -335,14 +296,11 @@ class Conductor:
         for release in self.releases:
             self._entered(release)
             self._go_on(release)
+            if release.deleted is not None:
+                self._steps.take(release.id, partial(self._remove, release.id))
 
     async def stop(self) -> None:
         """Stop acting. A step that runs in a thread is waited for: it is short, or would be repeated."""
         for timer in self._timers.values():
             timer.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-def _open_plan(release: Release) -> bool:
-    return release.state is State.PLANNED and not release.ended
+        await self._steps.stop()

@@ -2,20 +2,27 @@
 
 import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from google.protobuf.json_format import MessageToDict
+
 from aggregator.conductor import Conductor
+from aggregator.database import CannotStoreError
 from aggregator.intake import Intake
 from aggregator.journal import Journal
+from aggregator.operations import Operations
+from aggregator.operator_log import USER_KEY, Action
 from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.request import parse_request
 from aggregator.signal import wait
-from aggregator.views import release_view
+from aggregator.views import action_view, release_view
 from common import __version__
+from common.errors import TesseraError
 from common.wire.status import raises
 from common.wire.v1 import control_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceServicer
@@ -25,6 +32,10 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 1.0
 """How often a watched release is looked at while nothing happens: uploads grow without an event."""
+
+_LONGEST_USER = 256
+_PIECE = 200
+"""Most entries of the operators' log in one message."""
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -49,7 +60,8 @@ class ControlService(ControlServiceServicer):
     Args:
         about: The daemon.
         conductor: The releases.
-        journal: The owners.
+        operations: What operators do with them.
+        journal: The owners, and the operators' log.
         presence: Who is connected.
         intake: What has been uploaded.
         clock: The time in Unix seconds.
@@ -59,6 +71,7 @@ class ControlService(ControlServiceServicer):
         self,
         about: About,
         conductor: Conductor,
+        operations: Operations,
         journal: Journal,
         presence: Presence,
         intake: Intake,
@@ -66,6 +79,7 @@ class ControlService(ControlServiceServicer):
     ) -> None:
         self._about = about
         self._conductor = conductor
+        self._operations = operations
         self._journal = journal
         self._presence = presence
         self._intake = intake
@@ -105,28 +119,31 @@ class ControlService(ControlServiceServicer):
     @raises
     async def Start(self, request: wire.StartRequest, context: Context) -> wire.ReleaseView:
         """Start a release, or find the one of that id and those arguments."""
-        asked = parse_request(
-            release=request.release or self._new_id(request.dataset),
-            dataset=request.dataset,
-            layout=request.layout,
-            groups=[tuple(group.owners) for group in request.groups],
-            epsilon=request.epsilon,
-            k=request.k,
-            mechanism=request.mechanism,
-            attributes=tuple(request.attributes),
-            budget_split=request.budget_split,
-            weights=tuple(request.weights),
-            purpose=request.purpose,
-            formats=tuple(request.formats),
-            out=request.out,
-            dry_run=request.dry_run,
-        )
-        return self._view(self._conductor.start(asked, confirmed=request.confirmed))
+        release = request.release or self._new_id(request.dataset)
+        with self._noted(context, "plan" if request.dry_run else "release", release, request) as action:
+            asked = parse_request(
+                release=release,
+                dataset=request.dataset,
+                layout=request.layout,
+                groups=[tuple(group.owners) for group in request.groups],
+                epsilon=request.epsilon,
+                k=request.k,
+                mechanism=request.mechanism,
+                attributes=tuple(request.attributes),
+                budget_split=request.budget_split,
+                weights=tuple(request.weights),
+                purpose=request.purpose,
+                formats=tuple(request.formats),
+                out=request.out,
+                dry_run=request.dry_run,
+            )
+            return self._view(self._operations.start(asked, action, confirmed=request.confirmed))
 
     @raises
     async def Confirm(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
         """Go on from a plan."""
-        return self._view(self._conductor.confirm(request.release))
+        with self._noted(context, "confirm", request.release) as action:
+            return self._view(self._operations.confirm(request.release, action))
 
     @raises
     async def ListReleases(
@@ -147,6 +164,7 @@ class ControlService(ControlServiceServicer):
     async def Watch(self, request: wire.ReleaseRequest, context: Context) -> AsyncIterator[wire.ReleaseView]:
         """Tell of a release now and at every change, until it has ended or waits for its operator."""
         last = None
+        self._conductor.release(request.release)
         while True:
             ticket = self._conductor.signal(request.release).ticket()
             release = self._conductor.release(request.release)
@@ -161,10 +179,44 @@ class ControlService(ControlServiceServicer):
     @raises
     async def Cancel(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
         """Cancel a release."""
-        return self._view(self._conductor.cancel(request.release))
+        with self._noted(context, "cancel", request.release) as action:
+            return self._view(self._operations.cancel(request.release, action))
+
+    @raises
+    async def Delete(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Remove the data of a release that has ended."""
+        with self._noted(context, "delete", request.release) as action:
+            return self._view(await self._operations.delete(request.release, action))
+
+    @raises
+    async def ListActions(
+        self, request: wire.ListActionsRequest, context: Context
+    ) -> wire.ListActionsResponse:
+        """Tell what operators asked for, oldest first, a piece at a time."""
+        found = self._journal.operators.actions(request.after, _PIECE, request.release)
+        return wire.ListActionsResponse(
+            actions=[action_view(action) for _, action in found],
+            last=found[-1][0] if len(found) == _PIECE else 0,
+        )
+
+    @contextmanager
+    def _noted(
+        self, context: Context, name: str, release: str, arguments: wire.StartRequest | None = None
+    ) -> Iterator[Action]:
+        """Make the entry of what is asked for; what is refused is stored with the reason."""
+        document = MessageToDict(arguments, preserving_proto_field_name=True) if arguments else {}
+        action = Action(int(self._clock()), _user(context), name, release, document)
+        try:
+            yield action
+        except TesseraError as error:
+            with suppress(CannotStoreError):
+                outcome = f"{error.code}: {error.message}"
+                self._journal.operators.note(replace(action, outcome=outcome))
+            raise
 
     def _view(self, release: Release) -> wire.ReleaseView:
-        return release_view(release, self._presence, self._intake)
+        waiting = self._conductor.waiting(release.id)
+        return release_view(release, self._presence, self._intake, waiting)
 
     def _new_id(self, dataset: str) -> str:
         """Return an id that no release has: the day, the data set, four random digits."""
@@ -174,6 +226,11 @@ class ControlService(ControlServiceServicer):
             release = f"{day}-{name}-{secrets.token_hex(2)}"
             if self._conductor.find(release) is None:
                 return release
+
+
+def _user(context: Context) -> str:
+    said = dict(context.invocation_metadata() or ()).get(USER_KEY, b"")
+    return said.decode("utf-8", "replace")[:_LONGEST_USER] if isinstance(said, bytes) else ""
 
 
 _ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")

@@ -18,6 +18,7 @@ from aggregator.config import AggregatorConfig
 from aggregator.control_service import About, ControlService
 from aggregator.intake import Intake
 from aggregator.journal import Journal
+from aggregator.operations import Operations
 from aggregator.owner_service import OwnerService
 from aggregator.presence import Presence
 from aggregator.statements import Statements
@@ -89,7 +90,7 @@ class Daemon:
             intake=intake,
             signer=signer,
             release_dir=section.release_dir,
-            deadlines=self._config.deadlines,
+            ca=self._config.tls.ca,
             clock=time.time,
         )
         self._stack.push_async_callback(conductor.stop)
@@ -102,7 +103,17 @@ class Daemon:
             int(time.time()),
             int(signer.certificate.not_valid_after_utc.timestamp()),
         )
-        await self._listen_for_control(ControlService(about, conductor, journal, presence, intake, time.time))
+        await self._listen_for_control(
+            ControlService(
+                about,
+                conductor,
+                Operations(conductor, journal, self._config.deadlines),
+                journal,
+                presence,
+                intake,
+                time.time,
+            )
+        )
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
 

@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from fcntl import F_GETFL, F_SETFL, fcntl
@@ -154,10 +155,11 @@ class Intake:
         )
 
     def remove(self, release: str, owner: str, kind: Kind) -> None:
-        """Delete an owner's blob, whole or in part."""
+        """Delete an owner's blob, whole or in part; what the disk keeps goes with the rest of the release."""
         final = self.path(release, owner, kind)
         for path in (final, *_beside(final)):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def remove_all(self, release: str) -> None:
         """Delete everything of a release."""

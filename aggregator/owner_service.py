@@ -190,14 +190,21 @@ class OwnerService(OwnerServiceServicer):
         release = self._release(request.release, owner)
         if release.state is not State.PUBLISHED:
             raise UsageError(f"release {release.id} is {release.state}, not published", "wait for its end")
+        if release.deleted is not None:
+            day = datetime.fromtimestamp(release.deleted.at, UTC).date()
+            raise UsageError(
+                f"the data of release {release.id} were deleted at the aggregator on {day}",
+                "ask the aggregator's operator, or another owner that has downloaded them",
+                {"release": release.id, "deleted": release.deleted.at},
+            )
         folder = self._conductor.folder(release.id)
         files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         if not files:
             raise UsageError(
-                f"the data of release {release.id} were removed", "ask the aggregator's operator"
+                f"the data of release {release.id} are not there", "ask the aggregator's operator"
             )
         if not request.file:
-            yield wire.DownloadChunk(files=files)
+            yield wire.DownloadChunk(files=files, sizes=[(folder / name).stat().st_size for name in files])
             return
         if request.file not in files:
             raise UsageError(f"release {release.id} has no such file", f"its files: {', '.join(files)}")

@@ -31,6 +31,7 @@ def publish(
     signer: Signer,
     published: datetime,
     formats: Sequence[str] = ("parquet",),
+    ca: Path | None = None,
 ) -> str:
     """Write a release folder.
 
@@ -41,12 +42,14 @@ def publish(
         signer: The aggregator's key.
         published: Now, with a time zone.
         formats: Any of `FORMATS`.
+        ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
 
     Returns:
         The digest of the manifest.
 
     Raises:
-        IntegrityError: If a folder of this name exists and is not this release, whole and unchanged.
+        IntegrityError: If a folder of this name exists and is not this release, whole and unchanged; or if
+            the new one would not hold for those who verify it. Then none appears.
         OSError: If it cannot be written.
     """
     final = release_dir / evidence.plan.release
@@ -61,6 +64,8 @@ def publish(
         manifest = to_bytes(document, _listed(folder))
         _write(folder / MANIFEST_FILE, manifest)
         _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
+        # What users will check is checked before anybody can see it, a certificate that expired included.
+        verify_release(folder, ca)
     return digest(manifest)
 
 
@@ -86,6 +91,12 @@ def published_digest(release_dir: Path, plan_digest: str, release: str) -> str |
             {"plan_digest": plan_digest, "found": verified.plan_digest},
         )
     return verified.manifest_digest
+
+
+def is_copy(folder: Path, out: Path) -> bool:
+    """Whether `out` holds a finished copy of a release."""
+    manifest = out / MANIFEST_FILE
+    return manifest.is_file() and manifest.read_bytes() == (folder / MANIFEST_FILE).read_bytes()
 
 
 def copy_release(folder: Path, out: Path) -> None:

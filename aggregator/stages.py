@@ -3,6 +3,7 @@
 numpy and pyarrow are imported here, when the first release needs them.
 """
 
+import hashlib
 import json
 import logging
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from aggregator.planning import conflict_error, conflicts, make_plan
 from aggregator.protocol.events import Addended, Planned
 from aggregator.protocol.release import Release
 from common import __version__
-from common.errors import InternalError, TesseraError
+from common.errors import IntegrityError, InternalError, TesseraError
 from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum, Consent, FragmentStatement
 from common.plan import Task
@@ -22,6 +23,8 @@ from common.schema import Schema
 from common.signing import Domain, Signer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from common.wire.arrow_check import FragmentCheck
 
 _log = logging.getLogger(__name__)
@@ -111,7 +114,7 @@ def fragment_check(release: Release, task: Task) -> "FragmentCheck":
 
 
 def publish_release(
-    release: Release, intake: Intake, release_dir: Path, signer: Signer, now: datetime
+    release: Release, intake: Intake, release_dir: Path, signer: Signer, ca: Path, now: datetime
 ) -> str:
     """Join the fragments of a release and publish it.
 
@@ -120,44 +123,73 @@ def publish_release(
         intake: Where they are.
         release_dir: Where the release folder appears.
         signer: Signs the manifest.
+        ca: PEM file of the CAs that all identities in the release must lead to.
         now: The moment that the release will be judged at, with a time zone.
 
     Returns:
         The manifest's digest.
 
     Raises:
-        IntegrityError: If the fragments do not fit together.
+        IntegrityError: If a fragment is not the one that its owner sealed, the fragments do not fit together,
+            or the release would not hold for those who verify it.
         OSError: If the folder cannot be written.
     """
     from aggregator.joining import join, n_records
     from aggregator.publication import publish, published_digest
     from common.shuffle import random_order
-    from common.wire.arrow import decode
 
     plan = release.the_plan()
     # After a crash the folder may be there, and the fragments may be gone.
     kept = published_digest(release_dir, plan.digest, release.id)
     if kept is not None:
         return kept
-    parts = {}
-    for task in plan.tasks:
-        statement = release.statement(task.owner)
-        if statement is None:
-            raise InternalError(f"owner {task.owner} has not sealed")
-        path = intake.path(release.id, task.owner, Kind.FRAGMENT)
-        parts[task.group, task.owner] = decode(path, plan, task, statement.records)
+    parts = {(task.group, task.owner): _fragment(release, task, intake) for task in plan.tasks}
     table = join(plan, parts, random_order(n_records(plan, parts)))
-    return publish(release_dir, _evidence(release), table, signer, now, release.request.formats)
+    return publish(release_dir, _evidence(release), table, signer, now, release.request.formats, ca)
 
 
-def copy_out(folder: Path, out: Path) -> None:
-    """Put the finished copy where the operator wanted it; a release is published without it too."""
-    from aggregator.publication import copy_release
+def _fragment(release: Release, task: Task, intake: Intake) -> "pa.Table":
+    """Read a fragment that was checked when it arrived, if it is still the one that its owner sealed."""
+    from common.wire.arrow import decode
+
+    statement = release.statement(task.owner)
+    if statement is None:
+        raise InternalError(f"owner {task.owner} has not sealed")
+    path = intake.path(release.id, task.owner, Kind.FRAGMENT)
+    try:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        found = "none"
+    if found != statement.fragment_digest:
+        raise IntegrityError(
+            f"the fragment of {task.owner} is not on the aggregator's disk as it arrived",
+            "check that disk, and who may write to its state directory",
+            {"owner": task.owner, "sealed": statement.fragment_digest, "found": found},
+        )
+    return decode(path, release.the_plan(), task, statement.records)
+
+
+def copy_out(folder: Path, out: Path) -> str:
+    """Put the finished copy where the operator wanted it; a release is published without it too.
+
+    Returns:
+        Why there is no copy; empty if there is one.
+    """
+    from aggregator.publication import copy_release, is_copy
 
     try:
-        copy_release(folder, out)
-    except (TesseraError, OSError) as error:
-        _log.error("the copy of the release could not be made", extra={"error": type(error).__name__})
+        # There already if this is another attempt to write down that the release is published.
+        if not is_copy(folder, out):
+            copy_release(folder, out)
+    except TesseraError as error:
+        reason = error.message
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        return ""
+    _log.error("the copy of the release could not be made", extra={"reason": reason})
+    return f"there is no copy at {out}: {reason}"
 
 
 def _evidence(release: Release) -> Evidence:

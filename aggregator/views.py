@@ -4,6 +4,7 @@ import json
 
 from aggregator.endings import operator_error
 from aggregator.intake import Intake, Kind
+from aggregator.operator_log import Action
 from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
@@ -11,13 +12,14 @@ from common.errors import TesseraError
 from common.wire.v1 import control_pb2 as wire
 
 
-def release_view(release: Release, presence: Presence, intake: Intake) -> wire.ReleaseView:
+def release_view(release: Release, presence: Presence, intake: Intake, waiting: str = "") -> wire.ReleaseView:
     """Return what the command line is told about a release.
 
     Args:
         release: The release.
         presence: Who is connected.
         intake: How much has been uploaded.
+        waiting: What it waits for that no owner can do anything about.
     """
     view = wire.ReleaseView(
         release=release.id,
@@ -28,17 +30,32 @@ def release_view(release: Release, presence: Presence, intake: Intake) -> wire.R
         purpose=release.request.purpose,
         layout=str(release.request.layout),
         plan_digest=release.plan_digest,
+        deleted=release.deleted.at if release.deleted else 0,
+        note=f"waits: {waiting}" if waiting and not release.ended else "",
     )
     view.owners.extend(_owner(release, owner, presence, intake) for owner in release.request.owners)
     if release.planned is not None:
         view.plan = release.planned.plan.encode()
     if release.published is not None:
-        view.directory = release.published.directory
+        view.note = release.published.note
+        view.directory = "" if release.deleted else release.published.directory
         view.manifest_digest = release.published.manifest_digest
     error = operator_error(release)
     if error is not None:
         view.error.CopyFrom(error_view(error))
     return view
+
+
+def action_view(action: Action) -> wire.ActionView:
+    """Return the message of an entry of the operators' log."""
+    return wire.ActionView(
+        time=action.at,
+        user=action.user,
+        action=action.name,
+        release=action.release,
+        arguments=json.dumps(action.arguments, ensure_ascii=False, sort_keys=True),
+        outcome=action.outcome,
+    )
 
 
 def error_view(error: TesseraError) -> wire.ErrorView:

@@ -39,6 +39,23 @@ def remove_leftover(final: Path) -> None:
         shutil.rmtree(_beside(final))
 
 
+def remove_folder(final: Path) -> None:
+    """Remove a folder: its name at once, then what is in it; a second call goes on where one was interrupted.
+
+    Raises:
+        OSError: If it cannot be removed.
+    """
+    doomed = final.with_name(f".{final.name}.deleted")
+    if final.exists():
+        if doomed.exists():
+            shutil.rmtree(doomed)
+        final.rename(doomed)
+        sync_directory(final.parent)
+    if doomed.exists():
+        shutil.rmtree(doomed)
+        sync_directory(final.parent)
+
+
 @contextmanager
 def whole_folder(final: Path) -> Iterator[Path]:
     """Make a folder that takes its name only when the block ends without an error.

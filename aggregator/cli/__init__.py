@@ -9,7 +9,7 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from aggregator.cli import inspect, release, serve, verify
+    from aggregator.cli import delete, history, inspect, release, serve, verify
 
     about = "Joins the protected fragments of several owners into one release. Sees no original data."
     app = console.application("aggregator", about, __version__)
@@ -23,6 +23,8 @@ def application() -> typer.Typer:
         inspect.show,
         inspect.watch,
         inspect.cancel,
+        delete.delete,
+        history.history,
         verify.verify,
     ):
         app.command()(command)

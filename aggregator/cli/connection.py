@@ -1,10 +1,13 @@
 """The command line's connection to its daemon."""
 
+import os
+import pwd
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aggregator.operator_log import USER_KEY
 from common.errors import NotConnectedError
 
 if TYPE_CHECKING:
@@ -46,3 +49,14 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
                     {"socket": str(socket)},
                 ) from None
             raise found from None
+
+
+def stated_user() -> tuple[tuple[str, bytes], ...]:
+    """Return the metadata that says who gives a command, for calls that change something."""
+    try:
+        name = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        name = str(os.getuid())
+    behind = os.environ.get("SUDO_USER", name)
+    user = name if behind == name else f"{name} (sudo by {behind})"
+    return ((USER_KEY, user.encode()),)

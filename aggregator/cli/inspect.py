@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from aggregator.cli.connection import daemon
-from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, iso, rows
+from aggregator.cli.connection import daemon, stated_user
+from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
 from common import console
 from common.errors import ExitCode, NotConnectedError
@@ -51,10 +51,10 @@ def status(
         [
             ("version", answer.version),
             ("listens on", answer.listen),
-            ("running since", _moment(answer.started)),
+            ("running since", moment(answer.started)),
             ("connected owners", str(answer.connected_owners)),
             ("releases", counted),
-            ("certificate expires", _moment(answer.certificate_expires)),
+            ("certificate expires", moment(answer.certificate_expires)),
         ],
     )
 
@@ -88,8 +88,8 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
         ("owner", "connected", "since", "data sets", "version", "certificate expires", "key"),
         [
             (
-                *(owner.id, owner.connected, _moment(owner.since), ", ".join(owner.datasets)),
-                *(owner.version, _moment(owner.certificate_expires), owner.fingerprint[:16]),
+                *(owner.id, owner.connected, moment(owner.since), ", ".join(owner.datasets)),
+                *(owner.version, moment(owner.certificate_expires), owner.fingerprint[:16]),
             )
             for owner in answer.owners
         ],
@@ -110,8 +110,8 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
         ("release", "created", "layout", "owners", "state", "folder"),
         [
             (
-                *(view.release, _moment(view.created), view.layout),
-                *(", ".join(owner.id for owner in view.owners), view.state, view.directory or None),
+                *(view.release, moment(view.created), view.layout),
+                *(", ".join(owner.id for owner in view.owners), state(view), view.directory or None),
             )
             for view in answer.releases
         ],
@@ -129,13 +129,15 @@ def show(
     if as_json:
         console.print_json(document(view) | {"plan": json.loads(view.plan) if view.plan else None})
         return
-    console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+    console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     for name, value in (
-        ("deadline", _moment(view.deadline) if view.deadline else ""),
+        ("deadline", moment(view.deadline) if view.deadline else ""),
         ("purpose", view.purpose),
         ("plan digest", view.plan_digest),
         ("manifest digest", view.manifest_digest),
         ("release folder", view.directory),
+        ("data deleted", moment(view.deleted) if view.deleted else ""),
+        ("note", view.note),
         ("ended because", error_of(view).message if view.HasField("error") else ""),
     ):
         if value:
@@ -161,12 +163,13 @@ def cancel(
     from common.wire.v1.control_pb2 import ReleaseRequest
 
     with daemon(config) as calls:
-        view = calls.Cancel(ReleaseRequest(release=release))
+        view = calls.Cancel(ReleaseRequest(release=release), metadata=stated_user())
     if as_json:
         console.print_json(document(view))
     else:
         console.print_line(f"release {view.release} is {view.state}")
 
 
-def _moment(seconds: int) -> str:
+def moment(seconds: int) -> str:
+    """Return a time of the wire for people."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC" if seconds else "–"

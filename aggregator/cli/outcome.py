@@ -28,11 +28,20 @@ def has_ended(view: "ReleaseView") -> bool:
 
 
 def rows(view: "ReleaseView") -> list[tuple[console.Cell, ...]]:
-    """Return one line per owner; how much of a fragment has arrived is told with the state."""
-    return [
+    """Return one line per owner; how much of a fragment has arrived is told with the state.
+
+    What the aggregator itself waits for is a line more.
+    """
+    lines: list[tuple[console.Cell, ...]] = [
         (owner.id, _records(owner), owner.epsilon or None, owner.k or None, _state(view, owner))
         for owner in view.owners
     ]
+    return [*lines, ("(aggregator)", None, None, None, view.note)] if view.note else lines
+
+
+def state(view: "ReleaseView") -> str:
+    """Return where a release is, and whether its data are still there."""
+    return f"{view.state}, deleted" if view.deleted else view.state
 
 
 def _records(owner: Any) -> int | str | None:
@@ -63,6 +72,8 @@ def document(view: "ReleaseView") -> dict[str, Any]:
         "plan_digest": view.plan_digest or None,
         "manifest_digest": view.manifest_digest or None,
         "directory": view.directory or None,
+        "deleted": iso(view.deleted),
+        "note": view.note or None,
         "owners": [
             {
                 "id": owner.id,
@@ -109,10 +120,10 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
     if as_json:
         console.print_json(document(view) | {"plan": _plan(view)})
         return
-    console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+    console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     if view.directory:
         console.print_line(f"release folder: {view.directory}")
-    if out:
+    if out and not view.note:
         console.print_line(f"copy: {out}")
 
 

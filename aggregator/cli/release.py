@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from aggregator.cli.connection import daemon
+from aggregator.cli.connection import daemon, stated_user
 from aggregator.cli.outcome import COLUMNS, finish, has_ended, rows
 from common import console
 from common.errors import ExitCode, NotConnectedError, UsageError
@@ -131,7 +131,7 @@ def release(
         raise UsageError("--detach cannot ask about the plan", "add --yes")
     with daemon(config) as calls:
         if detach:
-            view = calls.Start(request)
+            view = calls.Start(request, metadata=stated_user())
             finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
         else:
             _drive(calls, request, as_json=as_json)
@@ -198,7 +198,7 @@ def _names(text: str) -> list[str]:
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:
     """Start a release, have its plan agreed to, watch it to its end."""
-    view = calls.Start(request)
+    view = calls.Start(request, metadata=stated_user())
     try:
         view = watch_until(
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
@@ -235,7 +235,7 @@ def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
             f"to drop it: aggregator cancel {view.release}"
         )
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
-    return calls.Confirm(request) if agreed else calls.Cancel(request)
+    return (calls.Confirm if agreed else calls.Cancel)(request, metadata=stated_user())
 
 
 def watch_until(

@@ -185,6 +185,8 @@ class Published(Event):
     """SHA-256 of manifest.json."""
     directory: str
     """The folder."""
+    note: str = ""
+    """What did not go well although it was published: the copy that was asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,11 +247,18 @@ class Acknowledged(OwnerEvent):
     name: ClassVar[str] = "acknowledged"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted(Event):
+    """The operator had the data of a release that has ended removed; its history stays."""
+
+    name: ClassVar[str] = "deleted"
+
+
 EVENTS: Mapping[str, type[Event]] = {
     event.name: event
     for event in (
         *(Started, Described, Planned, Confirmed, Waiting, Consented, Linked, Addended, Sealed, Received),
-        *(Published, Conflicted, Refused, Failed, Cancelled, Expired, Acknowledged),
+        *(Published, Conflicted, Refused, Failed, Cancelled, Expired, Acknowledged, Deleted),
     )
 }
 """Every event by its name."""

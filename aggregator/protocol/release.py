@@ -12,6 +12,7 @@ from aggregator.protocol.events import (
     Acknowledged,
     Addended,
     Consented,
+    Deleted,
     Described,
     Ending,
     Event,
@@ -84,6 +85,8 @@ class Release:
     """Where it was published."""
     ending: Ending | None = None
     """Why it ended without being published."""
+    deleted: Deleted | None = None
+    """That its data were removed."""
 
     @property
     def id(self) -> str:
@@ -187,6 +190,8 @@ def apply(release: Release, event: Event) -> Release:
         return _moved(replace(release, published=event), state, event)
     if isinstance(event, Ending):
         return _ended(release, state, event)
+    if isinstance(event, Deleted):
+        return _deleted(release, event)
     return _moved(replace(release, confirmed=True), state, event)
 
 
@@ -227,6 +232,12 @@ def _ended(release: Release, state: State, event: Ending) -> Release:
     if told is None or (told.code == "balance" and event.code != "balance"):
         told = event
     return _moved(replace(after, ending=told), state, event)
+
+
+def _deleted(release: Release, event: Deleted) -> Release:
+    if not release.ended:
+        raise ProtocolError(f"release {release.id} has not ended, nothing of it can be deleted")
+    return release if release.deleted else replace(release, deleted=event)
 
 
 def _moved(release: Release, state: State, event: Event) -> Release:

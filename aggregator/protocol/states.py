@@ -46,6 +46,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     State.PLANNED: {
         "confirmed": State.CONSENTING,
         "acknowledged": State.PLANNED,
+        "deleted": State.PLANNED,
         "failed": State.FAILED,
         "cancelled": State.CANCELLED,
         "expired": State.EXPIRED,
@@ -83,15 +84,16 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
         "cancelled": State.CANCELLED,
         "expired": State.EXPIRED,
     },
-    # The release folder appears in here, and what has appeared cannot be cancelled.
-    State.JOINING: {"published": State.PUBLISHED, "failed": State.FAILED},
-    State.PUBLISHED: {"acknowledged": State.PUBLISHED},
-    State.CONFLICT: {"acknowledged": State.CONFLICT},
+    # The release folder appears in here, and what has appeared cannot be cancelled: only while the disk takes
+    # nothing, and the folder is not there, is there something to stop.
+    State.JOINING: {"published": State.PUBLISHED, "failed": State.FAILED, "cancelled": State.CANCELLED},
+    State.PUBLISHED: {"acknowledged": State.PUBLISHED, "deleted": State.PUBLISHED},
+    State.CONFLICT: {"acknowledged": State.CONFLICT, "deleted": State.CONFLICT},
     # Owners that refuse at the same time are all heard.
-    State.REFUSED: {"refused": State.REFUSED, "acknowledged": State.REFUSED},
-    State.FAILED: {"acknowledged": State.FAILED},
-    State.CANCELLED: {"acknowledged": State.CANCELLED},
-    State.EXPIRED: {"acknowledged": State.EXPIRED},
+    State.REFUSED: {"refused": State.REFUSED, "acknowledged": State.REFUSED, "deleted": State.REFUSED},
+    State.FAILED: {"acknowledged": State.FAILED, "deleted": State.FAILED},
+    State.CANCELLED: {"acknowledged": State.CANCELLED, "deleted": State.CANCELLED},
+    State.EXPIRED: {"acknowledged": State.EXPIRED, "deleted": State.EXPIRED},
 }
 
 

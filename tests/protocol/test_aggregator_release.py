@@ -12,6 +12,7 @@ from aggregator.protocol.events import (
     Cancelled,
     Conflicted,
     Consented,
+    Deleted,
     Described,
     Ending,
     Event,
@@ -86,6 +87,8 @@ def sample(release: Release, name: str, owner: str) -> Event:
         return answer(full, owner, STEPS[name])
     if name in {kind.name for kind in ENDINGS}:
         return EVENTS[name](at=9, code="internal", message="for the test")  # type: ignore[call-arg]
+    if name == "deleted":
+        return Deleted(at=9)
     moments = {"planned": State.INVITING, "confirmed": State.PLANNED, "addended": State.LINKING}
     seen: list[Event] = []
     drive(new_release(*OWNERS), State.PUBLISHED, seen)
@@ -103,12 +106,12 @@ def test_every_event_in_every_state(state, name):
     late_waiting = name == "waiting" and release.progress["a"].consented is not None
     if answered or late_waiting:
         assert apply(release, event) is release
-    elif name in TRANSITIONS[state] and (name != "acknowledged" or release.ended):
+    elif name in TRANSITIONS[state] and (name not in ("acknowledged", "deleted") or release.ended):
         assert apply(release, event).state is TRANSITIONS[state][name]
     else:
         with pytest.raises(ProtocolError) as caught:
             apply(release, event)
-        if name != "acknowledged":
+        if name not in ("acknowledged", "deleted"):
             assert caught.value.details == {"role": "aggregator", "state": str(state), "event": name}
 
 

@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from aggregator.database import _MIGRATIONS, CannotStoreError, Database
 from aggregator.journal import Journal, KnownOwner, SignedHead
+from aggregator.operator_log import Action
 from aggregator.protocol.events import Cancelled
 from aggregator.protocol.release import apply, begin
 from common.errors import ConfigurationError
@@ -14,6 +16,8 @@ from common.fragment import LedgerHead
 from tests.fakes.protocol_peers import answer, started
 
 OWNER = KnownOwner("a", 5, 6, "1.0", ("cohort", "trial"), "f" * 64, 99)
+
+ACTION = Action(7, "alice", "release", "r1", {"epsilon": "1"})
 
 
 @pytest.fixture
@@ -63,14 +67,72 @@ def test_releases_are_kept_apart(journal):
 def test_append_only(journal, tmp_path, table, statement):
     """History can be added to and never changed, not even by somebody with the database open."""
     journal.append("r1", started("a"))
-    journal.note_operator(1, "start", "r1")
+    journal.operators.note(ACTION)
     with (
         sqlite3.connect(tmp_path / "aggregator.db") as connection,
         pytest.raises(sqlite3.IntegrityError, match="append-only"),
     ):
         connection.execute(statement.format(table))
     connection.close()
-    assert journal.operator_log() == [(1, "start", "r1", "")]
+    assert journal.operators.actions() == [(1, ACTION)]
+
+
+def test_an_action_and_its_event_are_one(journal):
+    """What an operator did is on record exactly if it happened."""
+    journal.append("r1", started("a"), ACTION)
+    with pytest.raises(TypeError):
+        journal.append(
+            "r1", Cancelled(at=9, code="cancelled", message="m"), replace(ACTION, arguments={"x": {1}})
+        )
+    assert [type(event).__name__ for event in journal.events("r1")] == ["Started"]
+    assert [action for _, action in journal.operators.actions()] == [ACTION]
+
+
+def test_actions_are_read_in_pieces(journal):
+    """The log can be read from any place on, and of one release alone; sinks remember how far they are."""
+    heard = []
+    journal.operators.listen(lambda: heard.append(len(journal.operators.actions())))
+    for number in range(5):
+        journal.operators.note(replace(ACTION, at=number, release=f"r{number % 2}"))
+    assert heard == [1, 2, 3, 4, 5]
+    assert [number for number, _ in journal.operators.actions(2, 2)] == [3, 4]
+    assert [action.at for _, action in journal.operators.actions(release="r1")] == [1, 3]
+    assert journal.operators.delivered("file:x") == 0
+    journal.operators.note_delivered("file:x", 2)
+    sequence, record = journal.operators.audit_records(journal.operators.delivered("file:x"), 1)[0]
+    assert (sequence, record["sequence"], record["user"]) == (3, 3, "alice")
+
+
+def test_a_database_of_the_first_form_is_taken_over(tmp_path):
+    """What an older version wrote is read, and what is new is added to it."""
+    path = tmp_path / "aggregator.db"
+    with sqlite3.connect(path) as old:
+        for statement in _MIGRATIONS[0]:
+            old.execute(statement)
+        old.execute("INSERT INTO operator_log VALUES (1, 5, 'start', 'r1', '')")
+        old.execute("PRAGMA user_version = 1")
+    old.close()
+    journal = Journal(path)
+    assert journal.operators.actions() == [(1, Action(5, "", "start", "r1"))]
+    journal.operators.note(ACTION)
+    assert len(journal.operators.actions()) == 2
+    journal.close()
+
+
+def test_a_disk_that_takes_nothing_is_told_and_passes(tmp_path):
+    """A full disk is an error of its own kind, leaves nothing behind, and everything goes on later."""
+    db = Database(tmp_path / "aggregator.db")
+    used = db.rows("PRAGMA page_count")[0][0]
+    db.rows(f"PRAGMA max_page_count = {used}")
+    write = "INSERT INTO events SELECT 'r1', coalesce(max(sequence), 0) + 1, 1, ? FROM events"
+    with pytest.raises(CannotStoreError, match="SQLITE_FULL"), db.transaction() as tx:
+        tx.executemany(write, [("x",), ("x" * 100_000,)])
+    assert db.rows("SELECT * FROM events") == []
+    db.rows(f"PRAGMA max_page_count = {used + 1000}")
+    with db.transaction() as tx:
+        tx.execute(write, ("x" * 100_000,))
+    assert len(db.rows("SELECT * FROM events")) == 1
+    db.close()
 
 
 def test_ledger_heads_only_move_forward(journal):

@@ -174,6 +174,21 @@ def test_a_failed_attempt_leaves_nothing(made, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_would_not_verify_does_not_appear(made, tmp_path):
+    """A release whose users could not verify it, a certificate having expired meanwhile, is not published."""
+    table = pq.read_table(made.folder / "data.parquet")
+    later = datetime(2126, 1, 1, tzinfo=UTC)
+    with pytest.raises(IntegrityError, match="expired"):
+        publish(tmp_path, made.evidence, table, made.aggregator, later)
+    (tmp_path / "other").mkdir()
+    other = make_release(tmp_path / "other", n_records=6)
+    with pytest.raises(IntegrityError, match="not issued under"):
+        publish(
+            tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC), ca=other.ca_file(tmp_path)
+        )
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["ca.pem", "other"]
+
+
 def test_another_release_of_the_same_name(made, tmp_path):
     """A folder that holds something else is never overwritten and never taken for this release."""
     other = make_release(tmp_path, plan=replace(made.plan, purpose="something else"))
