@@ -9,7 +9,7 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from owner_node.cli import check, history, ledger, linkage_key, mask, releases, run, status
+    from owner_node.cli import check, history, ledger, linkage_key, mask, query, releases, run, status
 
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
@@ -21,6 +21,7 @@ def application() -> typer.Typer:
     app.command()(releases.download)
     app.command()(releases.verify)
     # A family without a verb is a usage error like any other, not a page of help.
+    app.add_typer(query.app, name="query", no_args_is_help=False)
     app.add_typer(linkage_key.app, name="linkage-key", no_args_is_help=False)
     return app
 

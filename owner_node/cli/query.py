@@ -1,0 +1,252 @@
+"""`owner-node query`: noisy answers to single questions about an owner's own data, charged to its budget."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from common import console
+from common.console import ConfigOption, JsonOption, YesOption
+from common.errors import ExitCode, UsageError
+from owner_node import config
+from owner_node.config import DatasetConfig, OwnerConfig
+
+if TYPE_CHECKING:
+    from common.schema import Attribute
+    from owner_node.local_query import Query
+    from owner_node.questions import Kind, Range
+    from owner_node.records import Records
+
+app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
+
+DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
+AttributeOption = Annotated[str, typer.Option("--attribute", help="Which attribute is asked about.")]
+EpsilonOption = Annotated[str, typer.Option("--epsilon", help="What the answer may cost.")]
+IdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        help="The same id and question give the same answer again, uncharged.",
+        show_default="made",
+    ),
+]
+Ranges = Callable[["Attribute"], tuple["Range", ...]]
+
+
+@app.command()
+def median(
+    dataset: DatasetOption,
+    attribute: AttributeOption,
+    epsilon: EpsilonOption,
+    config_file: ConfigOption = None,
+    work_id: IdOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for the median of an attribute that has an order."""
+    return _ask("median", dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
+
+
+@app.command()
+def maximum(
+    dataset: DatasetOption,
+    attribute: AttributeOption,
+    epsilon: EpsilonOption,
+    config_file: ConfigOption = None,
+    work_id: IdOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for the largest value of an attribute that has an order."""
+    return _ask("maximum", dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
+
+
+@app.command()
+def second_maximum(
+    dataset: DatasetOption,
+    attribute: AttributeOption,
+    epsilon: EpsilonOption,
+    config_file: ConfigOption = None,
+    work_id: IdOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for the second largest value: mostly far less noise than the largest, and close to it."""
+    return _ask("second-maximum", dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
+
+
+@app.command()
+def count(
+    dataset: DatasetOption,
+    attribute: AttributeOption,
+    epsilon: EpsilonOption,
+    equals: Annotated[
+        str | None, typer.Option("--equals", help="Count this value.", show_default=False)
+    ] = None,
+    at_least: Annotated[
+        str | None, typer.Option("--at-least", help="Count from this value on.", show_default=False)
+    ] = None,
+    below: Annotated[
+        str | None, typer.Option("--below", help="Count below this value.", show_default=False)
+    ] = None,
+    config_file: ConfigOption = None,
+    work_id: IdOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask how many records have a value, or one in a range."""
+
+    def ranges(declared: "Attribute") -> tuple["Range", ...]:
+        from owner_node.questions import counted_range
+
+        return counted_range(declared, equals, at_least, below)
+
+    return _ask("count", dataset, attribute, epsilon, config_file, work_id, ranges, yes=yes, as_json=as_json)
+
+
+@app.command()
+def histogram(
+    dataset: DatasetOption,
+    attribute: AttributeOption,
+    epsilon: EpsilonOption,
+    bins: Annotated[
+        str | None,
+        typer.Option("--bins", help="Where ranges begin: 20,40,60. Not for categories.", show_default=False),
+    ] = None,
+    config_file: ConfigOption = None,
+    work_id: IdOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask how many records have each category, or a value in each range; all counts for one epsilon."""
+
+    def ranges(declared: "Attribute") -> tuple["Range", ...]:
+        from owner_node.questions import histogram_ranges
+
+        return histogram_ranges(declared, [each.strip() for each in bins.split(",")] if bins else [])
+
+    return _ask(
+        "histogram", dataset, attribute, epsilon, config_file, work_id, ranges, yes=yes, as_json=as_json
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _ask(
+    kind: str,
+    dataset: str,
+    attribute: str,
+    epsilon: str,
+    config_file: Path | None,
+    work_id: str | None,
+    ranges: Ranges = lambda _: (),
+    *,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from owner_node.questions import Kind
+
+    owner = config.load(config_file)
+    chosen = owner.dataset(dataset)
+    query = _prepared(Kind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
+    from owner_node.local_charge import LocalCharges, Standing
+    from owner_node.local_query import answer_query, judge_query
+    from owner_node.records import Records
+
+    records = Records.open(owner.owner.state_dir, _now)
+    with records.db:
+        charges = LocalCharges(records)
+        new = charges.standing(query.work) is Standing.NEW
+        if new:
+            judge_query(query, owner.policy, charges, _now().date())
+            if not _agreed(query, records, yes=yes, as_json=as_json):
+                console.note("nothing was charged")
+                return ExitCode.REFUSED
+        answer = answer_query(query, charges)
+        _show(query, answer, records, charged=new, as_json=as_json)
+    return ExitCode.DONE
+
+
+def _prepared(
+    kind: "Kind",
+    owner: OwnerConfig,
+    dataset: DatasetConfig,
+    name: str,
+    epsilon: str,
+    ranges: Ranges,
+    work_id: str | None,
+) -> "Query":
+    """Read the question, and load the one attribute that it is about."""
+    from common.masking_arguments import parse_id
+    from common.privacy import parse_epsilon
+    from owner_node.local_charge import new_id
+    from owner_node.local_query import prepare_query
+    from owner_node.questions import Question
+    from owner_node.sources import load, schema_of
+
+    budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", _now)
+    declared = schema_of(dataset, None, 0)
+    attribute = declared.by_name.get(name)
+    if attribute is None:
+        raise UsageError(
+            f"data set {dataset.name!r} has no attribute {name!r}",
+            f"declared attributes: {', '.join(declared.names)}",
+        )
+    question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute))
+    loaded = load(dataset, [name])
+    return prepare_query(
+        question, dataset, loaded.columns[name], loaded.digest, policy=owner.policy, work_id=named
+    )
+
+
+def _agreed(query: "Query", records: "Records", *, yes: bool, as_json: bool) -> bool:
+    """Show what would be charged and promised, and ask."""
+    from common.errors import BalanceError
+    from owner_node.questions import promises
+
+    work, question = query.work, query.question
+    left = records.ledger.balance(work.budget, work.total_epsilon).remaining
+    if work.epsilon > left:
+        raise BalanceError(work.budget, format(work.epsilon, "f"), format(left, "f"))
+    if not as_json:
+        console.print_line(f"{question.kind} of {question.attribute.name}, ε {question.epsilon:f}")
+        for line in promises(question):
+            console.print_line(f"- {line}")
+        console.print_line()
+    return yes or console.confirm(
+        f"Charge {work.epsilon:f} of the {left:f} that budget {work.budget!r} has left?"
+    )
+
+
+def _show(
+    query: "Query", answer: tuple[str, ...], records: "Records", *, charged: bool, as_json: bool
+) -> None:
+    from owner_node.questions import Kind, promises, range_texts
+
+    question, work = query.question, query.work
+    left = records.ledger.balance(work.budget, work.total_epsilon).remaining
+    ranges = range_texts(question)
+    if as_json:
+        document: dict[str, Any] = {
+            "id": work.id, "question": str(question.kind), "attribute": question.attribute.name,
+            "epsilon": question.epsilon, "charged": work.epsilon if charged else 0, "budget": work.budget,
+            "remaining": left, "promises": list(promises(question)),
+        }  # fmt: skip
+        if question.kind is Kind.HISTOGRAM:
+            counts = [{**each, "count": told} for each, told in zip(ranges, answer, strict=True)]
+            console.print_json({**document, "answer": counts})
+        else:
+            console.print_json({**document, "answer": answer[0], "range": ranges[0] if ranges else None})
+        return
+    if question.kind is Kind.HISTOGRAM:
+        rows = [(" to ".join(each.values()), int(told)) for each, told in zip(ranges, answer, strict=True)]
+        console.table("", (question.attribute.name, "records"), rows)
+    else:
+        where = f" ({' to '.join(ranges[0].values())})" if ranges else ""
+        console.print_line(f"{question.kind} of {question.attribute.name}{where}: {answer[0]}")
+    what = f"charged {work.epsilon:f}" if charged else "charged nothing: answered before"
+    console.print_line(f"{what}; budget {work.budget!r} has {left:f} left; id {work.id}")

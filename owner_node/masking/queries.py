@@ -1,0 +1,163 @@
+"""Noisy answers to single questions about one attribute: order statistics, counts, histograms.
+
+A neighbour is what it is everywhere here: the attribute values of up to g records, all that one person has,
+are replaced by any others of the domain. The answer is an integer, or a vector of them, and so is its noise:
+discrete Laplace, calibrated to the local sensitivity of the data as they are.
+
+*Order statistics.* Let v_1 <= … <= v_n be sorted, with v_j = L for j < 1 and v_j = U for j > n. Replacing
+g records moves the j-th smallest to v_(j-g) at the lowest (the g largest become L) and to v_(j+g) at the
+highest (the g smallest become U). So the local sensitivity is max(v_(j+g) - v_j, v_j - v_(j-g)); for a
+median between two records it is that of their sum. For g = 1 these are the formulas of the paper.
+
+*Counts.* A changed record moves the count of a range by one, and two counts of a histogram by one each, in
+any data: the noise is calibrated to g and 2g, the global sensitivity, so this is differential privacy.
+
+*Where the local sensitivity is 0* the paper answers exactly, which its Definition 5 allows. Here the noise is
+made for a sensitivity of at least the smallest step that the answer can take. Otherwise an answer would be
+exact and known to be so, whatever ε is; and it would show that the values around the median are all equal,
+which is something about more than g records and not covered by any ε.
+
+References:
+    Soria-Comas et al. 2017, Definitions 5 and 6, Theorem 5, Section VI.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+
+from common.errors import UnusableDataError
+from common.schema import Attribute
+from owner_node.masking.arrays import Int64Array
+from owner_node.masking.bits import BitSource
+from owner_node.masking.calibration import TAIL, Setting, fraction_bits
+from owner_node.masking.noise import add_saturating, discrete_laplace
+from owner_node.masking.released import round_centroids
+from owner_node.questions import Kind, Question
+
+
+@dataclass(frozen=True, slots=True)
+class ExactAnswer:
+    """The answer without noise, and the public numbers that its noisy form is rounded by."""
+
+    sums: Int64Array
+    """One integer, or one per range, at least 0: `parts` times the answer, above `offset`."""
+    parts: int
+    """1, or 2 for a median between two records."""
+    n_values: int
+    """How many values an answer can have."""
+    offset: int
+    """The lowest of them."""
+    sensitivity: int
+    """The local L1-sensitivity of `sums` to g changed records; of counts the global one."""
+
+    def scale(self, epsilon: Decimal, f: int) -> int:
+        """Return the scale of the noise on `sums`, in units of 2^-f, rounded up; see above for its floor."""
+        return ceil((max(self.sensitivity, 1) << f) / Fraction(epsilon))
+
+
+def draw_answer(question: Question, values: Int64Array, bits: BitSource) -> tuple[int, ...]:
+    """Answer a question, once its charge is spent.
+
+    Args:
+        question: What is asked.
+        values: One value per record, `(n_records,)`, in resolution units of the attribute.
+        bits: Source of random bits.
+
+    Returns:
+        A value in resolution units, within the domain; or one number of records per range, each from 0 to
+        n_records.
+
+    Raises:
+        UnusableDataError: As `check_answerable` says.
+    """
+    f = check_answerable(question, values.size)
+    exact = exact_answer(question, values)
+    scales = np.full(exact.sums.size, exact.scale(question.epsilon, f))
+    noise = discrete_laplace(scales, bits)
+    bound = _scale_bound(question, values.size)
+    noisy = add_saturating(exact.sums << f, noise, TAIL * bound << f)
+    answers = round_centroids(noisy, np.full(exact.sums.size, exact.parts << f), exact.n_values)
+    return tuple(int(each) + exact.offset for each in answers)
+
+
+def check_answerable(question: Question, n_records: int) -> int:
+    """Raise whatever would make `draw_answer` fail; to be called before anything is spent.
+
+    Args:
+        question: What is asked.
+        n_records: Number of records.
+
+    Returns:
+        f: noise is drawn on a grid of 2^-f. It follows from public numbers alone.
+
+    Raises:
+        UnusableDataError: If there are too few records, or the domain is too wide for exact sums.
+    """
+    if question.kind is Kind.SECOND_MAXIMUM and n_records < 2:
+        raise UnusableDataError(
+            f"{n_records} records: a {question.kind} needs two at least",
+            "ask for the maximum",
+            {"attribute": question.attribute.name, "records": n_records},
+        )
+    attribute = question.attribute
+    n_values = n_records + 1 if question.kind.counts else attribute.n_values
+    setting = Setting(attribute.name, n_values, question.epsilon, 1, question.g)
+    return fraction_bits(setting, _scale_bound(question, n_records))
+
+
+def _scale_bound(question: Question, n_records: int) -> int:
+    """Return the largest scale there can be with any data, in units of the sum."""
+    if question.kind.counts:
+        widest = _counts_moved(question)
+    else:
+        widest = len(_places(question.kind, n_records)) * (question.attribute.n_values - 1)
+    return ceil(max(widest, 1) / Fraction(question.epsilon))
+
+
+def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
+    """Return the answer without noise; it leaves this process only with noise of its own scale."""
+    if question.kind.counts:
+        counts = [np.count_nonzero((values >= each.first) & (values < each.end)) for each in question.ranges]
+        return ExactAnswer(np.array(counts, dtype=np.int64), 1, values.size + 1, 0, _counts_moved(question))
+    places, attribute = _places(question.kind, values.size), question.attribute
+    low, middle, high = _shifted_sums(values, places, question.g, attribute)
+    return ExactAnswer(
+        np.array([middle - len(places) * attribute.lower], dtype=np.int64),
+        len(places),
+        attribute.n_values,
+        attribute.lower,
+        max(high - middle, middle - low),
+    )
+
+
+def _counts_moved(question: Question) -> int:
+    """Return by how much g changed records move all counts together."""
+    return question.g if question.kind is Kind.COUNT else 2 * question.g
+
+
+def _places(kind: Kind, n_records: int) -> tuple[int, ...]:
+    """Return the places, from 0, of the sorted values that a statistic is the mean of."""
+    if kind is Kind.MEDIAN:
+        middle = n_records // 2
+        return (middle,) if n_records % 2 else (middle - 1, middle)
+    return (n_records - 1,) if kind is Kind.MAXIMUM else (n_records - 2,)
+
+
+def _shifted_sums(
+    values: Int64Array, places: tuple[int, ...], g: int, attribute: Attribute
+) -> tuple[int, int, int]:
+    """Return the sums of the sorted values at `places`, and g places before and after each."""
+    wanted = sorted({place + shift for place in places for shift in (-g, 0, g)})
+    inside = [place for place in wanted if 0 <= place < values.size]
+    ordered = np.partition(values, inside)
+
+    def value(place: int) -> int:
+        if place < 0:
+            return attribute.lower
+        return int(ordered[place]) if place < values.size else attribute.upper
+
+    low, middle, high = (sum(value(place + shift) for place in places) for shift in (-g, 0, g))
+    return low, middle, high

@@ -1,0 +1,107 @@
+"""Answers to queries against brute force: local sensitivities are reached, and the noise is made for them."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from common.schema import Attribute, AttributeType
+from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
+from owner_node.questions import Kind, Question, Range
+from tests.fakes.bits import SeededBits
+from tests.oracles.queries import counts, neighbours, statistic
+
+LOWER, UPPER = -2, 3
+DOMAIN = range(LOWER, UPPER + 1)
+ATTRIBUTE = Attribute("x", AttributeType.INTEGER, LOWER, UPPER)
+STATISTICS = (Kind.MEDIAN, Kind.MAXIMUM, Kind.SECOND_MAXIMUM)
+TABLES = st.lists(st.integers(LOWER, UPPER), min_size=2, max_size=6)
+EPSILONS = st.decimals("0.001", "20", places=3)
+CUTS = (Range(LOWER, 0), Range(0, 1), Range(1, UPPER + 1))
+
+
+def question(kind: Kind, g: int = 1, epsilon: Decimal = Decimal(1)) -> Question:
+    """A question about the attribute; counts are of its middle value, histograms of three ranges."""
+    ranges = {Kind.COUNT: CUTS[1:2], Kind.HISTOGRAM: CUTS}.get(kind, ())
+    return Question(kind, ATTRIBUTE, epsilon, g, ranges)
+
+
+@settings(max_examples=60, deadline=None)
+@given(table=TABLES, g=st.integers(1, 3), kind=st.sampled_from(STATISTICS))
+def test_local_sensitivity_of_order_statistics(table, g, kind):
+    """Over all changes of g records the statistic moves by exactly the local sensitivity, and not more."""
+    exact = exact_answer(question(kind, g), np.array(table))
+    own = statistic(str(kind), table)
+    assert Fraction(int(exact.sums[0]), exact.parts) + exact.offset == own
+    moved = max(abs(statistic(str(kind), each) - own) for each in neighbours(table, g, DOMAIN))
+    assert moved == Fraction(exact.sensitivity, exact.parts)
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=TABLES, g=st.integers(1, 3))
+def test_counts_never_move_further(table, g):
+    """Changing g records moves a count by at most g and a histogram by at most 2g."""
+    ranges = [(each.first, each.end) for each in CUTS]
+    for kind, chosen in ((Kind.COUNT, ranges[1:2]), (Kind.HISTOGRAM, ranges)):
+        exact = exact_answer(question(kind, g), np.array(table))
+        own = counts(table, chosen)
+        assert exact.sums.tolist() == own
+        moved = max(
+            sum(abs(a - b) for a, b in zip(counts(each, chosen), own, strict=True))
+            for each in neighbours(table, g, DOMAIN)
+        )
+        assert moved <= exact.sensitivity
+
+
+@pytest.mark.parametrize("g", [1, 2, 3])
+def test_counts_do_move_so_far(g):
+    """The bound of counts and histograms is reached, so nothing smaller would do."""
+    table = [0] * 4
+    for kind, expected in ((Kind.COUNT, g), (Kind.HISTOGRAM, 2 * g)):
+        asked = question(kind, g)
+        chosen = [(each.first, each.end) for each in asked.ranges]
+        own = counts(table, chosen)
+        moved = max(
+            sum(abs(a - b) for a, b in zip(counts(each, chosen), own, strict=True))
+            for each in neighbours(table, g, DOMAIN)
+        )
+        assert moved == exact_answer(asked, np.array(table)).sensitivity == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "kind", "sensitivity"),
+    [
+        ([0, 0, 0, 0, 1], Kind.MEDIAN, 0),  # the data sets D1 and D2 of the paper, Section IV.B
+        ([0, 0, 0, 1, 1], Kind.MEDIAN, 1),
+        ([-2, 1, 2], Kind.MAXIMUM, 1),  # max(U - x_n, x_n - x_(n-1))
+        ([-2, 0, 3], Kind.MAXIMUM, 3),
+        ([-2, 1, 2], Kind.SECOND_MAXIMUM, 3),
+        ([-2, 3, 3], Kind.SECOND_MAXIMUM, 5),
+    ],
+)
+def test_the_formulas_of_the_paper(table, kind, sensitivity):
+    """Worked by hand from Soria-Comas et al. 2017, Section VI."""
+    assert exact_answer(question(kind), np.array(table)).sensitivity == sensitivity
+
+
+@given(table=TABLES, epsilon=EPSILONS, g=st.integers(1, 3), kind=st.sampled_from(list(Kind)))
+def test_the_scale_keeps_epsilon(table, epsilon, g, kind):
+    """On the integer scale that is really used: sensitivity over scale is at most epsilon, and never 0."""
+    asked = question(kind, g, epsilon)
+    exact, f = exact_answer(asked, np.array(table)), check_answerable(asked, len(table))
+    scale = exact.scale(epsilon, f)
+    assert scale >= 1
+    assert Fraction(max(exact.sensitivity, 1) << f, scale) <= Fraction(epsilon)
+    assert Fraction(max(exact.sensitivity, 1) << f, scale - 1 or 1) > Fraction(epsilon) or scale == 1
+
+
+@given(table=TABLES, epsilon=EPSILONS, kind=st.sampled_from(list(Kind)), seed=st.integers(0, 2**32))
+def test_answers_stay_in_the_domain(table, epsilon, kind, seed):
+    """Whatever the noise, a value is one of the domain and a count one that there can be."""
+    answers = draw_answer(question(kind, 1, epsilon), np.array(table), SeededBits(seed))
+    ends = (0, len(table)) if kind.counts else (LOWER, UPPER)
+    assert all(ends[0] <= answer <= ends[1] for answer in answers)
+    assert len(answers) == (len(CUTS) if kind is Kind.HISTOGRAM else 1)
