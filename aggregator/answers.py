@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from datetime import datetime
 
 from aggregator.intake import Blob, Intake, Kind
 from aggregator.journal import Journal
@@ -79,8 +80,9 @@ class Answers:
             raise ProtocolError("the key-check value is none", _COMPATIBLE) from None
         signed = self._statements.ledger_head(answer.ledger_head, owner)
         chain = self._statements.check(
-            owner, Domain.CONSENT, consent, answer.signature, answer.ledger_head.certificate
-        )
+            owner, Domain.CONSENT, consent, answer.signature,
+            answer.certificate or answer.ledger_head.certificate,
+        )  # fmt: skip
         self._journal.keep_ledger_head(signed)
         return Consented(
             at=at,
@@ -132,8 +134,9 @@ class Answers:
             raise ProtocolError("the fragment's digest is none", _COMPATIBLE) from None
         signed = self._statements.ledger_head(answer.ledger_head, owner)
         chain = self._statements.check(
-            owner, Domain.FRAGMENT, statement, answer.signature, answer.certificate
-        )
+            owner, Domain.FRAGMENT, statement, answer.signature, answer.certificate,
+            datetime.fromisoformat(plan.created),
+        )  # fmt: skip
         self._journal.keep_ledger_head(signed)
         return Sealed(
             at=at,

@@ -27,7 +27,7 @@ from aggregator.stages import compare_keys, copy_out, publish_release, signed_ad
 from aggregator.steps import Steps
 from common.errors import TesseraError, UsageError
 from common.folders import remove_folder
-from common.signing import Signer
+from common.signing import SignerSource
 
 _log = logging.getLogger(__name__)
 _LONGEST_TIMER = 3600.0
@@ -53,7 +53,7 @@ class Conductor:
         journal: Journal,
         presence: Presence,
         intake: Intake,
-        signer: Signer,
+        signer: SignerSource,
         release_dir: Path,
         ca: Path,
         clock: Callable[[], float],

@@ -48,6 +48,16 @@ class Deadlines:
 
 
 @dataclass(frozen=True, slots=True)
+class EnrolmentSection:
+    """What the aggregator may do as the owners' certificate authority."""
+
+    ca_key: Path | None = None
+    """Private key of the CA, one of those in `[tls] ca`; None if certificates come from elsewhere."""
+    auto_renew: bool = True
+    """Whether the daemon renews certificates that near their end, with that key."""
+
+
+@dataclass(frozen=True, slots=True)
 class AggregatorConfig:
     """A whole `aggregator.toml`, validated."""
 
@@ -59,6 +69,8 @@ class AggregatorConfig:
     """What it proves that with."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     """How long each step may take."""
+    enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
+    """What it may do as a certificate authority."""
 
 
 def load(path: Path | None = None) -> AggregatorConfig:

@@ -3,12 +3,18 @@
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import Field
 
-from aggregator.config import DEFAULT_LISTEN, AggregatorConfig, AggregatorSection, Deadlines
-from common.setting_types import Duration, FilePath, ListenAddress, Name, TlsTable, TrustDomain, not_yet
+from aggregator.config import (
+    DEFAULT_LISTEN,
+    AggregatorConfig,
+    AggregatorSection,
+    Deadlines,
+    EnrolmentSection,
+)
+from common.setting_types import Duration, FilePath, ListenAddress, Name, TlsTable, TrustDomain
 from common.settings import Problem, Section, read, validate
 
 _LONGEST_SOCKET_PATH = 103
@@ -34,11 +40,16 @@ class _Deadlines(Section):
     collect: Duration = _DEFAULTS.collect
 
 
+class _Enrolment(Section):
+    ca_key: FilePath | None = None
+    auto_renew: bool = True
+
+
 class _File(Section):
     aggregator: _Aggregator = Field(description="the table [aggregator] says who this is")
     tls: TlsTable = Field(description="the table [tls] names ca, cert and key")
     deadlines: _Deadlines = _Deadlines()
-    enrolment: Annotated[Any, not_yet()] = None
+    enrolment: _Enrolment = _Enrolment()
 
 
 def parse(path: Path) -> AggregatorConfig:
@@ -64,6 +75,7 @@ def parse(path: Path) -> AggregatorConfig:
         deadlines=Deadlines(
             deadlines.invite, deadlines.consent, deadlines.link, deadlines.mask, deadlines.collect
         ),
+        enrolment=EnrolmentSection(file.enrolment.ca_key, file.enrolment.auto_renew),
     )
 
 

@@ -22,6 +22,7 @@ from aggregator.protocol.request import parse_request
 from aggregator.signal import wait
 from aggregator.views import action_view, release_view
 from common import __version__
+from common.credentials import Credentials
 from common.errors import TesseraError
 from common.wire.status import raises
 from common.wire.v1 import control_pb2 as wire
@@ -50,8 +51,13 @@ class About:
     """Where owners reach it."""
     started: int
     """Unix time."""
-    certificate_expires: int
-    """Unix time."""
+    credentials: Credentials
+    """Its identity of now."""
+
+    @property
+    def certificate_expires(self) -> int:
+        """Until when its certificate is valid, in Unix time."""
+        return int(self.credentials.current_signer().certificate.not_valid_after_utc.timestamp())
 
 
 class ControlService(ControlServiceServicer):

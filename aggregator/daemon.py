@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 import time
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from importlib import import_module
@@ -16,17 +17,19 @@ from aggregator.answers import Answers
 from aggregator.conductor import Conductor
 from aggregator.config import AggregatorConfig
 from aggregator.control_service import About, ControlService
+from aggregator.enrolment import Enrolment
 from aggregator.intake import Intake
 from aggregator.journal import Journal
 from aggregator.operations import Operations
 from aggregator.owner_service import OwnerService
 from aggregator.presence import Presence
+from aggregator.renewal import Renewals, renew_own
 from aggregator.statements import Statements
 from aggregator.uploads import Uploads
+from common.credentials import Credentials
 from common.durable import exclusive_lock, private_directory, remove_leftovers
 from common.errors import ConfigurationError
-from common.identity import PartyKind
-from common.signing import Signer, load_chain
+from common.identity import Party, PartyKind
 from common.tls import MESSAGE_LIMIT, server_credentials, server_options
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
@@ -45,6 +48,10 @@ def _load_libraries() -> None:
     """Import what a release needs, so that the first one does not wait for it."""
     for name in _OF_A_RELEASE:
         import_module(name)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Daemon:
@@ -80,7 +87,7 @@ class Daemon:
         self._stack.enter_context(exclusive_lock(state / "aggregator.lock", "aggregator serve"))
         remove_leftovers(state)
         _make_folder(section.release_dir)
-        signer = self._signer()
+        credentials = await asyncio.to_thread(self._credentials)
         journal = Journal(state / "aggregator.db")
         self._stack.callback(journal.close)
         presence, intake = Presence(time.time), Intake(state / "incoming")
@@ -88,21 +95,18 @@ class Daemon:
             journal=journal,
             presence=presence,
             intake=intake,
-            signer=signer,
+            signer=credentials,
             release_dir=section.release_dir,
             ca=self._config.tls.ca,
             clock=time.time,
         )
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
-        uploads = Uploads(conductor, intake, signer, time.time)
-        self.address = await self._listen(self._owner_service(conductor, journal, presence, intake, uploads))
-        about = About(
-            section.name,
-            self.address,
-            int(time.time()),
-            int(signer.certificate.not_valid_after_utc.timestamp()),
-        )
+        uploads = Uploads(conductor, intake, credentials, time.time)
+        service = self._owner_service(conductor, journal, presence, intake, uploads, credentials)
+        self.address = await self._listen(service, credentials)
+        self._attend(credentials.watch())
+        about = About(section.name, self.address, int(time.time()), credentials)
         await self._listen_for_control(
             ControlService(
                 about,
@@ -122,27 +126,27 @@ class Daemon:
         await self._stack.aclose()
         _log.info("stopped")
 
-    def _signer(self) -> Signer:
+    def _credentials(self) -> Credentials:
         section, tls = self._config.aggregator, self._config.tls
-        signer = Signer.load(tls.key, tls.cert)
-        signer.check_validity(datetime.now(UTC))
-        party = signer.party
-        if (party.kind, party.name, party.trust_domain) != (
-            PartyKind.AGGREGATOR,
-            section.name,
-            section.trust_domain,
-        ):
-            raise ConfigurationError(
-                f"{tls.cert} is the certificate of {party.uri}",
-                hint=f"this is aggregator {section.name} of {section.trust_domain}: name its certificate",
-            )
-        return signer
+        # One that holds the CA's key can renew itself even after a long absence.
+        renew_own(tls, self._config.enrolment, _now())
+        return Credentials(tls, Party(PartyKind.AGGREGATOR, section.name, section.trust_domain), _now)
 
     def _owner_service(
-        self, conductor: Conductor, journal: Journal, presence: Presence, intake: Intake, uploads: Uploads
+        self,
+        conductor: Conductor,
+        journal: Journal,
+        presence: Presence,
+        intake: Intake,
+        uploads: Uploads,
+        credentials: Credentials,
     ) -> OwnerService:
-        trust_domain = self._config.aggregator.trust_domain
-        statements = Statements(load_chain(self._config.tls.ca), trust_domain, time.time)
+        section, ca = self._config.aggregator, self._config.enrolment
+        enrolment = Enrolment(section.state_dir, _now)
+        self._stack.callback(enrolment.close)
+        renewals = Renewals(self._config.tls, ca, credentials, enrolment, journal, _now)
+        self._attend(renewals.watch())
+        statements = Statements(credentials.authorities, enrolment.check, section.trust_domain, time.time)
         return OwnerService(
             conductor=conductor,
             journal=journal,
@@ -150,18 +154,25 @@ class Daemon:
             statements=statements,
             answers=Answers(statements, intake, journal),
             uploads=uploads,
-            trust_domain=trust_domain,
+            enrolment=enrolment,
+            renewals=renewals,
+            trust_domain=section.trust_domain,
             clock=time.time,
         )
 
-    async def _listen(self, service: OwnerService) -> str:
-        tls, listen = self._config.tls, self._config.aggregator.listen
+    def _attend(self, watching: Coroutine[None, None, None]) -> None:
+        """Run something beside the calls until the daemon stops."""
+        task = asyncio.create_task(watching)
+        self._stack.callback(task.cancel)
+
+    async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
+        listen = self._config.aggregator.listen
         server = grpc.aio.server(options=server_options())
         add_OwnerServiceServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
         try:
-            port = server.add_secure_port(listen, server_credentials(tls.ca, tls.cert, tls.key))
+            port = server.add_secure_port(listen, server_credentials(lambda: credentials.current))
         except RuntimeError:
             raise ConfigurationError(
                 f"{listen} cannot be listened on", hint="is another process using this port?"

@@ -46,4 +46,8 @@ def _mask(release: Release) -> wire.Mask:
     addended = release.addended
     if addended is None:
         raise InternalError(f"release {release.id} has no addendum")
-    return wire.Mask(addendum=addended.addendum.encode(), signature=bytes.fromhex(addended.signature))
+    return wire.Mask(
+        addendum=addended.addendum.encode(),
+        signature=bytes.fromhex(addended.signature),
+        certificate=addended.certificate.encode(),
+    )

@@ -16,18 +16,20 @@ from cryptography import x509
 
 from aggregator.answers import Answers
 from aggregator.conductor import Conductor
+from aggregator.enrolment import Enrolment
 from aggregator.journal import Journal, KnownOwner
 from aggregator.messages import work_message
 from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
+from aggregator.renewal import Renewals
 from aggregator.signal import wait
 from aggregator.statements import Statements
 from aggregator.uploads import Uploads
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.identity import fingerprint, party_of_certificate
-from common.tls import peer_certificate, peer_party
+from common.tls import peer_certificate
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.status import raises
 from common.wire.v1 import owner_pb2 as wire
@@ -57,6 +59,8 @@ class OwnerService(OwnerServiceServicer):
         statements: Checks what owners sign.
         answers: Turns answers into events.
         uploads: Takes tokens and fragments.
+        enrolment: Knows which certificates are revoked.
+        renewals: Renews certificates.
         trust_domain: The owners' trust domain.
         clock: The time in Unix seconds.
     """
@@ -70,6 +74,8 @@ class OwnerService(OwnerServiceServicer):
         statements: Statements,
         answers: Answers,
         uploads: Uploads,
+        enrolment: Enrolment,
+        renewals: Renewals,
         trust_domain: str,
         clock: Callable[[], float],
     ) -> None:
@@ -79,6 +85,8 @@ class OwnerService(OwnerServiceServicer):
         self._statements = statements
         self._answers = answers
         self._uploads = uploads
+        self._enrolment = enrolment
+        self._renewals = renewals
         self._trust_domain = trust_domain
         self._clock = clock
         self._closing = False
@@ -105,6 +113,7 @@ class OwnerService(OwnerServiceServicer):
         expires = int(certificate.not_valid_after_utc.timestamp())
         key = fingerprint(certificate.public_key())
         version = request.version[:_LONGEST_TEXT]
+        self._enrolment.note_seen(certificate)
         self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
         response = wire.ConnectResponse(version=__version__)
         # The head that came with this call is not kept: heads come with consents and seals, once the owner
@@ -138,6 +147,8 @@ class OwnerService(OwnerServiceServicer):
                 ]
                 remaining = ends - time.monotonic()
                 if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
+                    # The certificate may have expired, or been revoked, while the poll was held.
+                    self._caller(context)
                     return wire.PollResponse(work=due)
 
     @raises
@@ -182,6 +193,14 @@ class OwnerService(OwnerServiceServicer):
             return await self._uploads.receive(release, owner, first, request_iterator)
 
     @raises
+    async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:
+        """Issue a certificate for a new key of the owner that calls."""
+        present = self._certificate(context)
+        chain = await asyncio.to_thread(self._renewals.renew, present, request.request)
+        _log.info("certificate renewed", extra={"owner": party_of_certificate(present).name})
+        return wire.RenewResponse(certificate=chain)
+
+    @raises
     async def Download(
         self, request: wire.DownloadRequest, context: Context
     ) -> AsyncIterator[wire.DownloadChunk]:
@@ -212,13 +231,16 @@ class OwnerService(OwnerServiceServicer):
             yield wire.DownloadChunk(data=data)
 
     def _certificate(self, context: Context) -> x509.Certificate:
-        return peer_certificate(context, self._trust_domain, self._now())
+        """Return the caller's certificate: valid at this moment, an owner's, and not revoked."""
+        certificate = peer_certificate(context, self._trust_domain, self._now())
+        self._enrolment.check(certificate)
+        return certificate
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
     def _caller(self, context: Context) -> str:
-        return peer_party(context, self._trust_domain, self._now()).name
+        return party_of_certificate(self._certificate(context)).name
 
     def _release(self, release: str, owner: str) -> Release:
         """Return a release that an owner takes part in; of others it does not even hear that they exist."""

@@ -20,7 +20,7 @@ from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum, Consent, FragmentStatement
 from common.plan import Task
 from common.schema import Schema
-from common.signing import Domain, Signer
+from common.signing import Domain, SignerSource
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _TOKEN_BYTES = 16
 
 
-def signed_plan(release: Release, signer: Signer, at: int) -> Planned:
+def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     """Make and sign the plan of a release whose owners have all described their data sets.
 
     Raises:
@@ -47,12 +47,13 @@ def signed_plan(release: Release, signer: Signer, at: int) -> Planned:
     if found:
         raise conflict_error(found)
     created = datetime.fromtimestamp(at, UTC).isoformat()
+    key = signer.current_signer()
     plan = make_plan(
-        release.request, schemas, aggregator=signer.party.uri, created=created, version=__version__
+        release.request, schemas, aggregator=key.party.uri, created=created, version=__version__
     )
     data = plan.to_bytes()
-    signature = signer.sign(Domain.PLAN, data).hex()
-    return Planned(at=at, plan=data.decode(), signature=signature, certificate=signer.chain_pem)
+    signature = key.sign(Domain.PLAN, data).hex()
+    return Planned(at=at, plan=data.decode(), signature=signature, certificate=key.chain_pem)
 
 
 def compare_keys(release: Release) -> None:
@@ -68,7 +69,7 @@ def compare_keys(release: Release) -> None:
         compare_key_checks({owner: each.key_check for owner, each in consents.items() if each is not None})
 
 
-def signed_addendum(release: Release, intake: Intake, signer: Signer, at: int) -> Addended:
+def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: int) -> Addended:
     """Compare the token lists of all owners, and sign what that finds.
 
     Args:
@@ -95,8 +96,9 @@ def signed_addendum(release: Release, intake: Intake, signer: Signer, at: int) -
             tokens[task.group, task.owner] = flat.reshape(-1, _TOKEN_BYTES)
     linked = link(plan, records, tokens)
     data = Addendum(release.id, plan.digest, linked.kind, dict(linked.records)).to_bytes()
-    signature = signer.sign(Domain.ADDENDUM, data).hex()
-    return Addended(at=at, addendum=data.decode(), signature=signature, certificate=signer.chain_pem)
+    key = signer.current_signer()
+    signature = key.sign(Domain.ADDENDUM, data).hex()
+    return Addended(at=at, addendum=data.decode(), signature=signature, certificate=key.chain_pem)
 
 
 def fragment_check(release: Release, task: Task) -> "FragmentCheck":
@@ -114,7 +116,7 @@ def fragment_check(release: Release, task: Task) -> "FragmentCheck":
 
 
 def publish_release(
-    release: Release, intake: Intake, release_dir: Path, signer: Signer, ca: Path, now: datetime
+    release: Release, intake: Intake, release_dir: Path, signer: SignerSource, ca: Path, now: datetime
 ) -> str:
     """Join the fragments of a release and publish it.
 
@@ -145,7 +147,8 @@ def publish_release(
         return kept
     parts = {(task.group, task.owner): _fragment(release, task, intake) for task in plan.tasks}
     table = join(plan, parts, random_order(n_records(plan, parts)))
-    return publish(release_dir, _evidence(release), table, signer, now, release.request.formats, ca)
+    key = signer.current_signer()
+    return publish(release_dir, _evidence(release), table, key, now, release.request.formats, ca)
 
 
 def _fragment(release: Release, task: Task, intake: Intake) -> "pa.Table":

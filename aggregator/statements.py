@@ -9,7 +9,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from aggregator.journal import SignedHead
 from common.errors import IdentityError, ProtocolError
 from common.fragment import LedgerHead, Statement
-from common.identity import Party, PartyKind, load_certificates, party_of_certificate, verify_chain
+from common.identity import (
+    Party,
+    PartyKind,
+    load_certificates,
+    party_of_certificate,
+    valid_moment,
+    verify_chain,
+)
 from common.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
 
@@ -20,39 +27,60 @@ class Statements:
     """Verifies owners' statements.
 
     Args:
-        ca_certificates: The CAs that owners' certificates must lead to.
+        authorities: Tells the CAs that owners' certificates must lead to now.
+        refuse: Raises an error for a certificate that is revoked.
         trust_domain: The owners' trust domain.
         clock: The time in Unix seconds.
     """
 
     def __init__(
-        self, ca_certificates: Sequence[x509.Certificate], trust_domain: str, clock: Callable[[], float]
+        self,
+        authorities: Callable[[], Sequence[x509.Certificate]],
+        refuse: Callable[[x509.Certificate], None],
+        trust_domain: str,
+        clock: Callable[[], float],
     ) -> None:
-        self._ca_certificates = tuple(ca_certificates)
+        self._authorities, self._refuse = authorities, refuse
         self._trust_domain = trust_domain
         self._clock = clock
 
-    def chain(self, pem: bytes, owner: str) -> tuple[x509.Certificate, str]:
+    def chain(self, pem: bytes, owner: str, since: datetime | None = None) -> tuple[x509.Certificate, str]:
         """Return the certificate of an owner and its whole chain as PEM text.
 
+        Args:
+            pem: What came.
+            owner: Owner id.
+            since: When the release was planned; then a certificate will do that was valid at some moment
+                since. None asks for one that is valid now.
+
         Raises:
-            IdentityError: If it is not the valid certificate of this owner.
+            IdentityError: If it is not the certificate of this owner, was not valid, or is revoked.
         """
         if len(pem) > _LONGEST_CHAIN:
             raise IdentityError("a certificate chain of this length is not accepted")
         leaf, *intermediates = load_certificates(pem)
         now = datetime.fromtimestamp(self._clock(), UTC)
-        verify_chain(leaf, intermediates, self._ca_certificates, now, "client")
+        moment = now if since is None else valid_moment(leaf, since, now)
+        verify_chain(leaf, intermediates, self._authorities(), moment, "client")
         expected = Party(PartyKind.OWNER, owner, self._trust_domain)
         if party_of_certificate(leaf) != expected:
             raise IdentityError(
                 f"a statement of {expected.uri} comes with the certificate of another party",
                 "every owner signs with the key of its own certificate",
             )
+        self._refuse(leaf)
         text = b"".join(each.public_bytes(Encoding.PEM) for each in (leaf, *intermediates))
         return leaf, text.decode()
 
-    def check(self, owner: str, domain: Domain, statement: Statement, signature: bytes, pem: bytes) -> str:
+    def check(
+        self,
+        owner: str,
+        domain: Domain,
+        statement: Statement,
+        signature: bytes,
+        pem: bytes,
+        since: datetime | None = None,
+    ) -> str:
         """Check a signed statement of an owner.
 
         Args:
@@ -61,6 +89,7 @@ class Statements:
             statement: What must have been signed.
             signature: DER.
             pem: The signer's certificate chain.
+            since: As `chain`.
 
         Returns:
             The chain as PEM text.
@@ -69,7 +98,7 @@ class Statements:
             IntegrityError: If the signature does not hold.
             IdentityError: If the certificate is not this owner's.
         """
-        leaf, text = self.chain(pem, owner)
+        leaf, text = self.chain(pem, owner, since)
         verify(leaf, domain, statement.to_bytes(), signature)
         return text
 

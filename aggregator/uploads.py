@@ -14,7 +14,7 @@ from aggregator.protocol.states import State
 from aggregator.stages import fragment_check
 from common.errors import ConflictError, IntegrityError, InternalError, ProtocolError, TesseraError
 from common.fragment import Receipt
-from common.signing import Domain, Signer
+from common.signing import Domain, SignerSource
 from common.wire.v1 import owner_pb2 as wire
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Uploads:
     """
 
     def __init__(
-        self, conductor: Conductor, intake: Intake, signer: Signer, clock: Callable[[], float]
+        self, conductor: Conductor, intake: Intake, signer: SignerSource, clock: Callable[[], float]
     ) -> None:
         self._conductor = conductor
         self._intake = intake
@@ -92,7 +92,9 @@ class Uploads:
                 f"release {release.id} ended during the upload", "ask for the work that is due"
             )
         return wire.UploadResponse(
-            receipt=received.receipt.encode(), signature=bytes.fromhex(received.signature)
+            receipt=received.receipt.encode(),
+            signature=bytes.fromhex(received.signature),
+            certificate=received.certificate.encode(),
         )
 
     async def _received(self, release: Release, owner: str, blob: Blob, check: "_Check") -> None:
@@ -106,10 +108,15 @@ class Uploads:
         now = int(self._clock())
         moment = datetime.fromtimestamp(now, UTC).isoformat()
         receipt = Receipt(release.id, owner, release.plan_digest, blob.digest, moment).to_bytes()
-        signature = self._signer.sign(Domain.RECEIPT, receipt).hex()
-        self._conductor.record(
-            release.id, Received(at=now, owner=owner, receipt=receipt.decode(), signature=signature)
+        signer = self._signer.current_signer()
+        event = Received(
+            at=now,
+            owner=owner,
+            receipt=receipt.decode(),
+            signature=signer.sign(Domain.RECEIPT, receipt).hex(),
+            certificate=signer.chain_pem,
         )
+        self._conductor.record(release.id, event)
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
         """Return the blob that is uploaded, and whether the aggregator has taken it already."""

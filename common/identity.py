@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Literal
 
@@ -31,6 +31,7 @@ _URI = re.compile(r"spiffe://([^/?#]+)/([^/?#]+)/([^/?#]+)\Z")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}\Z")
 _USAGE = {"client": ExtendedKeyUsageOID.CLIENT_AUTH, "server": ExtendedKeyUsageOID.SERVER_AUTH}
 _USAGE_NAME = {"client": "clientAuth", "server": "serverAuth"}
+_RENEWED_BEFORE = timedelta(days=30)
 
 
 class PartyKind(StrEnum):
@@ -229,6 +230,12 @@ def valid_moment(certificate: x509.Certificate, since: datetime, until: datetime
     moment = max(since, min(until, certificate.not_valid_after_utc))
     check_validity(certificate, moment)
     return moment
+
+
+def renewal_begins(certificate: x509.Certificate) -> datetime:
+    """Return when to renew a certificate: 30 days before its end, or in its last third if that is shorter."""
+    lifetime = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_after_utc - min(_RENEWED_BEFORE, lifetime / 3)
 
 
 def check_purpose(certificate: x509.Certificate, purpose: Purpose) -> None:

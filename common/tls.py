@@ -8,7 +8,7 @@ outlives its certificate, and `explain_handshake` finds out why a connection can
 import errno
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -16,10 +16,9 @@ from typing import Protocol
 import grpc
 from cryptography import x509
 
-from common.durable import read_private
+from common.credentials import Identity, read_identity
 from common.errors import ConfigurationError, IdentityError, NotConnectedError
 from common.identity import (
-    Party,
     PartyKind,
     check_key,
     check_purpose,
@@ -30,7 +29,8 @@ from common.identity import (
     load_certificates,
     party_of_certificate,
 )
-from common.signing import Signer, load_chain
+from common.settings import TlsSection
+from common.signing import Signer
 
 MESSAGE_LIMIT = 4 * 1024 * 1024
 """Most bytes of one message, either way."""
@@ -75,15 +75,8 @@ def server_options() -> list[tuple[str, int]]:
     ]
 
 
-def _files(ca: Path, cert: Path, key: Path) -> tuple[bytes, bytes, bytes]:
-    """Read the three files of a side; gRPC itself accepts wrong ones and fails at every handshake."""
-    Signer.load(key, cert)
-    load_chain(ca)
-    return ca.read_bytes(), cert.read_bytes(), read_private(key)
-
-
 def channel_credentials(ca: Path, cert: Path, key: Path) -> grpc.ChannelCredentials:
-    """Return an owner's credentials.
+    """Return an owner's credentials, read from its files.
 
     Args:
         ca: PEM of the CA certificates that the aggregator's certificate must lead to.
@@ -94,24 +87,28 @@ def channel_credentials(ca: Path, cert: Path, key: Path) -> grpc.ChannelCredenti
         ConfigurationError: If a file is absent, open to others or of the wrong kind.
         IdentityError: If the certificate names no party.
     """
-    roots, chain, private_key = _files(ca, cert, key)
-    return grpc.ssl_channel_credentials(roots, private_key, chain)
+    return channel_credentials_of(read_identity(TlsSection(ca, cert, key)))
 
 
-def server_credentials(ca: Path, cert: Path, key: Path) -> grpc.ServerCredentials:
+def channel_credentials_of(identity: Identity) -> grpc.ChannelCredentials:
+    """Return an owner's credentials."""
+    return grpc.ssl_channel_credentials(identity.ca_pem, identity.key_pem, identity.chain_pem)
+
+
+def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentials:
     """Return the aggregator's credentials; a connection without a client certificate is refused.
 
     Args:
-        ca: PEM of the CA certificates that owners' certificates must lead to.
-        cert: PEM of the aggregator's certificate chain, its own first.
-        key: PEM of its private key, mode 0600.
-
-    Raises:
-        ConfigurationError: If a file is absent, open to others or of the wrong kind.
-        IdentityError: If the certificate names no party.
+        identity: Asked at every handshake, so that a renewed certificate needs no restart.
     """
-    roots, chain, private_key = _files(ca, cert, key)
-    return grpc.ssl_server_credentials([(private_key, chain)], roots, require_client_auth=True)
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        now = identity()
+        return grpc.ssl_server_certificate_configuration([(now.key_pem, now.chain_pem)], now.ca_pem)
+
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(), configuration, require_client_authentication=True
+    )
 
 
 def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> x509.Certificate:
@@ -151,11 +148,6 @@ def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> 
             "have it issued without host names, else it could pose as the aggregator",
         )
     return certificate
-
-
-def peer_party(context: CallContext, trust_domain: str, now: datetime) -> Party:
-    """Return the owner that makes a call; see `peer_certificate`."""
-    return party_of_certificate(peer_certificate(context, trust_domain, now))
 
 
 def explain_handshake(

@@ -10,9 +10,10 @@ import grpc
 
 from common import __version__
 from common.canonical import digest
+from common.credentials import Identity, read_identity
 from common.errors import IdentityError, NotConnectedError, TesseraError
 from common.settings import TlsSection
-from common.tls import channel_credentials, channel_options, explain_handshake
+from common.tls import channel_credentials_of, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
@@ -43,11 +44,11 @@ class AggregatorClient:
 
     Args:
         address: "host:port".
-        tls: The owner's files.
+        tls: The owner's files, or what a daemon has taken from them.
     """
 
-    def __init__(self, address: str, tls: TlsSection) -> None:
-        credentials = channel_credentials(tls.ca, tls.cert, tls.key)
+    def __init__(self, address: str, tls: TlsSection | Identity) -> None:
+        credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
 
@@ -88,6 +89,13 @@ class AggregatorClient:
             NotTakenError: If the aggregator did not take it.
         """
         await _hand_over(lambda: self._calls.Answer(request, timeout=_CALL_SECONDS))
+
+    async def renew(self, request: bytes) -> bytes:
+        """Ask for a certificate of a new key; returns the chain as PEM."""
+        response: wire.RenewResponse = await _call(
+            lambda: self._calls.Renew(wire.RenewRequest(request=request), timeout=_CALL_SECONDS)
+        )
+        return bytes(response.certificate)
 
     async def upload_tokens(self, release: str, plan_digest: str, tokens: bytes) -> str:
         """Send a token list and return its digest."""

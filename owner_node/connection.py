@@ -2,18 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from common.credentials import Credentials
 from common.errors import IntegrityError, NotConnectedError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, explain
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.node import Node
 from owner_node.records import Records
+from owner_node.renewal import Renewal
 from owner_node.trust import Trust
 from owner_node.worker import PASSING, Worker
 
@@ -58,6 +61,8 @@ class Connection:
         node: Does the work.
         records: The owner's state.
         trust: Checks the ledger head that the aggregator returns.
+        credentials: What the owner connects with.
+        renewal: Renews that.
         guard: Stops the work for all aggregators.
         clock: Tells the time.
     """
@@ -69,11 +74,15 @@ class Connection:
         node: Node,
         records: Records,
         trust: Trust,
+        credentials: Credentials,
+        renewal: Renewal,
         guard: LedgerGuard,
         clock: Callable[[], datetime],
     ) -> None:
         self._config, self._aggregator, self._node, self._guard = config, aggregator, node, guard
         self._records, self._trust, self._clock = records, trust, clock
+        self._credentials, self._renewal = credentials, renewal
+        self._identity = credentials.current
         self._worker = Worker(node)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that a person has to decide about: told to the aggregator as busy, and nobody works on it.
@@ -107,7 +116,8 @@ class Connection:
 
     async def _connect(self) -> AggregatorClient:
         # A channel of its own for every attempt: one that failed would wait out gRPC's own, longer pauses.
-        client = AggregatorClient(self._aggregator.address, self._config.tls)
+        self._identity = self._credentials.current
+        client = AggregatorClient(self._aggregator.address, self._identity)
         try:
             await self._greet(client)
         except BaseException:
@@ -146,8 +156,10 @@ class Connection:
             )
 
     async def _work(self, client: AggregatorClient) -> None:
+        """Take work until the connection breaks, or is to be made anew with a renewed certificate."""
         self._worker.answer_through(client)
-        while True:
+        while self._credentials.current is self._identity:
+            await self._renewal.renew(client, self._aggregator.name)
             for work in await self._poll(client):
                 key = (work.release, work.WhichOneof("step") or "")
                 if key not in self._tasks:
@@ -157,7 +169,12 @@ class Connection:
         """Wait for work; a poll that still names rested work as busy is given up for a new one."""
         self._rested.clear()
         poll = asyncio.create_task(client.poll(list(self._tasks)))
-        events = [asyncio.create_task(each.wait()) for each in (self._rested, self._guard.broken)]
+        changes: tuple[Coroutine[Any, Any, object], ...] = (
+            self._rested.wait(),
+            self._guard.broken.wait(),
+            self._credentials.replaced(self._identity),
+        )
+        events = [asyncio.create_task(each) for each in changes]
         try:
             await asyncio.wait((poll, *events), return_when=asyncio.FIRST_COMPLETED)
             self._guard.check()

@@ -1,32 +1,81 @@
 """The files that this owner proves its identity with, checked before anything leans on them."""
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from common.errors import ConfigurationError
-from common.identity import PartyKind
-from common.signing import Signer, load_chain
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.credentials import Credentials
+from common.errors import IdentityError
+from common.identity import (
+    Party,
+    PartyKind,
+    fingerprint,
+    host_names,
+    load_certificates,
+    party_of_certificate,
+    verify_chain,
+)
 from owner_node.config import OwnerConfig
 
 
-def own_signer(config: OwnerConfig, now: datetime) -> Signer:
-    """Load the owner's key and certificate.
+def own_party(config: OwnerConfig) -> Party:
+    """Return whom the owner's certificate must name."""
+    return Party(PartyKind.OWNER, config.owner.id, config.owner.trust_domain)
+
+
+def own_credentials(config: OwnerConfig, clock: Callable[[], datetime]) -> Credentials:
+    """Load the owner's key and certificate, which are followed from then on.
 
     Args:
         config: The owner's configuration.
-        now: The present moment.
+        clock: Tells the time.
 
     Raises:
         ConfigurationError: If a file cannot be used, or the certificate is another party's.
         IdentityError: If the certificate is not valid now.
     """
-    owner, tls = config.owner, config.tls
-    signer = Signer.load(tls.key, tls.cert)
-    signer.check_validity(now)
-    load_chain(tls.ca)
-    party = signer.party
-    if (party.kind, party.name, party.trust_domain) != (PartyKind.OWNER, owner.id, owner.trust_domain):
-        raise ConfigurationError(
-            f"{tls.cert} is the certificate of {party.uri}",
-            hint=f"this is owner {owner.id} of {owner.trust_domain}: name its certificate",
+    return Credentials(config.tls, own_party(config), clock)
+
+
+def check_issued(
+    key: ec.EllipticCurvePublicKey,
+    chain_pem: bytes,
+    party: Party,
+    authorities: Sequence[x509.Certificate],
+    now: datetime,
+) -> x509.Certificate:
+    """Check a certificate that was issued to this owner, before it is put to use.
+
+    Args:
+        key: The key it was asked for.
+        chain_pem: What came.
+        party: Whom it must name.
+        authorities: The CAs that it must lead to.
+        now: The present moment.
+
+    Returns:
+        The certificate.
+
+    Raises:
+        IdentityError: If it is for another key or party, not valid now, or not of these CAs.
+    """
+    leaf, *intermediates = load_certificates(chain_pem)
+    if fingerprint(leaf.public_key()) != fingerprint(key):
+        raise IdentityError(
+            "the certificate is for another key than it was asked for",
+            "install the bundle that answers the newest request of this owner",
         )
-    return signer
+    named = party_of_certificate(leaf)
+    if named != party:
+        raise IdentityError(
+            f"the certificate names {named.uri}", f"this owner is {party.uri}: compare with owner.toml"
+        )
+    verify_chain(leaf, intermediates, authorities, now, "client")
+    if hosts := host_names(leaf):
+        raise IdentityError(
+            f"the certificate also names hosts ({', '.join(hosts)})",
+            "have it issued without host names: no owner may pose as an aggregator",
+        )
+    return leaf

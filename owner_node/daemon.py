@@ -8,15 +8,16 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 from common import __version__
+from common.credentials import Credentials
 from common.errors import ConfigurationError
-from common.signing import load_chain
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection import Connection, LedgerGuard
-from owner_node.credentials import own_signer
+from owner_node.credentials import own_credentials, own_party
 from owner_node.doorbell import Doorbell
 from owner_node.node import Node
 from owner_node.presence import daemon_lock
 from owner_node.records import Records
+from owner_node.renewal import Renewal
 from owner_node.trust import Trust
 
 _log = logging.getLogger(__name__)
@@ -49,7 +50,8 @@ class Daemon:
                 f"{self._config.path} names no aggregator", hint="add an [[aggregator]] with name and address"
             )
         async with AsyncExitStack() as stack:
-            connections = self._open(stack)
+            credentials = own_credentials(self._config, _now)
+            connections = self._open(stack, credentials)
 
             def look_again() -> None:
                 for connection in connections:
@@ -59,14 +61,14 @@ class Daemon:
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.attend()) for connection in connections]
+                tasks.append(group.create_task(credentials.watch()))
                 await stopping.wait()
                 for task in tasks:
                     task.cancel()
         _log.info("stopped")
 
-    def _open(self, stack: AsyncExitStack) -> list[Connection]:
+    def _open(self, stack: AsyncExitStack, credentials: Credentials) -> list[Connection]:
         owner, tls = self._config.owner, self._config.tls
-        signer = own_signer(self._config, _now())
         records = Records.open(owner.state_dir, _now)
         stack.callback(records.db.close)
         stack.enter_context(daemon_lock(owner.state_dir))
@@ -74,12 +76,15 @@ class Daemon:
         records.clean_outbox()
         records.presence.started(os.getpid(), __version__)
         stack.callback(records.presence.stopped)
-        authorities, guard = load_chain(tls.ca), LedgerGuard()
+        guard = LedgerGuard()
+        renewal = Renewal(credentials, tls, own_party(self._config), _now)
 
         def connection(aggregator: AggregatorSection) -> Connection:
-            trust = Trust(authorities, owner.trust_domain, owner.id, aggregator.name, _now)
-            node = Node(self._config, aggregator.name, records, signer, trust, _now)
-            return Connection(self._config, aggregator, node, records, trust, guard, _now)
+            trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, _now)
+            node = Node(self._config, aggregator.name, records, credentials, trust, _now)
+            return Connection(
+                self._config, aggregator, node, records, trust, credentials, renewal, guard, _now
+            )
 
         return [connection(aggregator) for aggregator in self._config.aggregators]
 

@@ -122,6 +122,10 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # How far the copies of the history outside this database have come.
         "CREATE TABLE audit_sinks (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
     ),
+    (
+        # The chain that a fragment was signed with; the key may be renewed before the fragment is sent again.
+        "ALTER TABLE sessions ADD COLUMN fragment_certificate BLOB",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

@@ -10,7 +10,7 @@ from common.errors import ProtocolError
 from common.fragment import Consent
 from common.plan import RELEASE_ID, Plan, Task
 from common.schema import Schema
-from common.signing import Domain, Signer
+from common.signing import Domain, SignerSource
 from owner_node.approvals import Approval
 from owner_node.cases import Cases, read
 from owner_node.config import DatasetConfig
@@ -47,6 +47,8 @@ class Acceptance:
     """Linkage key-check value; empty where the plan wants no tokens."""
     signature: bytes
     """Of the consent statement."""
+    certificate: bytes
+    """PEM chain of the signer."""
 
 
 class Invitations:
@@ -59,7 +61,9 @@ class Invitations:
         clock: Tells the time.
     """
 
-    def __init__(self, cases: Cases, signer: Signer, trust: Trust, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, cases: Cases, signer: SignerSource, trust: Trust, clock: Callable[[], datetime]
+    ) -> None:
         self._cases, self._signer, self._trust, self._clock = cases, signer, trust, clock
 
     def describe(self, release: str, dataset_name: str) -> bytes:
@@ -106,7 +110,9 @@ class Invitations:
         if session.state in UNDECIDED and not self._decide(plan, task, session, value):
             return None
         statement = Consent(release, self._cases.config.owner.id, plan_digest, value, "accept")
-        return Acceptance(value, self._signer.sign(Domain.CONSENT, statement.to_bytes()))
+        signer = self._signer.current_signer()
+        signature = signer.sign(Domain.CONSENT, statement.to_bytes())
+        return Acceptance(value, signature, signer.chain_pem.encode())
 
     def decided(self, release: str) -> bool:
         """Whether a release that waited for a person waits no longer: approved, refused, or at its end."""

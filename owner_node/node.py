@@ -12,7 +12,7 @@ from datetime import datetime
 from common.errors import TesseraError
 from common.fragment import LedgerHead
 from common.plan import RELEASE_ID, Plan
-from common.signing import Domain, Signer
+from common.signing import Domain, SignerSource
 from owner_node.answers import NOT_OUR_FAULT, Failure, SignedHead
 from owner_node.cases import Cases
 from owner_node.config import OwnerConfig
@@ -43,7 +43,7 @@ class Node:
         config: OwnerConfig,
         aggregator: str,
         records: Records,
-        signer: Signer,
+        signer: SignerSource,
         trust: Trust,
         clock: Callable[[], datetime],
     ) -> None:
@@ -58,8 +58,9 @@ class Node:
         """Return the signed ledger head."""
         head = self._cases.records.ledger.head()
         statement = LedgerHead(self._cases.config.owner.id, head.sequence, head.hash)
-        signature = self._signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
-        return SignedHead(statement, signature, self._signer.chain_pem.encode())
+        signer = self._signer.current_signer()
+        signature = signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
+        return SignedHead(statement, signature, signer.chain_pem.encode())
 
     def conclude(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
         """Close the session: published, or ended; a reservation is returned, a spend never."""

@@ -5,12 +5,13 @@ is on disk. A process that dies between the two draws anew, which nobody has see
 fragment is the answer to its plan for ever.
 """
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from common.errors import DataChangedError, ProtocolError
 from common.fragment import Addendum, FragmentStatement, Receipt
 from common.plan import Plan, Task
-from common.signing import Domain, Signer
+from common.signing import Domain, SignerSource
 from owner_node.answers import Fragment, Linked, Sealed
 from owner_node.cases import Cases, read
 from owner_node.session import CHARGED, Event, State
@@ -30,7 +31,7 @@ class Production:
         trust: Checks what the aggregator signs.
     """
 
-    def __init__(self, cases: Cases, signer: Signer, trust: Trust) -> None:
+    def __init__(self, cases: Cases, signer: SignerSource, trust: Trust) -> None:
         self._cases, self._signer, self._trust = cases, signer, trust
         # What linking loaded is what is masked; loaded again only if the process died between.
         self._prepared: dict[str, Prepared] = {}
@@ -59,15 +60,20 @@ class Production:
             )
         return Linked(prepared.n_records, prepared.token_list())
 
-    def mask(self, release: str, plan_digest: str, addendum: bytes, signature: bytes) -> Sealed:
+    def mask(
+        self, release: str, plan_digest: str, addendum: bytes, signature: bytes, certificate: bytes = b""
+    ) -> Sealed:
         """Spend the charge, mask, and seal the fragment; a sealed fragment is never made anew.
+
+        `certificate` is the chain that the addendum was signed with; empty: the plan's.
 
         Raises:
             DataChangedError: If the source is not what linking loaded.
             ProtocolError: If the addendum does not fit the plan and what this owner linked.
         """
         session, plan, task = self._cases.accepted(release, plan_digest)
-        self._check_addendum(session, plan, addendum, signature)
+        self._check_addendum(session, plan, addendum)
+        self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
         if session.state in (State.LINKED, State.SPENT):
             session = self._mask(session, plan, task, addendum, signature)
         if session.addendum != addendum or session.fragment_signature is None:
@@ -77,7 +83,7 @@ class Production:
             session.fragment_size or 0,
             session.n_records or 0,
             session.fragment_signature,
-            self._signer.chain_pem.encode(),
+            session.fragment_certificate or self._signer.current_signer().chain_pem.encode(),
         )
 
     def fragment(self, release: str, plan_digest: str) -> Fragment:
@@ -92,8 +98,12 @@ class Production:
         path = self._cases.records.outbox.path(self._cases.aggregator, release)
         return Fragment(path, session.fragment_digest, session.fragment_size or 0)
 
-    def receive_receipt(self, release: str, plan_digest: str, receipt: bytes, signature: bytes) -> None:
+    def receive_receipt(
+        self, release: str, plan_digest: str, receipt: bytes, signature: bytes, certificate: bytes = b""
+    ) -> None:
         """Keep the aggregator's receipt of the fragment.
+
+        `certificate` is the chain that it was signed with; empty: the plan's.
 
         Raises:
             ProtocolError: If it is for something else.
@@ -104,7 +114,7 @@ class Production:
         stated = (found.release, found.owner, found.plan_digest, found.fragment_digest)
         if stated != (release, self._cases.config.owner.id, plan_digest, session.fragment_digest):
             raise ProtocolError("the receipt is for another fragment")
-        self._trust.check(Domain.RECEIPT, receipt, signature, session.aggregator_certificate or b"")
+        self._check_signed(session, Domain.RECEIPT, receipt, signature, certificate)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.SEALED:
                 self._cases.note(tx, session, "uploaded", fragment=session.fragment_digest)
@@ -113,7 +123,14 @@ class Production:
                 tx, session, Event.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature
             )
 
-    def _check_addendum(self, session: Session, plan: Plan, addendum: bytes, signature: bytes) -> None:
+    def _check_signed(
+        self, session: Session, domain: Domain, document: bytes, signature: bytes, certificate: bytes
+    ) -> None:
+        """Check the aggregator's signature; its key may have been renewed since it made the plan."""
+        chain = certificate or session.aggregator_certificate or b""
+        self._trust.check(domain, document, signature, chain, datetime.fromisoformat(session.created))
+
+    def _check_addendum(self, session: Session, plan: Plan, addendum: bytes) -> None:
         found = read(Addendum, addendum)
         own = found.records.get(self._cases.config.owner.id)
         fits = (found.release, found.plan_digest, found.linking) == (
@@ -123,7 +140,6 @@ class Production:
         )
         if not fits or set(found.records) != set(plan.owners) or own != session.n_records:
             raise ProtocolError("the addendum does not fit the plan and what this owner linked")
-        self._trust.check(Domain.ADDENDUM, addendum, signature, session.aggregator_certificate or b"")
 
     def _prepare(self, session: Session, plan: Plan, task: Task) -> "Prepared":
         from owner_node.preparation import prepare
@@ -158,11 +174,13 @@ class Production:
             plan.release, self._cases.config.owner.id, plan.digest, Addendum.from_bytes(addendum).digest,
             sealed.digest, sealed.size, prepared.n_records,
         )  # fmt: skip
+        signer = self._signer.current_signer()
         with self._cases.records.db.transaction() as tx:
             self._cases.note(tx, session, "sealed", fragment=sealed.digest, size=sealed.size)
             session = self._cases.records.sessions.advance(
                 tx, session, Event.SEAL, fragment_digest=sealed.digest, fragment_size=sealed.size,
-                fragment_signature=self._signer.sign(Domain.FRAGMENT, statement.to_bytes()),
+                fragment_signature=signer.sign(Domain.FRAGMENT, statement.to_bytes()),
+                fragment_certificate=signer.chain_pem.encode(),
             )  # fmt: skip
         self._prepared.pop(plan.release, None)
         return session

@@ -50,6 +50,8 @@ class Session:
     """Exact number of records of the fragment."""
     fragment_signature: bytes | None = None
     """This owner's signature of the fragment."""
+    fragment_certificate: bytes | None = None
+    """Certificate chain (PEM) that it was signed with; every retry sends the same."""
     receipt: bytes | None = None
     """The aggregator's receipt, canonical bytes."""
     receipt_signature: bytes | None = None

@@ -11,7 +11,14 @@ from cryptography import x509
 
 from common.errors import IdentityError, TesseraError
 from common.fragment import LedgerHead
-from common.identity import Party, PartyKind, load_certificates, party_of_certificate, verify_chain
+from common.identity import (
+    Party,
+    PartyKind,
+    load_certificates,
+    party_of_certificate,
+    valid_moment,
+    verify_chain,
+)
 from common.signing import Domain, verify
 
 
@@ -19,7 +26,7 @@ class Trust:
     """Checks what comes from one aggregator.
 
     Args:
-        ca_certificates: The trusted CAs.
+        authorities: Tells the CAs that are trusted now.
         trust_domain: Trust domain of owner and aggregator.
         owner: This owner's id.
         aggregator: The aggregator's name.
@@ -28,18 +35,25 @@ class Trust:
 
     def __init__(
         self,
-        ca_certificates: Sequence[x509.Certificate],
+        authorities: Callable[[], Sequence[x509.Certificate]],
         trust_domain: str,
         owner: str,
         aggregator: str,
         clock: Callable[[], datetime],
     ) -> None:
-        self._ca_certificates = tuple(ca_certificates)
+        self._authorities = authorities
         self._owner = Party(PartyKind.OWNER, owner, trust_domain)
         self._aggregator = Party(PartyKind.AGGREGATOR, aggregator, trust_domain)
         self._clock = clock
 
-    def check(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> None:
+    def check(
+        self,
+        domain: Domain,
+        payload: bytes,
+        signature: bytes,
+        chain_pem: bytes,
+        since: datetime | None = None,
+    ) -> None:
         """Check that the aggregator signed a document.
 
         Args:
@@ -47,13 +61,17 @@ class Trust:
             payload: The document's bytes.
             signature: DER.
             chain_pem: The aggregator's certificate chain.
+            since: When the release began, as this owner wrote it down; then a certificate will do that was
+                valid at some moment since. None asks for one that is valid now.
 
         Raises:
-            IdentityError: If the certificate is not the aggregator's, or not valid now.
+            IdentityError: If the certificate is not the aggregator's, or not valid.
             IntegrityError: If the signature does not hold.
         """
         leaf, *intermediates = load_certificates(chain_pem)
-        verify_chain(leaf, intermediates, self._ca_certificates, self._clock(), "server")
+        now = self._clock()
+        moment = now if since is None else valid_moment(leaf, since, now)
+        verify_chain(leaf, intermediates, self._authorities(), moment, "server")
         if party_of_certificate(leaf) != self._aggregator:
             raise IdentityError(
                 f"a document of {self._aggregator.uri} comes with the certificate of another party",
@@ -70,9 +88,7 @@ class Trust:
             head = LedgerHead(self._owner.name, sequence, digest)
             leaf, *intermediates = load_certificates(chain_pem)
             last_moment = leaf.not_valid_after_utc - timedelta(seconds=1)
-            verify_chain(
-                leaf, intermediates, self._ca_certificates, min(self._clock(), last_moment), "client"
-            )
+            verify_chain(leaf, intermediates, self._authorities(), min(self._clock(), last_moment), "client")
             verify(leaf, Domain.LEDGER_HEAD, head.to_bytes(), signature)
         except (TesseraError, ValueError):
             return None

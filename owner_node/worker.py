@@ -136,6 +136,7 @@ class Worker:
                 key_check=acceptance.key_check,
                 ledger_head=await self._head(),
                 signature=acceptance.signature,
+                certificate=acceptance.certificate,
             )
         )
 
@@ -148,7 +149,8 @@ class Worker:
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
         mask, asked = self._node.production.mask, work.mask
-        sealed = await _in_thread(mask, work.release, work.plan_digest, asked.addendum, asked.signature)
+        signed = (asked.addendum, asked.signature, asked.certificate)
+        sealed = await _in_thread(mask, work.release, work.plan_digest, *signed)
         return wire.AnswerRequest(
             sealed=wire.Sealed(
                 fragment_digest=sealed.fragment_digest,
@@ -164,7 +166,8 @@ class Worker:
         production, names = self._node.production, (work.release, work.plan_digest)
         fragment = await _in_thread(production.fragment, *names)
         received = await self._client.upload_fragment(*names, fragment)
-        await _in_thread(production.receive_receipt, *names, received.receipt, received.signature)
+        signed = (received.receipt, received.signature, received.certificate)
+        await _in_thread(production.receive_receipt, *names, *signed)
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude

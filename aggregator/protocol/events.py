@@ -173,6 +173,8 @@ class Received(OwnerEvent):
     """Canonical JSON."""
     signature: str
     """Over tessera/v1/receipt."""
+    certificate: str = ""
+    """PEM chain of the aggregator; empty in journals of the first version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,10 +129,10 @@ def _show(owner: OwnerConfig, results: list[dict[str, Any]], *, as_json: bool) -
 
 def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Tell what `owner-node run` would refuse; before enrolment there is nothing to run with yet."""
-    from owner_node.credentials import own_signer
+    from owner_node.credentials import own_credentials
 
     try:
-        own_signer(owner, datetime.now(UTC))
+        own_credentials(owner, lambda: datetime.now(UTC))
     except TesseraError as error:
         yield f"owner-node run would not start: {error.message}"
 

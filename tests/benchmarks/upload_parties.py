@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from aggregator.config import AggregatorConfig, AggregatorSection, Deadlines
 from aggregator.daemon import Daemon
+from common.credentials import read_identity
 from common.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from common.settings import TlsSection
 from common.tls import channel_credentials, channel_options, server_credentials, server_options
@@ -185,8 +186,9 @@ async def bare_server(folder: Path) -> None:
     handlers = {method: grpc.stream_unary_rpc_method_handler(send)}
     server = grpc.aio.server(options=server_options())
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-    files = (folder / "ca.pem", folder / "aggregator.pem", folder / "aggregator.key")
-    port = server.add_secure_port("127.0.0.1:0", server_credentials(*files))
+    files = TlsSection(folder / "ca.pem", folder / "aggregator.pem", folder / "aggregator.key")
+    identity = read_identity(files)
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(lambda: identity))
     await server.start()
 
     async def nothing(_: str) -> None:

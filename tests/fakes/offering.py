@@ -78,7 +78,8 @@ class Offering:
         self.records.db.close()
         self.records = Records.open(self.config.owner.state_dir, _now)
         signer = Signer.load(self.config.tls.key, self.config.tls.cert)
-        trust = Trust(load_chain(self.config.tls.ca), DOMAIN, "a", "hub", _now)
+        authorities = load_chain(self.config.tls.ca)
+        trust = Trust(lambda: authorities, DOMAIN, "a", "hub", _now)
         self.node = Node(self.config, "hub", self.records, signer, trust, _now)
 
     def write_source(self, seed: int) -> None:

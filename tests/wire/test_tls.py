@@ -12,13 +12,16 @@ from typing import Any
 import grpc
 import pytest
 
+from common.credentials import read_identity
 from common.errors import ConfigurationError, IdentityError, NotConnectedError, TesseraError
+from common.identity import party_of_certificate
+from common.settings import TlsSection
 from common.tls import (
     MESSAGE_LIMIT,
     channel_credentials,
     channel_options,
     explain_handshake,
-    peer_party,
+    peer_certificate,
     server_credentials,
     server_options,
 )
@@ -61,6 +64,12 @@ def folder(tmp_path: Path, authority: DevelopmentCa) -> Folder:
     return Folder(tmp_path, authority)
 
 
+def serving_with(ca: Path, cert: Path, key: Path) -> grpc.ServerCredentials:
+    """Return the credentials of a server whose files stay as they are."""
+    identity = read_identity(TlsSection(ca, cert, key))
+    return server_credentials(lambda: identity)
+
+
 @asynccontextmanager
 async def serving(
     credentials: grpc.ServerCredentials | None, now: datetime = NOW, host: str = "127.0.0.1"
@@ -69,7 +78,7 @@ async def serving(
 
     async def who(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         try:
-            return peer_party(context, TRUST_DOMAIN, now).uri.encode()
+            return party_of_certificate(peer_certificate(context, TRUST_DOMAIN, now)).uri.encode()
         except IdentityError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
 
@@ -116,7 +125,7 @@ async def explain(
 async def test_parties_reach_each_other(folder: Folder, authority: DevelopmentCa) -> None:
     """An enrolled owner gets through and is known by its certificate; nothing is left to explain."""
     server, owner = authority.aggregator("main", HOSTS), folder.files(authority.owner("a"))
-    async with serving(server_credentials(*folder.files(server))) as port:
+    async with serving(serving_with(*folder.files(server))) as port:
         assert await ask(port, owner) == f"spiffe://{TRUST_DOMAIN}/owner/a"
         assert await explain(port, owner) is None
 
@@ -125,7 +134,7 @@ async def test_wrong_ca_at_the_owner(folder: Folder, authority: DevelopmentCa) -
     """An owner does not speak to an aggregator of another CA, and is told whose certificate it saw."""
     other = DevelopmentCa(TRUST_DOMAIN)
     owner = folder.files(authority.owner("a"), ca=other)
-    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+    async with serving(serving_with(*folder.files(authority.aggregator("main", HOSTS)))) as port:
         assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
         reason = await explain(port, owner)
     assert isinstance(reason, IdentityError)
@@ -136,7 +145,7 @@ async def test_wrong_ca_at_the_owner(folder: Folder, authority: DevelopmentCa) -
 async def test_owner_of_another_ca(folder: Folder, authority: DevelopmentCa) -> None:
     """A certificate with the right name from a stranger's CA does not get in."""
     stranger = folder.files(DevelopmentCa(TRUST_DOMAIN).owner("a"))
-    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+    async with serving(serving_with(*folder.files(authority.aggregator("main", HOSTS)))) as port:
         assert await refused_with(port, stranger) is grpc.StatusCode.UNAVAILABLE
         reason = await explain(port, stranger)
     assert isinstance(reason, IdentityError)
@@ -151,7 +160,7 @@ async def test_wrong_host_name(
 ) -> None:
     """The host that was dialled must be in the certificate; both names are told."""
     owner, server = folder.files(authority.owner("a")), folder.files(authority.aggregator("main", names))
-    async with serving(server_credentials(*server)) as port:
+    async with serving(serving_with(*server)) as port:
         assert await refused_with(port, owner, dialled) is grpc.StatusCode.UNAVAILABLE
         reason = await explain(port, owner, dialled)
     assert isinstance(reason, IdentityError)
@@ -162,7 +171,7 @@ async def test_expired_aggregator(folder: Folder, authority: DevelopmentCa) -> N
     """An expired aggregator is not spoken to, and the day is told."""
     expired = authority.aggregator("main", HOSTS, not_before=NOW - 9 * DAY, not_after=NOW - DAY)
     owner = folder.files(authority.owner("a"))
-    async with serving(server_credentials(*folder.files(expired))) as port:
+    async with serving(serving_with(*folder.files(expired))) as port:
         assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
         reason = await explain(port, owner)
     assert isinstance(reason, IdentityError)
@@ -172,7 +181,7 @@ async def test_expired_aggregator(folder: Folder, authority: DevelopmentCa) -> N
 async def test_expired_owner(folder: Folder, authority: DevelopmentCa) -> None:
     """An expired owner does not get in, and is told by its own side and by the aggregator's refusal."""
     expired = folder.files(authority.owner("a", not_before=NOW - 9 * DAY, not_after=NOW - DAY))
-    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+    async with serving(serving_with(*folder.files(authority.aggregator("main", HOSTS)))) as port:
         assert await refused_with(port, expired) is grpc.StatusCode.UNAVAILABLE
         own_clock_says = await explain(port, expired)
         # With a clock that runs behind, only the aggregator notices.
@@ -185,7 +194,7 @@ async def test_expired_owner(folder: Folder, authority: DevelopmentCa) -> None:
 
 async def test_expiry_on_a_live_connection(folder: Folder, authority: DevelopmentCa) -> None:
     """A certificate that was good when the connection was made is refused once it has expired."""
-    server = server_credentials(*folder.files(authority.aggregator("main", HOSTS)))
+    server = serving_with(*folder.files(authority.aggregator("main", HOSTS)))
     async with serving(server, now=NOW + 91 * DAY) as port:
         assert await refused_with(port, folder.files(authority.owner("a"))) is grpc.StatusCode.UNAUTHENTICATED
 
@@ -193,7 +202,7 @@ async def test_expiry_on_a_live_connection(folder: Folder, authority: Developmen
 async def test_no_client_certificate(folder: Folder, authority: DevelopmentCa) -> None:
     """A connection without a client certificate is refused before any call."""
     ca, cert, key = folder.files(authority.aggregator("main", HOSTS))
-    async with serving(server_credentials(ca, cert, key)) as port:
+    async with serving(serving_with(ca, cert, key)) as port:
         anonymous = grpc.ssl_channel_credentials(ca.read_bytes())
         async with grpc.aio.secure_channel(f"127.0.0.1:{port}", anonymous) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -203,7 +212,7 @@ async def test_no_client_certificate(folder: Folder, authority: DevelopmentCa) -
 
 async def test_plaintext_client(folder: Folder, authority: DevelopmentCa) -> None:
     """The aggregator's port answers nobody without TLS."""
-    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+    async with serving(serving_with(*folder.files(authority.aggregator("main", HOSTS)))) as port:
         assert await refused_with(port, None) is grpc.StatusCode.UNAVAILABLE
 
 
@@ -223,7 +232,7 @@ async def test_owner_posing_as_aggregator(
 ) -> None:
     """An owner's certificate cannot serve, not even one that was wrongly issued with host names."""
     impostor, owner = authority.owner("b", hosts=hosts), folder.files(authority.owner("a"))
-    async with serving(server_credentials(*folder.files(impostor))) as port:
+    async with serving(serving_with(*folder.files(impostor))) as port:
         assert await refused_with(port, owner) is grpc.StatusCode.UNAVAILABLE
         reason = await explain(port, owner)
     assert isinstance(reason, IdentityError)
@@ -233,7 +242,7 @@ async def test_owner_posing_as_aggregator(
 async def test_aggregator_as_client(folder: Folder, authority: DevelopmentCa) -> None:
     """The aggregator's certificate cannot call; its own files say so before anything is sent."""
     server = folder.files(authority.aggregator("main", HOSTS))
-    async with serving(server_credentials(*server)) as port:
+    async with serving(serving_with(*server)) as port:
         assert await refused_with(port, server) is grpc.StatusCode.UNAVAILABLE
         reason = await explain(port, server)
     assert isinstance(reason, IdentityError)
@@ -255,7 +264,7 @@ async def test_names_that_tls_lets_through(folder: Folder, authority: Developmen
         ),
     ]
     server = folder.files(authority.aggregator("main", HOSTS))
-    async with serving(server_credentials(*server)) as port:
+    async with serving(serving_with(*server)) as port:
         for caller in callers:
             cert, key = caller.write(server[0].parent, "caller")
             credentials = grpc.ssl_channel_credentials(
@@ -270,7 +279,7 @@ async def test_names_that_tls_lets_through(folder: Folder, authority: Developmen
 async def test_message_limit(folder: Folder, authority: DevelopmentCa) -> None:
     """No message over 4 MiB leaves or arrives."""
     owner = folder.files(authority.owner("a"))
-    async with serving(server_credentials(*folder.files(authority.aggregator("main", HOSTS)))) as port:
+    async with serving(serving_with(*folder.files(authority.aggregator("main", HOSTS)))) as port:
         assert await ask(port, owner, request=bytes(MESSAGE_LIMIT - 1024))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(port, owner, request=bytes(MESSAGE_LIMIT + 1))
@@ -332,5 +341,5 @@ def test_wrong_files(folder: Folder, authority: DevelopmentCa) -> None:
         channel_credentials(key, cert, key)
     key.chmod(0o640)
     with pytest.raises(ConfigurationError) as caught:
-        server_credentials(ca, cert, key)
+        serving_with(ca, cert, key)
     assert caught.value.hint == f"close it: chmod 600 {key}"

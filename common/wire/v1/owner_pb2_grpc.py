@@ -59,6 +59,11 @@ class OwnerServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.UploadChunk.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.UploadResponse.FromString,
                 _registered_method=True)
+        self.Renew = channel.unary_unary(
+                '/tessera.v1.OwnerService/Renew',
+                request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewResponse.FromString,
+                _registered_method=True)
         self.Download = channel.unary_stream(
                 '/tessera.v1.OwnerService/Download',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.DownloadRequest.SerializeToString,
@@ -104,6 +109,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Renew(self, request, context):
+        """Issues a certificate for a new key to the owner that calls, if its present one nears its end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Download(self, request, context):
         """Sends a file of a published release to one of its owners.
         """
@@ -138,6 +150,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Upload,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.UploadChunk.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.UploadResponse.SerializeToString,
+            ),
+            'Renew': grpc.unary_unary_rpc_method_handler(
+                    servicer.Renew,
+                    request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewResponse.SerializeToString,
             ),
             'Download': grpc.unary_stream_rpc_method_handler(
                     servicer.Download,
@@ -280,6 +297,33 @@ class OwnerService:
             '/tessera.v1.OwnerService/Upload',
             common_dot_wire_dot_v1_dot_owner__pb2.UploadChunk.SerializeToString,
             common_dot_wire_dot_v1_dot_owner__pb2.UploadResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Renew(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.OwnerService/Renew',
+            common_dot_wire_dot_v1_dot_owner__pb2.RenewRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_owner__pb2.RenewResponse.FromString,
             options,
             channel_credentials,
             insecure,

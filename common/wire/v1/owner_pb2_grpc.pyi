@@ -46,6 +46,8 @@ class OwnerServiceStub:
     """How much of a blob the aggregator already holds, so that an upload goes on from there."""
     Upload: _grpc.StreamUnaryMultiCallable[_owner_pb2.UploadChunk, _owner_pb2.UploadResponse]
     """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
+    Renew: _grpc.UnaryUnaryMultiCallable[_owner_pb2.RenewRequest, _owner_pb2.RenewResponse]
+    """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
     Download: _grpc.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]
     """Sends a file of a published release to one of its owners."""
 
@@ -62,6 +64,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     """How much of a blob the aggregator already holds, so that an upload goes on from there."""
     Upload: _aio.StreamUnaryMultiCallable[_owner_pb2.UploadChunk, _owner_pb2.UploadResponse]  # type: ignore[assignment]
     """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
+    Renew: _aio.UnaryUnaryMultiCallable[_owner_pb2.RenewRequest, _owner_pb2.RenewResponse]  # type: ignore[assignment]
+    """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
     Download: _aio.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]  # type: ignore[assignment]
     """Sends a file of a published release to one of its owners."""
 
@@ -105,6 +109,14 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_owner_pb2.UploadResponse, _abc.Awaitable[_owner_pb2.UploadResponse]]:
         """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
+
+    @_abc_1.abstractmethod
+    def Renew(
+        self,
+        request: _owner_pb2.RenewRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_owner_pb2.RenewResponse, _abc.Awaitable[_owner_pb2.RenewResponse]]:
+        """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
 
     @_abc_1.abstractmethod
     def Download(

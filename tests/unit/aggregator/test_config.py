@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.config import AggregatorConfig, Deadlines, load
+from aggregator.config import AggregatorConfig, Deadlines, EnrolmentSection, load
 from common.errors import ConfigurationError
 from common.settings import TlsSection
 
@@ -70,10 +70,13 @@ def test_the_working_directory_is_searched(tmp_path, monkeypatch):
     assert load().path == tmp_path / "aggregator.toml"
 
 
-def test_what_this_version_does_not_carry_out_is_refused(tmp_path):
-    """Nobody believes that certificates renew themselves when they do not."""
-    (problem,) = _problems(tmp_path, HEAD, TLS, '[enrolment]\nca_key = "ca.key"')
-    assert problem == "enrolment: not supported by this version"
+def test_the_authority_is_off_unless_its_key_is_named(tmp_path):
+    """Nobody becomes a certificate authority by default; one whose key is named renews unless told not to."""
+    assert _load(tmp_path, HEAD, TLS).enrolment == EnrolmentSection(None, auto_renew=True)
+    text = '[enrolment]\nca_key = "ca.key"\nauto_renew = false'
+    assert _load(tmp_path, HEAD, TLS, text).enrolment == EnrolmentSection(
+        tmp_path / "ca.key", auto_renew=False
+    )
 
 
 def test_all_problems_come_together(tmp_path):
