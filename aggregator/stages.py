@@ -48,9 +48,7 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
         raise conflict_error(found)
     created = datetime.fromtimestamp(at, UTC).isoformat()
     key = signer.current_signer()
-    plan = make_plan(
-        release.request, schemas, aggregator=key.party.uri, created=created, version=__version__
-    )
+    plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
     data = plan.to_bytes()
     signature = key.sign(Domain.PLAN, data).hex()
     return Planned(at=at, plan=data.decode(), signature=signature, certificate=key.chain_pem)
