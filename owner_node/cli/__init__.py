@@ -9,7 +9,7 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from owner_node.cli import check, history, ledger, linkage_key, mask, query, releases, run, status
+    from owner_node.cli import check, history, ledger, linkage_key, mask, query, releases, requests, run, status
 
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
@@ -17,6 +17,8 @@ def application() -> typer.Typer:
     app.command()(run.run)
     for command in (status.status, ledger.ledger, history.history):
         app.command()(command)
+    for decision in (requests.requests, requests.show, requests.approve, requests.refuse):
+        app.command()(decision)
     app.command()(mask.mask)
     app.command()(releases.download)
     app.command()(releases.verify)

@@ -1,0 +1,106 @@
+"""A plan in words, for the person who decides about it."""
+
+from typing import Any
+
+from common import console
+from owner_node.request_view import shown_records
+
+
+def show_request(document: dict[str, Any]) -> None:
+    """Print what would leave, what it would charge, what is promised and what is not."""
+    console.print_line(
+        f"release {document['release']} of aggregator {document['aggregator']}: {document['state']}"
+    )
+    _fields(document)
+    if "attributes" not in document:
+        return
+    console.print_line()
+    _attributes(document)
+    _list("What leaves this owner", document["leaves"])
+    _co_owners(document)
+    _list("What is promised", document["promises"])
+    _list("What is not hidden", document["invariants"])
+    console.print_line()
+    console.print_line(f"plan digest: {document['plan_digest']}")
+    if document["state"] == "awaiting_approval":
+        name = f"{document['aggregator']}/{document['release']}"
+        console.print_line(f"to agree:  owner-node approve {name} --digest {document['plan_digest'][:12]}")
+        console.print_line(f"to refuse: owner-node refuse {name} --reason TEXT")
+
+
+def _fields(document: dict[str, Any]) -> None:
+    approval = document["approval"]
+    fields: dict[str, object] = {
+        "asked by rule": document["rule"],
+        "reason": document["reason"],
+        "approved": ""
+        if approval is None
+        else f"by {approval['by']} until {approval['until']}" + ("" if approval["valid"] else " (ended)"),
+        "purpose": document["purpose"],
+        "data set": document["dataset"],
+    }
+    if "attributes" in document:
+        fields |= {
+            "records": shown_records(document["records"]),
+            "layout": document["layout"],
+            "asked by the aggregator on": document["created"],
+            "to be answered until": document["deadline"],
+            "ε of the release": f"{document['release_epsilon']:f}",
+            "ε of this owner": f"{document['epsilon']:f}, for each released value by itself",
+            "ε joint of this owner": _joint(document["epsilon_joint"]),
+            "charge": _charge(document),
+        }
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        if value not in ("", None):
+            console.print_line(f"  {name:{width}}  {value}")
+
+
+def _joint(bound: Any) -> str:
+    return "not bounded" if bound is None else f"{bound:f}, for whole lists of released values"
+
+
+def _charge(document: dict[str, Any]) -> str:
+    if document["charge"] is None:
+        return "none that the accounting of this owner's policy knows"
+    taken = f"{document['charge']:f} from budget {document['budget']!r} ({document['accounting']} accounting)"
+    if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
+        return taken
+    return f"{taken}, which has {document['remaining']:f} left: {document['remaining_after']:f} after it"
+
+
+def _attributes(document: dict[str, Any]) -> None:
+    columns = ("attribute", "type", "domain", "mechanism", "k", "ε", "ε joint", "expected error")
+    keys = ("name", "type", "domain", "mechanism", "k", "epsilon")
+    rows = [
+        (
+            *(each[key] for key in keys),
+            "unbounded" if each["epsilon_joint"] is None else each["epsilon_joint"],
+            f"{each['expected_error']:.3g}",
+        )
+        for each in document["attributes"]
+    ]
+    console.table("How every attribute is masked", columns, rows)
+    console.print_line(
+        "The expected error is the aggregator's own figure from public numbers: a share of the variance of "
+        "values spread evenly over the domain; 1 means that the attribute's mean would do as well."
+    )
+
+
+def _co_owners(document: dict[str, Any]) -> None:
+    console.print_line()
+    rows = [
+        (each["id"], ", ".join(each["attributes"]), f"≥ {each['records_told']:,}", each["known"])
+        for each in document["co_owners"]
+    ]
+    if rows:
+        console.table("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
+    else:
+        console.print_line("There are no co-owners.")
+
+
+def _list(title: str, lines: list[str]) -> None:
+    console.print_line()
+    console.print_line(title)
+    for line in lines:
+        console.print_line(f"- {line}")
