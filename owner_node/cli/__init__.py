@@ -9,7 +9,18 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from owner_node.cli import check, history, ledger, linkage_key, mask, query, releases, requests, run, status
+    from owner_node.cli import (
+        check,
+        history,
+        ledger,
+        linkage_key,
+        mask,
+        query,
+        releases,
+        requests,
+        run,
+        status,
+    )
 
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
