@@ -87,8 +87,12 @@ class SqlSource:
         if result is None:
             return
         records = result.partitions()
-        while batch := self._try(lambda: next(records, []), findings):
-            yield [arrow(values) for values in zip(*batch, strict=True)]
+        try:
+            while batch := self._try(lambda: next(records, []), findings):
+                yield [arrow(values) for values in zip(*batch, strict=True)]
+        finally:
+            with suppress(Exception):  # as in `close`
+                result.close()
 
     def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
         """Let the database count (see `Source`)."""
@@ -110,7 +114,7 @@ class SqlSource:
             missing = {name: n_records - n for name, n in zip(present, found, strict=True)}
             return Tally(n_records, n_complete, missing)
 
-        return self._try(counted, findings) or Tally(0, 0, {})
+        return self._try(counted, findings) or Tally(0, 0, dict.fromkeys(present, 0))
 
     def close(self) -> None:
         """Let go of the connection, and with it of the transaction."""

@@ -93,7 +93,8 @@ def _passes(state: str) -> bool:
 def _place(error: Any, original: Any, query: str) -> str:
     """Name the word of the configured query that the database points at."""
     position = getattr(getattr(original, "diag", None), "statement_position", None)
-    statement = str(getattr(error, "statement", ""))
+    # Drivers that mark parameters with a percent sign are handed every other one doubled.
+    statement = str(getattr(error, "statement", "")).replace("%%", "%")
     start = statement.find(query)
     if position is not None and start >= 0:
         found = _WORD.match(query, max(0, int(position) - 1 - start))

@@ -1,0 +1,358 @@
+"""A query on a real PostgreSQL server: types, order, snapshot, limits, passwords, and what is never told."""
+
+import json
+import logging
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from common.errors import ConfigurationError, DataError, ExitCode, SourceUnreachableError, TesseraError
+from common.schema import Attribute, AttributeType
+from owner_node.config import DatasetConfig
+from owner_node.sources import count_records, load
+from owner_node.sources.findings import Findings
+from owner_node.sources.sql import BATCH_RECORDS, open_query
+from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
+from tests.unit.owner_node.sources.conftest import AGE, SEEN, SEX, SMOKER
+
+pytestmark = pytest.mark.needs("postgres")
+
+NUMBER = Attribute("x", AttributeType.NUMBER, -(10**18), 10**18, decimals=2)
+FINE = Attribute("x", AttributeType.NUMBER, -(10**18), 10**18, decimals=17)
+WHOLE = Attribute("x", AttributeType.INTEGER, -(2**62), 2**62)
+DAY = replace(SEEN, name="x", lower=-10_000)
+ALIKE = "a declared category only in case or blanks"
+VARIABLE = "TESSERA_TEST_PASSWORD"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    """A server with two tables."""
+    with postgres_server() as running:
+        running.run("create table people (id text, age int, secret text)")
+        running.run(
+            "insert into people select 'p' || n, n % 90, 'Zq7Qz' || n from generate_series(1, 40000) n"
+        )
+        running.run("create sequence numbers")
+        running.run("grant usage on sequence numbers to reader")
+        yield running
+
+
+@pytest.fixture
+def ask(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a maker of data sets: `ask(query, attribute, ..., **settings)`."""
+    monkeypatch.setenv(VARIABLE, PASSWORD)
+
+    def made(query: str, *attributes: Attribute, **settings: Any) -> DatasetConfig:
+        known: dict[str, Any] = {"name": "people", "budget": "people", "total_epsilon": Decimal(1)}
+        known |= {"source": server.url(), "query": query, "password_env": VARIABLE, "attributes": attributes}
+        return DatasetConfig(**(known | settings))
+
+    return made
+
+
+def values(settings: DatasetConfig) -> list[int]:
+    """Return the values of the only attribute."""
+    (column,) = load(settings).columns.values()
+    return column.tolist()
+
+
+def failure(settings: DatasetConfig, kind: type[TesseraError] = DataError) -> TesseraError:
+    """Load and return the error, after checking that it gives away no value and no password."""
+    with pytest.raises(kind) as caught:
+        load(settings)
+    error = caught.value
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    assert error.hint
+    told = "".join(traceback.format_exception(error)) + json.dumps(error.to_document())
+    assert "Zq7Qz" not in told
+    assert settings.source not in told
+    return error
+
+
+def problems(settings: DatasetConfig) -> list[tuple]:
+    """Return what is wrong with the data."""
+    return [
+        (each["column"], each["problem"], each["count"]) for each in failure(settings).details["problems"]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "attribute", "units"),
+    [
+        ("12345678901234.56::numeric", NUMBER, 1234567890123456),
+        ("0.30000000000000004::numeric", FINE, 30000000000000004),
+        ("0.1::double precision + 0.2::double precision", FINE, 30000000000000004),
+        ("0.1::double precision", FINE, 10000000000000000),
+        ("0.1::real", FINE, 10000000000000000),
+        ("1e3::double precision", NUMBER, 100_000),
+        ("1e-3::numeric", FINE, 10**14),
+        ("4611686018427387903::bigint", WHOLE, 2**62 - 1),
+        ("7::smallint", WHOLE, 7),
+        ("7.00::numeric(5,2)", WHOLE, 7),
+        ("'42'::text", WHOLE, 42),
+        ("date '1969-12-31'", DAY, -1),
+        ("timestamp '1970-01-02 00:00:00'", DAY, 1),
+        ("(timestamp '1970-01-02 00:00:00' at time zone current_setting('TimeZone'))", DAY, 1),
+        ("'1970-01-03'::varchar", DAY, 2),
+        ("true", replace(SMOKER, name="x"), 1),
+        ("'f'", replace(SMOKER, name="x"), 0),
+        ("'male'::varchar(9)", replace(SEX, name="x"), 1),
+        ("(enum_range(null::sexes))[1]", replace(SEX, name="x"), 0),
+    ],
+)
+def test_types_are_read_exactly(server, ask, written, attribute, units):
+    """Every type means what it shows: decimals are not made binary, floats are their shortest decimal."""
+    server.run("do $$ begin create type sexes as enum ('female', 'male'); exception when others then end $$")
+    assert values(ask(f"select {written} as x", attribute)) == [units]
+
+
+def test_settings_of_the_database_change_no_value(server, ask):
+    """A date style, a time zone or a digit limit that somebody set for the role are not obeyed."""
+    for setting in ("datestyle = 'German'", "extra_float_digits = 0", "timezone = 'America/Lima'"):
+        server.run(f"alter role reader set {setting}")
+    try:
+        assert values(ask("select date '2024-02-29' as x", DAY)) == [19782]
+        assert values(ask("select 0.1::float8 + 0.2::float8 as x", FINE)) == [30000000000000004]
+        assert values(ask("select timestamptz '2024-02-29 05:00:00+00' as x", DAY)) == [19782]
+    finally:
+        server.run("alter role reader reset all")
+
+
+@pytest.mark.parametrize(
+    ("written", "attribute", "problem"),
+    [
+        ("'NaN'::numeric", NUMBER, "NaN or infinite"),
+        ("'-infinity'::float8", NUMBER, "NaN or infinite"),
+        ("'infinity'::date", DAY, "not a date"),
+        ("date '0044-03-15 BC'", DAY, "not a date"),
+        ("timestamp '2020-01-01 10:00'", DAY, "a time of day where a date is declared"),
+        ("1e40::numeric", WHOLE, "outside the declared domain"),
+        ("1.5::numeric", WHOLE, "not an integer"),
+        (
+            "'male'::char(9)",
+            replace(SEX, name="x"),
+            "differs from a declared category only in case or blanks",
+        ),
+        ("'{}'::json", NUMBER, "values of a type that cannot be read"),
+        ("array[1]", NUMBER, "values of a type that cannot be read"),
+        ("'x'::bytea", replace(SEX, name="x"), "values of a type that cannot be read"),
+        ("interval '1 day'", NUMBER, "values of a type that cannot be read"),
+    ],
+)
+def test_values_that_cannot_be_used_are_counted(ask, written, attribute, problem):
+    """What no attribute can be is a problem of its column, as it is in a file."""
+    assert problems(ask(f"select {written} as x from generate_series(1, 3)", attribute)) == [
+        ("x", problem, 3)
+    ]
+
+
+def test_identifiers_may_be_of_any_plain_type(ask):
+    """UUIDs and numbers identify as their text does."""
+    query = "select 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid as id, 17::numeric as jd, 5 as age"
+    loaded = load(ask(query, AGE, identifier=("id", "jd")))
+    written = ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "17"]
+    assert [column.to_pylist() for column in loaded.identifiers] == [[each] for each in written]
+
+
+def test_columns_that_are_not_declared_are_not_read(ask):
+    """The database is not even asked to compute them."""
+    query = "select age, 1 / (age - age) as broken, age as twice, age as twice from people"
+    assert load(ask(query, AGE)).n_records == 40_000
+    assert problems(ask(query, AGE, replace(AGE, name="twice"))) == [("twice", "occurs more than once", 2)]
+
+
+def test_records_come_in_batches(ask):
+    """Memory holds some records at a time, and joining them loses none."""
+    findings = Findings()
+    source = open_query(ask("select * from people", AGE), findings)
+    assert source is not None
+    sizes = [len(age) for (age,) in source.batches(["age"], findings)]
+    source.close()
+    assert sizes == [BATCH_RECORDS, BATCH_RECORDS, 40_000 - 2 * BATCH_RECORDS]
+
+
+def test_the_order_of_records_is_not_part_of_the_data(server, ask):
+    """An update that only moves records within the table is no change; a value that changes is one."""
+    settings = ask("select * from people", AGE, identifier=("id",))
+    without = ask("select * from people", AGE)
+    before, pinned, pinned_without = load(settings), load(settings).digest, load(without).digest
+    server.run("update people set secret = secret || 'x' where age < 45")
+    after = load(settings)
+    assert after.identifiers[0].to_pylist() != before.identifiers[0].to_pylist()
+    assert (after.digest, load(without).digest) == (pinned, pinned_without)
+    server.run("update people set age = 89 - age where id in ('p1', 'p2')")
+    assert load(settings).digest != pinned
+    assert load(without).digest != pinned_without
+    server.run("update people set age = 89 - age where id in ('p1', 'p2')")
+    assert load(settings).digest == pinned
+
+
+def test_one_snapshot_for_everything(server, ask):
+    """Records that arrive while a data set is read are not in it, whatever is asked of it afterwards."""
+    server.run("create table arriving as select 1 as age")
+    findings = Findings()
+    source = open_query(ask("select * from arriving", AGE), findings)
+    assert source is not None
+    server.run("insert into arriving values (2)")
+    assert [age.to_pylist() for (age,) in source.batches(["age"], findings)] == [[1]]
+    tally = source.tally(["age"], [], findings)
+    assert tally is not None
+    assert tally.n_records == 1
+    source.close()
+    assert load(ask("select * from arriving", AGE)).n_records == 2
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select nextval('numbers') as age",
+        "select erase() as age",
+        "select age from people for update",
+    ],
+)
+def test_a_query_changes_nothing(server, ask, query):
+    """A transaction that only reads stops what a SELECT can still do."""
+    server.run(
+        "create or replace function erase() returns int language sql as 'delete from people returning 1' "
+        "security definer"
+    )
+    error = failure(ask(query, AGE))
+    assert "tries to change the database" in error.message
+    assert load(ask("select age from people", AGE)).n_records == 40_000
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "delete from people returning age",
+        "with gone as (delete from people returning age) select * from gone",
+        "select 1 as age) as x; drop table people; --",
+        "select 1 as age) as x; commit; drop table people; --",
+    ],
+)
+def test_a_statement_that_is_no_query_does_not_run(ask, query):
+    """What reading the configuration would have refused does no harm at the database either."""
+    assert "does not accept the query" in failure(ask(query, AGE)).message
+    assert load(ask("select age from people", AGE)).n_records == 40_000
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("select age from peopel", "UndefinedTable (42P01), at 'peopel'"),
+        ("select age, 5%2, agee from people", "UndefinedColumn (42703), at 'agee'"),
+        ("select age from people where secret = 'Zq7Qz", "SyntaxError (42601)"),
+        ("select secret::int as age from people", "InvalidTextRepresentation (22P02)"),
+        ("select 1 / (age - age) as age from people", "DivisionByZero (22012)"),
+        ("select pg_read_file('/etc/passwd') as age", "does not let this user read"),
+        ("select 'infinity'::timestamp as age", "the database or its driver failed"),
+    ],
+)
+def test_what_a_database_does_not_take_is_explained_without_its_own_words(ask, query, told):
+    """Kind and place of a fault are told; the database's message, which can quote a value, is not."""
+    assert told in failure(ask(query, AGE)).message
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("select age from peopel", "UndefinedTable (42P01), at 'peopel'"),
+        ("select secret::int as age from people", "InvalidTextRepresentation (22P02)"),
+    ],
+)
+def test_counting_explains_a_fault_as_loading_does(ask, query, told):
+    """An owner hears at the invitation what is wrong with its query, if counting comes across it."""
+    with pytest.raises(DataError) as caught:
+        count_records(ask(query, AGE))
+    assert told in caught.value.message
+    assert "Zq7Qz" not in str(caught.value.to_document())
+
+
+def test_colons_and_percent_signs_are_the_querys_own(ask):
+    """Nothing in a query is taken for a parameter, and a comment at its end hides nothing of ours."""
+    query = """
+        select 5 % 3 as "50%s", 'a' as a, '12:30 :name %(x)s ?' as b, 1::int as c, '\\:x' as d -- :end )
+    """
+    assert values(ask(query, Attribute("50%s", AttributeType.INTEGER, 0, 9))) == [2]
+
+
+def test_a_query_has_only_so_much_time(ask):
+    """A query that blocks does not block a release for ever."""
+    settings = ask("select age from people where pg_sleep(60) is null", AGE)
+    error = failure(replace(settings, query_timeout=timedelta(seconds=1)))
+    assert "the query was stopped after 1 s" in error.message
+    assert "query_timeout" in error.hint
+
+
+def test_passwords_come_from_a_file_or_the_environment(server, ask, tmp_path, monkeypatch):
+    """A file, a variable, and PostgreSQL's own password file; over TCP and over the Unix socket."""
+    secret = tmp_path / "password"
+    secret.touch(0o600)
+    secret.write_text(f"{PASSWORD}\n")
+    settings = ask("select 7 as age", AGE, password_env=None, password_file=secret)
+    assert values(settings) == values(replace(settings, source=server.socket_url())) == [7]
+    own = tmp_path / "pgpass"
+    own.touch(0o600)
+    own.write_text("*:*:*:*:" + PASSWORD.replace(":", "\\:"))
+    monkeypatch.setenv("PGPASSFILE", str(own))
+    assert values(replace(settings, password_file=None)) == [7]
+    monkeypatch.delenv("PGPASSFILE")
+    assert (
+        "it asks for a password" in failure(replace(settings, password_file=None), ConfigurationError).message
+    )
+    secret.chmod(0o644)
+    assert "open to other users" in failure(settings, ConfigurationError).message
+    assert VARIABLE in failure(replace(settings, password_file=None, password_env=f"{VARIABLE}_2"),
+                               ConfigurationError).message  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("//reader@", "//nobody@", "does not let the owner node in"),
+        ("/postgres?", "/nowhere?", "does not let the owner node in"),
+        ("sslmode=prefer", "sslmode=require", "does not let the owner node in"),
+        ("sslmode=prefer", "colour=red", "correct the options"),
+        ("+psycopg:", "+psycopg9:", "not known"),
+        ("+psycopg:", "+psycopg2:", "psycopg2 is not installed"),
+    ],
+)
+def test_a_database_that_refuses_is_a_matter_of_configuration(server, ask, old, new, told):
+    """Nobody waits for a server that is there but does not let us in."""
+    source = server.url(options="?sslmode=prefer").replace(old, new)
+    error = failure(ask("select 7 as age", AGE, source=source), ConfigurationError)
+    assert told in f"{error.message} {error.hint}"
+    assert error.exit_code is ExitCode.USAGE
+
+
+def test_a_database_that_is_away_is_waited_for(server, ask, caplog):
+    """A stopped server, an unknown host and a connection that breaks are passing; none of it is logged."""
+    settings = ask("select * from people", AGE)
+    findings = Findings()
+    with caplog.at_level(logging.DEBUG):
+        source = open_query(settings, findings)
+        assert source is not None
+        batches = source.batches(["age"], findings)
+        next(batches)
+        server.stop()
+        with pytest.raises(SourceUnreachableError):
+            list(batches)
+        source.close()
+        try:
+            error = failure(settings, SourceUnreachableError)
+        finally:
+            server.start()
+        away = settings.source.replace("127.0.0.1", "nowhere.invalid")
+        failure(replace(settings, source=away), SourceUnreachableError)
+    assert error.exit_code is ExitCode.NOT_CONNECTED
+    assert f"127.0.0.1:{server.port}" in error.message
+    assert caplog.text == ""
+    assert not findings
+    assert load(settings).n_records == 40_000
