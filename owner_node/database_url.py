@@ -49,7 +49,9 @@ def parse_database_url(url: str) -> DatabaseUrl:
     Raises:
         ValueError: If it is none, or holds a password; the text quotes nothing of it.
     """
-    rest = url.partition("://")[2]
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] == SQLITE:
+        return _sqlite(scheme, rest)
     if ":" in rest.rpartition("@")[0]:
         raise ValueError(
             "it holds a password; name the file that holds that as password_file, or an environment variable "
@@ -65,13 +67,18 @@ def parse_database_url(url: str) -> DatabaseUrl:
     if any(map(_SECRET.search, options)):
         raise ValueError("an option of it is a secret; use password_file or password_env")
     dialect, port = found["dialect"], found["port"]
-    place = DatabaseUrl(
+    return DatabaseUrl(
         dialect,
         found["driver"] or "",
         found["host"].strip("[]") or options.get("host", ""),
         int(port) if port else _PORTS.get(dialect),
         found["database"] or "",
     )
-    if dialect == SQLITE and (place.host or options or place.driver or place.database in ("", ":memory:")):
-        raise ValueError('expected the path of its file, such as "sqlite:///patients.db", and no options')
-    return place
+
+
+def _sqlite(scheme: str, rest: str) -> DatabaseUrl:
+    """Take the path of a SQLite database as it is written: whatever a path may hold is no option."""
+    path = rest.removeprefix("/")
+    if scheme != SQLITE or path == rest or path in ("", ":memory:"):
+        raise ValueError('expected the path of its file, such as "sqlite:///patients.db"')
+    return DatabaseUrl(SQLITE, "", "", None, path)

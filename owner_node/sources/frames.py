@@ -1,0 +1,70 @@
+"""A pandas DataFrame as a source of records, parsed by the same rules as a file."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from owner_node.sources.findings import Findings
+from owner_node.sources.loaded import Tally
+
+BATCH_RECORDS = 2**16
+"""Records that are converted at a time."""
+
+
+class FrameSource:
+    """A DataFrame in memory. What pandas takes for missing (None, NaN, NaT, NA) is missing.
+
+    Args:
+        frame: The records; columns that are not asked for are not looked at.
+        drop: Whether records with a missing value in a column that is asked for are left out.
+    """
+
+    ordered = True
+
+    def __init__(self, frame: pd.DataFrame, *, drop: bool = False) -> None:
+        self._frame = frame
+        self._drop = drop
+        self._kept: list[NDArray[np.bool_]] = []
+        self.names: Sequence[str] = tuple(name for name in frame.columns if isinstance(name, str))
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Which records were handed on, shape (n_records,); known once all batches were read."""
+        return np.concatenate(self._kept) if self._kept else np.zeros(0, dtype=np.bool_)
+
+    def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
+        """Read columns in the frame's own types (see `Source`)."""
+        self._kept = []
+        for first in range(0, len(self._frame), BATCH_RECORDS):
+            records = self._frame.iloc[first : first + BATCH_RECORDS]
+            arrays = [_arrow(records[name], findings) for name in columns]
+            complete = np.ones(len(records), dtype=np.bool_)
+            if self._drop:
+                for array in arrays:
+                    complete &= array.is_valid().to_numpy(zero_copy_only=False)
+                arrays = [array.filter(pa.array(complete)) for array in arrays]
+            self._kept.append(complete)
+            yield arrays
+
+    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+        """Count nothing: the records are at hand (see `Source`)."""
+        return None
+
+    def close(self) -> None:
+        """Let go of nothing: the frame is the caller's."""
+
+
+def _arrow(column: Any, findings: Findings) -> Any:
+    """Convert a column; one that cannot be converted is noted, and becomes one of missing values."""
+    try:
+        converted = pa.array(column, from_pandas=True)
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        # What the library says about it quotes the value that it stumbled over.
+        hint = "convert it first, for example with astype('string')"
+        findings.add(str(column.name), "values of several types, or of one that cannot be read", len(column), hint)
+        return pa.nulls(len(column))
+    return converted.combine_chunks() if isinstance(converted, pa.ChunkedArray) else converted
