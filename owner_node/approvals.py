@@ -73,7 +73,9 @@ class Approvals:
         self._history.record(
             tx, aggregator=session.aggregator, release=session.release, event=APPROVED, decision="approve",
             purpose=session.purpose, plan_digest=session.plan_digest,
-            details={**person.to_document(), "until": until.isoformat()},
+            details={
+                **person.to_document(), "until": until.isoformat(), "source": session.source_digest
+            },
         )  # fmt: skip
         found = self._newest(session)
         if found is None:
@@ -118,7 +120,13 @@ class Approvals:
 
     def _newest(self, session: Session) -> Line | None:
         lines = self._history.entries(session.aggregator, session.release)
-        given = [each for each in lines if (each.event, each.plan_digest) == (APPROVED, session.plan_digest)]
+        # A person saw what is expected of these data: if they changed since, the approval was of others.
+        approved = (APPROVED, session.plan_digest, session.source_digest)
+        given = [
+            each
+            for each in lines
+            if (each.event, each.plan_digest, each.details.get("source", "")) == approved
+        ]
         return given[-1] if given and session.plan_digest else None
 
 

@@ -126,6 +126,10 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # The chain that a fragment was signed with; the key may be renewed before the fragment is sent again.
         "ALTER TABLE sessions ADD COLUMN fragment_certificate BLOB",
     ),
+    (
+        # What masking is expected to do, from the owner's own data: told to nobody else.
+        "ALTER TABLE sessions ADD COLUMN forecast TEXT NOT NULL DEFAULT ''",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

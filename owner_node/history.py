@@ -97,9 +97,11 @@ class History:
         }  # fmt: skip
         return self._chain.append(tx, values)
 
-    def entries(self, aggregator: str | None = None, release: str | None = None) -> tuple[Line, ...]:
-        """Return the lines, oldest first; of one aggregator or release if named."""
-        wanted = {"aggregator": aggregator, "release": release}
+    def entries(
+        self, aggregator: str | None = None, release: str | None = None, event: str | None = None
+    ) -> tuple[Line, ...]:
+        """Return the lines, oldest first; of one aggregator, release or kind of event if named."""
+        wanted = {"aggregator": aggregator, "release": release, "event": event}
         named = {column: value for column, value in wanted.items() if value is not None}
         where = " AND ".join(f"{column} = ?" for column in named)
         return tuple(_line(row) for row in self._chain.entries(where, tuple(named.values())))

@@ -1,5 +1,6 @@
 """Invitations and plans: describe a data set, and accept a plan or say why not. Nothing is spent here."""
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from common.fragment import Consent
 from common.plan import RELEASE_ID, Plan, Task
 from common.schema import Schema
 from common.signing import Domain, SignerSource
+from owner_node.appraisal import Appraisal
 from owner_node.approvals import Approval
 from owner_node.cases import Cases, read
 from owner_node.config import DatasetConfig
@@ -59,12 +61,19 @@ class Invitations:
         signer: The owner's key.
         trust: Checks what the aggregator signs.
         clock: Tells the time.
+        appraisal: Looks at the data before anything is reserved.
     """
 
     def __init__(
-        self, cases: Cases, signer: SignerSource, trust: Trust, clock: Callable[[], datetime]
+        self,
+        cases: Cases,
+        signer: SignerSource,
+        trust: Trust,
+        clock: Callable[[], datetime],
+        appraisal: Appraisal,
     ) -> None:
         self._cases, self._signer, self._trust, self._clock = cases, signer, trust, clock
+        self._appraisal = appraisal
 
     def describe(self, release: str, dataset_name: str) -> bytes:
         """Open a session and return the data set's schema as canonical JSON.
@@ -125,25 +134,41 @@ class Invitations:
 
         Raises:
             RefusedError: If policy, balance or data speak against it.
+            DataError: If the data cannot be used.
         """
         records = self._cases.records
         verdict = self._judge(plan, task, session)
         if isinstance(verdict, Refuse):
             raise verdict.error
+        if verdict.asks and not self.decided(plan.release):
+            with records.db.transaction() as tx:
+                self._wait(tx, session, verdict)
+            return False
+        # Nobody is asked about data that cannot be used, or that the policy refuses.
+        found = self._appraisal.appraise(session, plan, task)
         with records.db.transaction() as tx:
             # What counts is what a person has decided by now: an approval in time, or a refusal.
             session = self._cases.open(plan.release, plan.digest)
+            others = session.source_digest not in ("", found.source_digest)
+            session = records.sessions.foresee(tx, session, **found.facts)
             approval = records.approvals.valid(session) if verdict.asks else None
-            if verdict.asks and approval is None:
-                self._wait(tx, session, verdict)
-                return False
-            self._reserve(tx, session, plan, verdict, approval)
-            records.sessions.advance(tx, session, Event.ACCEPT, key_check=key_check_value)
-        return True
+            waits = verdict.asks and approval is None
+            if waits:
+                self._wait(tx, session, verdict, anew=others)
+            else:
+                self._reserve(tx, session, plan, verdict, approval)
+                records.sessions.advance(tx, session, Event.ACCEPT, key_check=key_check_value)
+        if waits:
+            # It may be days: the data are loaded again, and must be the same.
+            self._appraisal.forget(plan.release)
+        return not waits
 
-    def _wait(self, tx: Transaction, session: Session, verdict: Accept) -> None:
-        """Note, once each, that a person has to decide, and that an approval came to its end unused."""
-        records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL
+    def _wait(self, tx: Transaction, session: Session, verdict: Accept, *, anew: bool = False) -> None:
+        """Note, once each, that a person has to decide, and that an approval came to its end unused.
+
+        `anew`: the data are not those that the person was asked about before.
+        """
+        records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL and not anew
         records.sessions.advance(tx, session, Event.WAIT)
         expired = records.approvals.note_expired(tx, session)
         if not asked:
@@ -151,7 +176,7 @@ class Invitations:
                 tx, aggregator=session.aggregator, release=session.release, event="awaiting-approval",
                 decision="ask", rule=verdict.asks, purpose=session.purpose,
                 epsilon=format(verdict.epsilon, "f"), plan_digest=session.plan_digest,
-                details={"charge": verdict.charge, "budget": verdict.budget},
+                details={"charge": verdict.charge, "budget": verdict.budget, "source": session.source_digest},
             )  # fmt: skip
         if expired or not asked:
             extra = {"release": session.release, "rule": verdict.asks, "expired": expired}
@@ -206,5 +231,9 @@ class Invitations:
             tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
             rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
-            details={"charge": verdict.charge, "budget": verdict.budget, **by},
+            details={
+                "charge": verdict.charge, "budget": verdict.budget, **by,
+                "source": session.source_digest, "records": session.n_records,
+                "forecast": json.loads(session.forecast),
+            },
         )  # fmt: skip

@@ -14,12 +14,13 @@ from common.fragment import LedgerHead
 from common.plan import RELEASE_ID, Plan
 from common.signing import Domain, SignerSource
 from owner_node.answers import NOT_OUR_FAULT, Failure, SignedHead
+from owner_node.appraisal import Appraisal
 from owner_node.cases import Cases
 from owner_node.config import OwnerConfig
 from owner_node.invitations import Invitations
 from owner_node.production import Production
 from owner_node.records import Records
-from owner_node.session import CHARGED, FINAL, TRANSITIONS, Event
+from owner_node.session import CHARGED, FINAL, TRANSITIONS, Event, State
 from owner_node.sessions import Session
 from owner_node.trust import Trust
 
@@ -49,9 +50,10 @@ class Node:
     ) -> None:
         self._cases = Cases(config, aggregator, records)
         self._signer = signer
-        self.invitations = Invitations(self._cases, signer, trust, clock)
+        self._appraisal = Appraisal(self._cases, clock)
+        self.invitations = Invitations(self._cases, signer, trust, clock, self._appraisal)
         """Answers invitations and plans."""
-        self.production = Production(self._cases, signer, trust)
+        self.production = Production(self._cases, signer, trust, self._appraisal)
         """Makes fragments."""
 
     def head(self) -> SignedHead:
@@ -66,7 +68,7 @@ class Node:
         """Close the session: published, or ended; a reservation is returned, a spend never."""
         records = self._cases.records
         session = records.sessions.get(self._cases.aggregator, release)
-        self.production.forget(release)
+        self._appraisal.forget(release)
         if session is None or session.state in FINAL:
             return
         with records.db.transaction() as tx:
@@ -74,6 +76,8 @@ class Node:
                 records.sessions.advance(tx, session, Event.PUBLISH, manifest_digest=manifest_digest)
                 self._cases.note(tx, session, "published", manifest=manifest_digest)
                 return
+            if session.state is State.LINKED:
+                self._appraisal.count_linking(tx, session, state)
             self._cases.give_back(tx, session)
             text = f"{state}: {reason}" if reason else state
             records.sessions.advance(tx, session, Event.END, reason=text[:_LONGEST_REASON])
@@ -105,7 +109,7 @@ class Node:
                 reason = error.message[:_LONGEST_REASON]
                 records.sessions.advance(tx, session, event, reason=reason, refusal=error.code)
         if stopped:
-            self.production.forget(release)
+            self._appraisal.forget(release)
             # Only now: of a release that was published, the fragment is this owner's proof.
             records.outbox.destroy(self._cases.aggregator, release)
         return Failure.of(error.code)

@@ -1,4 +1,4 @@
-"""From an accepted plan to a sealed fragment and its receipt: load once, pin, spend, mask, seal, send.
+"""From an accepted plan to a sealed fragment and its receipt: link, spend, mask, seal, send.
 
 The charge is spent in one transaction before noise is drawn, and the fragment sealed in another after it
 is on disk. A process that dies between the two draws anew, which nobody has seen; after the second, the
@@ -6,20 +6,17 @@ fragment is the answer to its plan for ever.
 """
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from common.errors import DataChangedError, ProtocolError
+from common.errors import ProtocolError
 from common.fragment import Addendum, FragmentStatement, Receipt
 from common.plan import Plan, Task
 from common.signing import Domain, SignerSource
 from owner_node.answers import Fragment, Linked, Sealed
+from owner_node.appraisal import Appraisal
 from owner_node.cases import Cases, read
 from owner_node.session import CHARGED, Event, State
 from owner_node.sessions import Session
 from owner_node.trust import Trust
-
-if TYPE_CHECKING:
-    from owner_node.preparation import Prepared
 
 
 class Production:
@@ -29,27 +26,23 @@ class Production:
         cases: The sessions.
         signer: The owner's key.
         trust: Checks what the aggregator signs.
+        appraisal: Has the data that this owner consented with.
     """
 
-    def __init__(self, cases: Cases, signer: SignerSource, trust: Trust) -> None:
+    def __init__(self, cases: Cases, signer: SignerSource, trust: Trust, appraisal: Appraisal) -> None:
         self._cases, self._signer, self._trust = cases, signer, trust
-        # What linking loaded is what is masked; loaded again only if the process died between.
-        self._prepared: dict[str, Prepared] = {}
-
-    def forget(self, release: str) -> None:
-        """Drop the original data of a release that has ended."""
-        self._prepared.pop(release, None)
+        self._appraisal = appraisal
 
     def link(self, release: str, plan_digest: str) -> Linked:
-        """Load the source once and pin it.
+        """Answer with what the source has: it was loaded and pinned at consent.
 
         Raises:
             DataError: If the source cannot be used.
             UnusableDataError: If it cannot be masked as planned.
-            DataChangedError: If it is not what it was when it was pinned.
+            DataChangedError: If it is not what it was at consent.
         """
         session, plan, task = self._cases.accepted(release, plan_digest)
-        prepared = self._prepare(session, plan, task)
+        prepared = self._appraisal.prepared(session, plan, task)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
                 self._cases.note(
@@ -68,7 +61,7 @@ class Production:
         `certificate` is the chain that the addendum was signed with; empty: the plan's.
 
         Raises:
-            DataChangedError: If the source is not what linking loaded.
+            DataChangedError: If the source is not what it was at consent.
             ProtocolError: If the addendum does not fit the plan and what this owner linked.
         """
         session, plan, task = self._cases.accepted(release, plan_digest)
@@ -141,26 +134,10 @@ class Production:
         if not fits or set(found.records) != set(plan.owners) or own != session.n_records:
             raise ProtocolError("the addendum does not fit the plan and what this owner linked")
 
-    def _prepare(self, session: Session, plan: Plan, task: Task) -> "Prepared":
-        from owner_node.preparation import prepare
-
-        prepared = self._prepared.get(plan.release)
-        if prepared is None:
-            key = self._cases.release_key(plan) if plan.linking.tokens else None
-            prepared = prepare(self._cases.config.dataset(session.dataset), plan, task, key)
-            if session.source_digest not in ("", prepared.source_digest):
-                raise DataChangedError(
-                    f"the source of data set {session.dataset!r} changed after it was linked",
-                    "start the release again once the source is at rest",
-                    {"pinned": session.source_digest, "found": prepared.source_digest},
-                )
-            self._prepared[plan.release] = prepared
-        return prepared
-
     def _mask(self, session: Session, plan: Plan, task: Task, addendum: bytes, signature: bytes) -> Session:
         from owner_node.sealing import seal
 
-        prepared = self._prepare(session, plan, task)
+        prepared = self._appraisal.prepared(session, plan, task)
         key = (self._cases.aggregator, plan.release, plan.digest)
         with self._cases.records.db.transaction() as tx:
             self._cases.records.ledger.spend(tx, *key)
@@ -182,5 +159,5 @@ class Production:
                 fragment_signature=signer.sign(Domain.FRAGMENT, statement.to_bytes()),
                 fragment_certificate=signer.chain_pem.encode(),
             )  # fmt: skip
-        self._prepared.pop(plan.release, None)
+        self._appraisal.forget(plan.release)
         return session

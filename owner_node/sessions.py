@@ -7,7 +7,7 @@ from typing import Any
 
 from common.errors import ConflictError, InternalError
 from owner_node.database import Clock, Database, Transaction
-from owner_node.session import FINAL, Event, State, advance
+from owner_node.session import FINAL, UNDECIDED, Event, State, advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class Session:
     """The aggregator's signature of the receipt."""
     manifest_digest: str = ""
     """SHA-256 of the published manifest."""
+    forecast: str = ""
+    """What masking is expected to do (`owner_node.foreseen`); empty while that is not known."""
     reason: str = ""
     """Why the session was refused or ended."""
     refusal: str = ""
@@ -168,6 +170,31 @@ class Sessions:
         _check_repeat(stored, known)
         new = {name: fact for name, fact in facts.items() if name not in known}
         return self._store(tx, replace(stored, **new), new) if new else stored
+
+    def foresee(
+        self, tx: Transaction, session: Session, *, source_digest: str, n_records: int, forecast: str
+    ) -> Session:
+        """Store what was found about the data of a session that is not decided yet; found anew, it replaces.
+
+        Args:
+            tx: The transaction.
+            session: The session; what counts is its stored state.
+            source_digest: What the source is pinned by.
+            n_records: Exact number of records.
+            forecast: What masking is expected to do.
+
+        Returns:
+            The session as stored.
+        """
+        stored = self.get(session.aggregator, session.release)
+        if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
+            raise InternalError("the data of a session are looked at before it is decided, in a transaction")
+        found: dict[str, Any] = {
+            "source_digest": source_digest, "n_records": n_records, "forecast": forecast
+        }  # fmt: skip
+        if all(getattr(stored, name) == value for name, value in found.items()):
+            return stored
+        return self._store(tx, replace(stored, **found), found)
 
     def live(self, aggregator: str | None = None) -> tuple[Session, ...]:
         """Return the sessions that have not ended, of one aggregator or of all, oldest first."""

@@ -88,14 +88,22 @@ class Offering:
         lines = [f"p{position},{age}" for position, age in enumerate(ages.tolist())]
         self.source.write_text("\n".join(["person,age", *lines, ""]))
 
-    def plan(self, schema: bytes, release: str = "r1", epsilon: str = "1", k: str = "5") -> Plan:
+    def plan(
+        self,
+        schema: bytes,
+        release: str = "r1",
+        epsilon: str = "1",
+        k: str = "5",
+        mechanism: str = "idp-joint",
+    ) -> Plan:
         """Return the plan of a horizontal release with another owner that has the same schema."""
         import json
 
         own = Schema.from_document(json.loads(schema))
         request = parse_request(
-            release=release, dataset="cohort", layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k
-        )
+            release=release, dataset="cohort", layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k,
+            mechanism=mechanism,
+        )  # fmt: skip
         aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri
         return make_plan(
             request, {"a": own, "b": own}, aggregator=aggregator, created="2026-01-01T00:00:00Z", version="1"

@@ -76,7 +76,13 @@ def test_every_message_repeated(offering: Offering, between: str, repeats: int) 
     schema = again(lambda: offering.node.invitations.describe("r1", "cohort"))
     assert isinstance(schema, bytes)
     plan = offering.plan(schema)
-    again(lambda: offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)).key_check)
+
+    def accept() -> str:
+        accepted = offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+        assert accepted is not None
+        return accepted.key_check
+
+    again(accept)
     again(lambda: offering.node.production.link("r1", plan.digest))
     addendum = offering.addendum(plan)
     digest = again(lambda: offering.node.production.mask("r1", plan.digest, *addendum).fragment_digest)
@@ -173,10 +179,10 @@ def test_a_source_that_changed_after_linking_is_not_masked(offering: Offering) -
 
 
 def test_a_running_node_masks_what_it_linked(offering: Offering) -> None:
-    """The source is loaded once: a file that changes while the node runs makes no difference."""
+    """The source is loaded once, for consent: a file that changes while the node runs makes no difference."""
     plan = accepted(offering)
-    offering.node.production.link("r1", plan.digest)
     offering.source.unlink()
+    offering.node.production.link("r1", plan.digest)
     done = offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     assert done.n_records == N_RECORDS
 
@@ -350,8 +356,9 @@ def test_a_refusal_tells_the_owner_all_and_the_aggregator_little(
 
 
 def test_unusable_data_return_the_reservation(offering: Offering) -> None:
-    """Data that turn out unusable at linking cost nothing, and no count reaches the aggregator."""
+    """Data that became unusable since consent cost nothing, and no count reaches the aggregator."""
     plan = accepted(offering)
+    offering.restart()
     offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
     with pytest.raises(DataError) as caught:
         offering.node.production.link("r1", plan.digest)
@@ -364,6 +371,7 @@ def test_unusable_data_return_the_reservation(offering: Offering) -> None:
 def test_fewer_than_k_records_at_linking(offering: Offering) -> None:
     """A file that shrank below k after consent stops before anything is spent."""
     plan = accepted(offering)
+    offering.restart()
     offering.source.write_text("person,age\np1,5\np2,6\n")
     with pytest.raises(UnusableDataError) as caught:
         offering.node.production.link("r1", plan.digest)

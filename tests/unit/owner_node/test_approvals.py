@@ -54,7 +54,8 @@ def test_who_approved_what_and_when(kept: Kept) -> None:
     kept.approve()
     (line,) = kept.history.entries("hub", "r1")
     assert (line.event, line.decision, line.plan_digest) == ("approved", "approve", "a" * 64)
-    assert line.details == {"by": "vera", "sudo_user": "root", "until": (START + DAY).isoformat()}
+    until = (START + DAY).isoformat()
+    assert line.details == {"by": "vera", "sudo_user": "root", "until": until, "source": ""}
     found = kept.approvals.valid(SESSION)
     assert found is not None
     assert (found.by, found.given, found.until, found.line) == ("vera", START, START + DAY, 1)

@@ -1,0 +1,280 @@
+"""The owner looks at its data before it consents: loaded once, foreseen, and limited by its policy."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
+from common.plan import Plan
+from owner_node import attempts
+from owner_node.answers import Failure
+from owner_node.appraisal import MOST_KEPT
+from owner_node.approvals import Person
+from owner_node.attempts import Attempts
+from owner_node.config import PolicyConfig
+from owner_node.foreseen import Forecast
+from owner_node.session import State
+from owner_node.sessions import Session
+from tests.fakes.offering import N_RECORDS, Offering
+
+POLICY = Failure.of("refused")
+
+
+@pytest.fixture
+def offering(tmp_path: Path) -> Iterator[Offering]:
+    """One owner node and its aggregator."""
+    made = Offering(tmp_path)
+    yield made
+    made.records.db.close()
+
+
+def offered(offering: Offering, release: str = "r1", **arguments: str) -> Plan:
+    """Bring a release to the plan that is offered."""
+    return offering.plan(offering.node.invitations.describe(release, "cohort"), release=release, **arguments)
+
+
+def consent(offering: Offering, plan: Plan) -> bool:
+    """Offer a plan; return whether it was accepted, and not waited for."""
+    return offering.node.invitations.consent(plan.release, plan.digest, offering.offer(plan)) is not None
+
+
+def under(offering: Offering, **policy: object) -> None:
+    """Go on under another policy."""
+    offering.config = replace(offering.config, policy=replace(PolicyConfig(), **policy))  # type: ignore[arg-type]
+    offering.restart()
+
+
+def refused(offering: Offering, plan: Plan) -> tuple[str, Failure]:
+    """Offer a plan that is refused; return the rule and what the aggregator hears."""
+    with pytest.raises(RefusedError) as caught:
+        consent(offering, plan)
+    return caught.value.message, offering.node.fail(plan.release, caught.value)
+
+
+def session(offering: Offering, release: str = "r1") -> Session:
+    """Return a stored session."""
+    found = offering.records.sessions.get("hub", release)
+    assert found is not None
+    return found
+
+
+def events(offering: Offering, event: str) -> list[str]:
+    """Return the rules of the history's lines of one event."""
+    return [line.rule for line in offering.records.history.entries(event=event)]
+
+
+def test_the_owner_is_told_what_to_expect(offering: Offering) -> None:
+    """The forecast is in the session and in the history before anything is spent, and reads back."""
+    plan = offered(offering)
+    assert consent(offering, plan)
+    found = Forecast.from_text(session(offering).forecast)
+    assert [each.name for each in found.attributes] == ["age"]
+    (line,) = offering.records.history.entries(event="accepted")
+    assert line.details["forecast"]["unchanged_values"] == format(found.unchanged_values, "f")
+    assert line.details["records"] == str(N_RECORDS) == str(session(offering).n_records)
+    assert offering.kinds() == ["reserve"]
+
+
+def test_what_is_worth_less_than_its_means_is_warned_of(
+    offering: Offering, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With an epsilon too small for the data the log says so before consent, by name and without numbers."""
+    assert consent(offering, offered(offering, epsilon="0.01"))
+    (record,) = [each for each in caplog.records if each.name == "owner_node.appraisal"]
+    assert record.getMessage() == "the fragment is expected to be worth less than its means"
+    assert record.__dict__["attributes"] == ["age"]
+    caplog.clear()
+    assert consent(offering, offered(offering, "r2", epsilon="1"))
+    assert not [each for each in caplog.records if each.name == "owner_node.appraisal"]
+
+
+@pytest.mark.parametrize("what", ["values", "shrunk"])
+def test_unusable_data_are_found_before_anything_is_reserved(offering: Offering, what: str) -> None:
+    """Values outside the domain or too few records end the release at consent, without a reservation."""
+    plan = offered(offering, k="30")
+    value, n_records = (500, N_RECORDS) if what == "values" else (5, 20)
+    offering.source.write_text("person,age\n" + "".join(f"p{i},{value}\n" for i in range(n_records)))
+    with pytest.raises(DataError if what == "values" else RefusedError) as caught:
+        consent(offering, plan)
+    failure = offering.node.fail("r1", caught.value)
+    assert "500" not in caught.value.message
+    assert str(n_records) not in failure.message
+    assert (offering.kinds(), session(offering).state) == ([], State.REFUSED)
+
+
+def test_fewer_than_k_records_is_an_answer_that_counts(offering: Offering) -> None:
+    """Whether the exact number reaches k is an answer about the data, so it is counted."""
+    plan = offered(offering, k="65")
+    with pytest.raises(UnusableDataError):
+        consent(offering, plan)
+    assert len(events(offering, "attempt")) == 1
+
+
+def test_data_that_changed_since_consent(offering: Offering) -> None:
+    """What the owner consented to is what is linked: other data after a restart stop the release, unspent."""
+    plan = offered(offering)
+    consent(offering, plan)
+    offering.restart()
+    offering.write_source(seed=2)
+    with pytest.raises(DataChangedError) as caught:
+        offering.node.production.link("r1", plan.digest)
+    assert offering.node.fail("r1", caught.value).code == "data_changed"
+    assert offering.kinds() == ["reserve", "return"]
+
+
+def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
+    """However many releases are accepted and not yet masked, few tables stay; the others are loaded again."""
+    plans = [offered(offering, f"r{index}", epsilon="0.1") for index in range(MOST_KEPT + 3)]
+    for plan in plans:
+        consent(offering, plan)
+    assert len(offering.node._appraisal._kept) == MOST_KEPT
+    assert offering.node.production.link("r0", plans[0].digest).n_records == N_RECORDS
+
+
+LIMITS = {
+    "max_unchanged_share": {"epsilon": "3"},
+    "max_unchanged_record_share": {"epsilon": "3"},
+}
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_a_limit_on_what_leaves_unchanged(offering: Offering, key: str) -> None:
+    """Above its limit nothing is reserved; the owner reads rule and share, the aggregator only that a policy
+    refused; a limit that is not reached refuses nothing.
+    """
+    plan = offered(offering, **LIMITS[key])
+    under(offering, **{key: Decimal("0.001")})
+    rule, failure = refused(offering, plan)
+    assert rule.startswith(f"policy.{key} = 0.001: 0.")
+    assert events(offering, "refused") == [rule]
+    assert failure == POLICY
+    assert (offering.kinds(), session(offering).state) == ([], State.REFUSED)
+    under(offering, **{key: Decimal(1)})
+    assert consent(offering, offered(offering, "r2"))
+
+
+def test_a_limit_on_values_without_noise(offering: Offering) -> None:
+    """Clusters of equal values get no noise from idp-cbls: their share is exact, and limited as such."""
+    lines = "".join(f"p{i},{5 if i < 30 else 40 + i}\n" for i in range(N_RECORDS))
+    offering.source.write_text("person,age\n" + lines)
+    plan = offered(offering, mechanism="idp-cbls")
+    under(offering, accounting="per-centroid", max_zero_noise_share=Decimal("0.49"))
+    rule, failure = refused(offering, plan)
+    assert (rule, failure) == (
+        "policy.max_zero_noise_share = 0.49: 0.5 of the values would get no noise", POLICY,
+    )  # fmt: skip
+    under(offering, accounting="per-centroid", max_zero_noise_share=Decimal("0.5"))
+    assert consent(offering, offered(offering, "r2", mechanism="idp-cbls"))
+
+
+def test_decisions_are_no_toss_of_a_coin(offering: Offering) -> None:
+    """The same data and plan are decided alike again and again, even two hundredths from the limit."""
+    consent(offering, offered(offering, "r0", epsilon="0.2"))
+    near = Forecast.from_text(session(offering, "r0").forecast).unchanged_values
+    offering.node.conclude("r0", "failed", "", "")
+    for index in range(8):
+        under(offering, max_unchanged_share=near + Decimal("0.02"))
+        assert consent(offering, offered(offering, f"above-{index}", epsilon="0.2"))
+        under(offering, max_unchanged_share=near - Decimal("0.02"))
+        refused(offering, offered(offering, f"below-{index}", epsilon="0.2"))
+
+
+def test_attempts_are_limited_over_all_aggregators(offering: Offering) -> None:
+    """Refusals by what is foreseen are answers about the data: after as many as may be, the data are not even
+    looked at; the aggregator sees no difference; other budgets and later days are not concerned.
+    """
+    under(offering, max_unchanged_share=Decimal(0))
+    for index in range(attempts.MOST):
+        rule, failure = refused(offering, offered(offering, f"r{index}"))
+        assert rule.startswith("policy.max_unchanged_share")
+    plan = offered(offering, "last")
+    # What loading would find is not found: nothing is loaded any more.
+    offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
+    rule, failure = refused(offering, plan)
+    assert rule.startswith(f"attempts: within 30 days {attempts.MOST} releases ended with an answer")
+    assert failure == POLICY
+    assert len(events(offering, "attempt")) == attempts.MOST
+    history = offering.records.history
+
+    def later(days: int) -> Attempts:
+        now = datetime.now(UTC) + timedelta(days=days)
+        return Attempts(history, lambda: now)
+
+    later(1).check("another budget")
+    later(31).check("cohort")
+    for days in (29, -3000):
+        with pytest.raises(RefusedError, match="attempts"):
+            later(days).check("cohort")
+
+
+@pytest.mark.parametrize("end", ["conflict", "cancelled", "failed"])
+def test_linkings_that_came_to_nothing_are_counted(offering: Offering, end: str) -> None:
+    """Linking tells exact numbers: a release that ends after it, unspent, counts once, whatever end is told;
+    one that ends before it, or after the charge was spent, does not.
+    """
+    first = offered(offering)
+    consent(offering, first)
+    offering.node.conclude("r1", end, "", "")
+    assert events(offering, "attempt") == []
+    second = offered(offering, "r2")
+    consent(offering, second)
+    offering.node.production.link("r2", second.digest)
+    for _ in range(2):
+        offering.node.conclude("r2", end, "", "")
+    assert events(offering, "attempt") == [f"the release ended after linking: {end}"]
+    third = offered(offering, "r3")
+    consent(offering, third)
+    offering.node.production.link("r3", third.digest)
+    offering.node.production.mask("r3", third.digest, *offering.addendum(third))
+    offering.node.conclude("r3", end, "", "")
+    assert len(events(offering, "attempt")) == 1
+
+
+def approve(offering: Offering, release: str = "r1") -> None:
+    """Let a person agree to what a session says now."""
+    with offering.records.db.transaction() as tx:
+        offering.records.approvals.approve(tx, session(offering, release), Person("vera"), timedelta(hours=1))
+
+
+def test_a_person_sees_the_forecast_before_deciding(offering: Offering) -> None:
+    """While a person is waited for the forecast is in the session, no data are in memory, and nothing that is
+    repeated loads them again; after the approval the same data keep the same forecast.
+    """
+    under(offering, approval="manual")
+    plan = offered(offering)
+    assert not consent(offering, plan)
+    told = session(offering).forecast
+    assert Forecast.from_text(told).attributes
+    assert not offering.node._appraisal._kept
+    content = offering.source.read_text()
+    offering.source.write_text(content.replace("p1,", "p1,9999", 1))
+    assert not consent(offering, plan)
+    offering.source.write_text(content)
+    approve(offering)
+    offering.restart()
+    assert consent(offering, plan)
+    assert session(offering).forecast == told
+    assert offering.kinds() == ["reserve"]
+
+
+def test_data_that_changed_while_a_person_decided(offering: Offering) -> None:
+    """An approval is of the data that the forecast was of: other data are foreseen and approved anew."""
+    under(offering, approval="manual")
+    plan = offered(offering)
+    consent(offering, plan)
+    before = session(offering)
+    offering.write_source(seed=2)
+    approve(offering)
+    assert not consent(offering, plan)
+    after = session(offering)
+    assert (after.state, offering.kinds()) == (State.AWAITING_APPROVAL, [])
+    assert after.source_digest != before.source_digest
+    assert after.forecast != before.forecast
+    assert len(events(offering, "awaiting-approval")) == 2
+    assert not consent(offering, plan)
+    approve(offering)
+    assert consent(offering, plan)
