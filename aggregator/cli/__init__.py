@@ -9,11 +9,12 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from aggregator.cli import delete, history, inspect, release, serve, verify
+    from aggregator.cli import delete, enroll, history, init, inspect, release, serve, verify
 
     about = "Joins the protected fragments of several owners into one release. Sees no original data."
     app = console.application("aggregator", about, __version__)
     for command in (
+        init.init,
         serve.serve,
         inspect.status,
         inspect.owners,
@@ -28,6 +29,7 @@ def application() -> typer.Typer:
         verify.verify,
     ):
         app.command()(command)
+    app.add_typer(enroll.app, name="enroll", no_args_is_help=False)
     return app
 
 

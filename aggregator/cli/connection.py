@@ -51,12 +51,16 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
             raise found from None
 
 
-def stated_user() -> tuple[tuple[str, bytes], ...]:
-    """Return the metadata that says who gives a command, for calls that change something."""
+def os_user() -> str:
+    """Return who gives a command: this process's user, and who is behind it."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         name = str(os.getuid())
     behind = os.environ.get("SUDO_USER", name)
-    user = name if behind == name else f"{name} (sudo by {behind})"
-    return ((USER_KEY, user.encode()),)
+    return name if behind == name else f"{name} (sudo by {behind})"
+
+
+def stated_user() -> tuple[tuple[str, bytes], ...]:
+    """Return the metadata that says who gives a command, for calls that change something."""
+    return ((USER_KEY, os_user().encode()),)

@@ -11,6 +11,7 @@ def application() -> typer.Typer:
     """Return the command line with all its commands."""
     from owner_node.cli import (
         check,
+        enroll,
         history,
         ledger,
         linkage_key,
@@ -36,6 +37,7 @@ def application() -> typer.Typer:
     # A family without a verb is a usage error like any other, not a page of help.
     app.add_typer(query.app, name="query", no_args_is_help=False)
     app.add_typer(linkage_key.app, name="linkage-key", no_args_is_help=False)
+    app.add_typer(enroll.app, name="enroll", no_args_is_help=False)
     return app
 
 

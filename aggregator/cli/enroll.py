@@ -1,0 +1,248 @@
+"""`aggregator enroll`: owners' certificates approved, revoked and listed, with or without the daemon."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aggregator.cli.connection import os_user
+from common import console
+from common.errors import ExitCode, IntegrityError, UsageError
+
+if TYPE_CHECKING:
+    from aggregator.config import AggregatorConfig
+    from aggregator.enrolment import Enrolled, Enrolment
+    from common.enrolment import CertificateRequest
+    from common.identity import Party
+
+_MOST_READ = 1 << 20
+_PUBLIC_FILE = 0o644
+_SOON_SECONDS = 30 * 86400
+
+app = typer.Typer(help="Approve, revoke and list the certificates of owners.", no_args_is_help=True)
+
+RequestArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The owner's request.", show_default=False)
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", help="Where to write the bundle for the owner.", metavar="FILE")
+]
+IdOption = Annotated[
+    str | None,
+    typer.Option("--id", help="The owner's id; what the request asks for unless given.", show_default=False),
+]
+FingerprintOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fingerprint", help="Fingerprint of the owner's key, heard on the telephone.", show_default=False
+    ),
+]
+ReplaceOption = Annotated[
+    bool, typer.Option("--replace", help="Revoke the other keys that this owner holds.")
+]
+OwnerArgument = Annotated[
+    str | None, typer.Argument(metavar="[ID]", help="Owner id: all its certificates.", show_default=False)
+]
+SerialOption = Annotated[
+    str | None,
+    typer.Option("--serial", help="Serial number of one certificate, hexadecimal.", show_default=False),
+]
+
+
+@app.command()
+def approve(
+    file: RequestArgument,
+    out: OutOption,
+    owner: IdOption = None,
+    fingerprint: FingerprintOption = None,
+    replace: ReplaceOption = False,
+    yes: console.YesOption = False,
+    config: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Issue the certificate that an owner asks for. Enrolling admits nobody to a release."""
+    from aggregator.authority import Authority
+    from aggregator.config import load
+    from common import identity
+    from common.signing import load_chain
+
+    settings = load(config)
+    ca_key = settings.enrolment.ca_key
+    if ca_key is None:
+        raise UsageError(
+            "this aggregator is no certificate authority",
+            "name the CA's key: [enrolment] ca_key, aggregator.toml",
+        )
+    authority = Authority.load(load_chain(settings.tls.ca), ca_key)
+    request = _request(file)
+    party, key = _party(settings, request, owner), identity.fingerprint(request.key)
+    _compare(key, party, fingerprint, yes=yes)
+    with _register(settings) as register:
+        issued = register.approve(authority, request, party, os_user(), replace=replace)
+    _write_bundle(out, party, issued, authority.certificate)
+    ca, expires = identity.fingerprint(authority.certificate.public_key()), issued.not_valid_after_utc
+    if as_json:
+        document = {"owner": party.name, "fingerprint": key, "serial": f"{issued.serial_number:x}"}
+        console.print_json(
+            {**document, "expires": expires.isoformat(), "bundle": out.absolute(), "ca_fingerprint": ca}
+        )
+        return
+    console.print_line(f"{party.uri}: certificate {issued.serial_number:x}, until {expires:%Y-%m-%d}")
+    console.print_line(f"send {out} to the owner; it is not secret")
+    console.print_line(f"fingerprint of the CA, to read to the owner on the telephone: {identity.spoken(ca)}")
+
+
+@app.command()
+def revoke(
+    owner: OwnerArgument = None,
+    serial: SerialOption = None,
+    config: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Revoke certificates and their keys, from the owner's next call on."""
+    from aggregator.config import load
+    from aggregator.enrolment import parse_serial
+
+    if (owner is None) == (serial is None):
+        raise UsageError(
+            "name an owner's id or --serial, one of the two", "aggregator enroll list shows both"
+        )
+    with _register(load(config)) as register:
+        revoked = register.revoke(os_user(), owner or "", parse_serial(serial) if serial else "")
+    if as_json:
+        console.print_json({"revoked": [_document(each) for each in revoked]})
+        return
+    for each in revoked:
+        console.print_line(f"revoked: owner {each.owner}, serial {each.serial}, key {each.fingerprint[:16]}")
+    if not revoked:
+        console.print_line("everything of that was revoked before")
+
+
+@app.command(name="list")
+def list_(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
+    """List every certificate that was approved, renewed or seen, and what operators did."""
+    from aggregator.config import load
+
+    with _register(load(config)) as register:
+        certificates, log = register.certificates(), register.log()
+    now = datetime.now(UTC).timestamp()
+    if as_json:
+        acts = [{**_fields(each), "time": _iso(each.time)} for each in log]
+        console.print_json({"certificates": [_document(each) for each in certificates], "log": acts})
+        return
+    console.table(
+        "",
+        ("owner", "serial", "key", "origin", "since", "expires", "state"),
+        [
+            (
+                *(each.owner, each.serial, each.fingerprint[:16], each.origin, _day(each.since)),
+                *(_day(each.expires), _state(each, now)),
+            )
+            for each in certificates
+        ],
+    )
+
+
+@contextmanager
+def _register(settings: "AggregatorConfig") -> "Iterator[Enrolment]":
+    from aggregator.enrolment import Enrolment
+
+    register = Enrolment(settings.aggregator.state_dir, lambda: datetime.now(UTC))
+    try:
+        yield register
+    finally:
+        register.close()
+
+
+def _request(file: Path) -> "CertificateRequest":
+    from common.enrolment import read_request
+
+    try:
+        with file.open("rb") as stream:
+            return read_request(stream.read(_MOST_READ))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", "name the owner's request") from None
+
+
+def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: str | None) -> "Party":
+    """Return whom to name: what the operator says, else what is asked for, within the own trust domain."""
+    from common.identity import Party, PartyKind
+
+    asked, domain = request.party, settings.aggregator.trust_domain
+    if owner is None:
+        if asked is None or asked.kind is not PartyKind.OWNER or asked.trust_domain != domain:
+            raise UsageError(
+                f"the request asks for {asked.uri if asked else 'no name'}, not for an owner of {domain}",
+                "name the owner's id with --id, or have the owner correct its owner.toml and ask again",
+            )
+        return asked
+    try:
+        return Party(PartyKind.OWNER, owner, domain)
+    except ValueError as problem:
+        raise UsageError(str(problem), "name the owner's id with --id") from None
+
+
+def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
+    """Have the key's fingerprint compared with what the owner reads on the telephone."""
+    from common.identity import parse_fingerprint, spoken
+
+    if heard is not None:
+        try:
+            same = parse_fingerprint(heard) == key
+        except ValueError as problem:
+            raise UsageError(f"--fingerprint: {problem}", "type it as the owner reads it") from None
+        if not same:
+            raise IntegrityError(
+                "the request is not for the key with that fingerprint",
+                "the file was exchanged on its way, or is an older one: have the owner send it again",
+                {"fingerprint": key},
+            )
+        return
+    console.note(f"request for {party.uri}")
+    console.note(f"fingerprint of its key: {spoken(key)}")
+    if not yes and not console.confirm("Does the owner read the same fingerprint on the telephone?"):
+        raise typer.Exit(int(ExitCode.REFUSED))
+
+
+def _write_bundle(out: Path, party: "Party", issued: Any, ca: Any) -> None:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from common.durable import write_atomic
+    from common.enrolment import Bundle
+
+    bundle = Bundle(party, issued.public_bytes(Encoding.PEM).decode(), ca.public_bytes(Encoding.PEM).decode())
+    try:
+        write_atomic(out, bundle.to_bytes(), _PUBLIC_FILE)
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there; ask again"
+        ) from None
+
+
+def _document(each: "Enrolled") -> dict[str, Any]:
+    times = {"since": _iso(each.since), "expires": _iso(each.expires)}
+    return {**_fields(each), **times, "revoked": None if each.revoked is None else _iso(each.revoked)}
+
+
+def _fields(each: Any) -> dict[str, Any]:
+    return asdict(each)
+
+
+def _state(each: "Enrolled", now: float) -> str:
+    if each.revoked is not None:
+        return "revoked"
+    if each.expires < now:
+        return "expired"
+    return "ends soon" if each.expires - now < _SOON_SECONDS else "valid"
+
+
+def _iso(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _day(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"

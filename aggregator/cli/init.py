@@ -1,0 +1,77 @@
+"""`aggregator init`: the first files of an aggregator."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common import console
+from common.errors import UsageError
+
+NameOption = Annotated[
+    str, typer.Option("--name", help="The aggregator's name in its certificate.", show_default=False)
+]
+TrustDomainOption = Annotated[
+    str,
+    typer.Option("--trust-domain", help="A domain of yours, the same for all parties.", show_default=False),
+]
+HostOption = Annotated[
+    list[str],
+    typer.Option("--host", help="Name or address that owners dial; repeatable.", show_default=False),
+]
+DirOption = Annotated[Path, typer.Option("--dir", help="Where to make the files.", metavar="DIR")]
+ListenOption = Annotated[str, typer.Option("--listen", help="Address of the port.", metavar="HOST:PORT")]
+CaCertOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-cert", help="Certificate of a CA that exists (PEM).", metavar="FILE", show_default=False
+    ),
+]
+CaKeyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--ca-key", help="Its private key (PEM), used where it is.", metavar="FILE", show_default=False
+    ),
+]
+
+
+def init(
+    name: NameOption,
+    trust_domain: TrustDomainOption,
+    host: HostOption,
+    folder: DirOption = Path(),
+    listen: ListenOption = "0.0.0.0:8443",
+    ca_cert: CaCertOption = None,
+    ca_key: CaKeyOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Make a CA, or take one, the aggregator's key and certificate, and a commented aggregator.toml."""
+    from datetime import UTC, datetime
+
+    from aggregator.founding import found, told
+    from common.identity import Party, PartyKind, spoken
+
+    if (ca_cert is None) != (ca_key is None):
+        raise UsageError("--ca-cert and --ca-key go together", "name both, or neither to make a CA")
+    try:
+        party = Party(PartyKind.AGGREGATOR, name, trust_domain)
+    except ValueError as problem:
+        raise UsageError(str(problem), "see --name and --trust-domain") from None
+    own_ca = (ca_cert, ca_key) if ca_cert is not None and ca_key is not None else None
+    made = found(folder, party, tuple(host), listen, datetime.now(UTC), own_ca)
+    fingerprint, expires = told(made), made.certificate.not_valid_after_utc
+    if as_json:
+        console.print_json(
+            {
+                "config": made.config.absolute(),
+                "party": made.party.uri,
+                "ca_fingerprint": fingerprint,
+                "ca_key": made.ca_key.absolute(),
+                "certificate_expires": expires.isoformat(),
+            }
+        )
+        return
+    console.print_line(f"configuration: {made.config}; certificate of {made.party.uri}")
+    console.print_line(f"it is valid until {expires:%Y-%m-%d} and renewed in time by aggregator serve")
+    console.print_line(f"the CA's private key: {made.ca_key}; keep a copy where nobody else can get it")
+    console.print_line(f"fingerprint of the CA, to read to owners on the telephone: {spoken(fingerprint)}")

@@ -1,0 +1,96 @@
+"""`owner-node enroll`: ask for a certificate, and install the one that the CA sends."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common import console
+from common.console import ConfigOption, JsonOption
+from common.errors import UsageError
+from owner_node import config as configuration
+
+_MOST_READ = 1 << 20
+_PUBLIC_FILE = 0o644
+
+app = typer.Typer(help="Get this owner's certificate from the CA.", no_args_is_help=True)
+
+OutOption = Annotated[
+    Path, typer.Option("--out", help="Where to write the request.", metavar="FILE", show_default=False)
+]
+NewKeyOption = Annotated[
+    bool, typer.Option("--new-key", help="Make a new key although one waits for its certificate.")
+]
+BundleArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The bundle from the CA.", show_default=False)
+]
+CaFingerprintOption = Annotated[
+    str,
+    typer.Option(
+        "--ca-fingerprint", help="Fingerprint of the CA, heard on the telephone.", show_default=False
+    ),
+]
+AddCaOption = Annotated[
+    bool, typer.Option("--add-ca", help="Go on trusting the CAs that are trusted already.")
+]
+
+
+@app.command()
+def request(
+    out: OutOption,
+    new_key: NewKeyOption = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a key, which stays here, and a request for its certificate."""
+    from common.durable import write_atomic
+    from common.identity import spoken
+    from owner_node.credentials import own_party
+    from owner_node.enrolment import request as make_request
+
+    settings = configuration.load(config)
+    data, fingerprint = make_request(settings, anew=new_key)
+    try:
+        write_atomic(out, data, _PUBLIC_FILE)
+    except OSError as error:
+        raise UsageError(
+            f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
+        ) from None
+    if json:
+        party = own_party(settings).uri
+        console.print_json({"file": out.absolute(), "party": party, "fingerprint": fingerprint})
+        return
+    console.print_line(f"send {out} to the aggregator's operator; it is not secret")
+    console.print_line(f"fingerprint of the key, to read on the telephone: {spoken(fingerprint)}")
+
+
+@app.command()
+def install(
+    file: BundleArgument,
+    ca_fingerprint: CaFingerprintOption,
+    add_ca: AddCaOption = False,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Check the CA's answer and put certificate, key and CA in place; a running daemon takes them up."""
+    from common.identity import fingerprint, spoken
+    from owner_node.credentials import own_party
+    from owner_node.enrolment import install as put_in_place
+
+    settings = configuration.load(config)
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_READ)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}", "name the bundle from the CA") from None
+    done = put_in_place(settings, data, ca_fingerprint, datetime.now(UTC), add_ca=add_ca)
+    key, ends = fingerprint(done.certificate.public_key()), done.certificate.not_valid_after_utc
+    trusted = [fingerprint(each.public_key()) for each in done.authorities]
+    if json:
+        document = {"party": own_party(settings).uri, "fingerprint": key, "expires": ends.isoformat()}
+        console.print_json({**document, "ca_fingerprints": trusted})
+        return
+    console.print_line(f"{own_party(settings).uri}: certificate in place, until {ends:%Y-%m-%d}")
+    for each in trusted:
+        console.print_line(f"trusted CA: {spoken(each)}")
