@@ -83,7 +83,7 @@ class Answers:
             owner, Domain.CONSENT, consent, answer.signature,
             answer.certificate or answer.ledger_head.certificate,
         )  # fmt: skip
-        self._journal.keep_ledger_head(signed)
+        self._journal.heads.keep(signed, at, release.id)
         return Consented(
             at=at,
             owner=owner,
@@ -137,7 +137,7 @@ class Answers:
             owner, Domain.FRAGMENT, statement, answer.signature, answer.certificate,
             datetime.fromisoformat(plan.created),
         )  # fmt: skip
-        self._journal.keep_ledger_head(signed)
+        self._journal.heads.keep(signed, at, release.id)
         return Sealed(
             at=at,
             owner=owner,

@@ -54,6 +54,17 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
             name TEXT PRIMARY KEY, sequence INTEGER NOT NULL
         ) STRICT, WITHOUT ROWID""",
     ),
+    (
+        # Every head, not only the newest: two of one place show that a copy of the owner's state is at work.
+        """CREATE TABLE all_ledger_heads (
+            owner TEXT NOT NULL, sequence INTEGER NOT NULL, hash TEXT NOT NULL, signature BLOB NOT NULL,
+            certificate BLOB NOT NULL, at INTEGER NOT NULL, PRIMARY KEY (owner, sequence)
+        ) STRICT, WITHOUT ROWID""",
+        """INSERT INTO all_ledger_heads SELECT owner, sequence, hash, signature, certificate, 0
+            FROM ledger_heads""",
+        "DROP TABLE ledger_heads",
+        "ALTER TABLE all_ledger_heads RENAME TO ledger_heads",
+    ),
 )
 """What makes a database of each version into one of the next; only ever added to."""
 

@@ -1,17 +1,14 @@
 """Every event of every release before it is acted on, who the owners are, and the newest ledger heads."""
 
 import json
-import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 from aggregator.database import Database
+from aggregator.ledger_heads import LedgerHeads
 from aggregator.operator_log import Action, OperatorLog
 from aggregator.protocol.events import Event, Started, from_json, to_json
 from aggregator.protocol.release import Release, apply, begin
-from common.fragment import LedgerHead
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +31,6 @@ class KnownOwner:
     """Unix time."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedHead:
-    """Where an owner's ledger was, with its signature."""
-
-    head: LedgerHead
-    """The statement."""
-    signature: bytes
-    """Over tessera/v1/ledger-head."""
-    certificate: bytes
-    """PEM, the certificate that verifies it."""
-
-
 class Journal:
     """The parts of the aggregator's database that releases and owners need.
 
@@ -61,6 +46,8 @@ class Journal:
         """The database."""
         self.operators = OperatorLog(self.db)
         """What operators asked for."""
+        self.heads = LedgerHeads(self.db, self.operators)
+        """Where owners' ledgers were."""
 
     def close(self) -> None:
         """Close the database."""
@@ -129,36 +116,3 @@ class Journal:
             id_: KnownOwner(id_, first, last, version, tuple(json.loads(datasets)), key, expires)
             for id_, first, last, version, datasets, key, expires in rows
         }
-
-    def ledger_head(self, owner: str) -> SignedHead | None:
-        """Return the newest ledger head that an owner has signed, or None."""
-        rows = self.db.rows(
-            "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ?", (owner,)
-        )
-        return SignedHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
-
-    def keep_ledger_head(self, signed: SignedHead) -> bool:
-        """Store a ledger head if it is newer than the one that is kept.
-
-        Args:
-            signed: A head whose signature has been checked.
-
-        Returns:
-            Whether it is the newest now. A head that lies behind, or says something else about the same
-            place, is not stored: the owner's ledger is a restored backup, or was rewritten.
-        """
-        head, kept = signed.head, self.ledger_head(signed.head.owner)
-        if kept is not None and (head.sequence, head.hash) == (kept.head.sequence, kept.head.hash):
-            return True
-        if kept is not None and head.sequence <= kept.head.sequence:
-            _log.warning(
-                "ledger head lies behind the newest one",
-                extra={"owner": head.owner, "sequence": head.sequence, "newest": kept.head.sequence},
-            )
-            return False
-        with self.db.transaction() as tx:
-            tx.execute(
-                "INSERT OR REPLACE INTO ledger_heads VALUES (?, ?, ?, ?, ?)",
-                (head.owner, head.sequence, head.hash, signed.signature, signed.certificate),
-            )
-        return True

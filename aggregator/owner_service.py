@@ -22,6 +22,7 @@ from aggregator.messages import work_message
 from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
+from aggregator.recall import recalled
 from aggregator.renewal import Renewals
 from aggregator.signal import wait
 from aggregator.statements import Statements
@@ -115,19 +116,9 @@ class OwnerService(OwnerServiceServicer):
         version = request.version[:_LONGEST_TEXT]
         self._enrolment.note_seen(certificate)
         self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
-        response = wire.ConnectResponse(version=__version__)
         # The head that came with this call is not kept: heads come with consents and seals, once the owner
         # has compared its ledger with the one that is returned here. A restored ledger cannot replace it.
-        newest = self._journal.ledger_head(owner)
-        if newest is not None:
-            response.newest_ledger_head.CopyFrom(
-                wire.LedgerHead(
-                    sequence=newest.head.sequence,
-                    hash=newest.head.hash,
-                    signature=newest.signature,
-                    certificate=newest.certificate,
-                )
-            )
+        response = wire.ConnectResponse(version=__version__, newest_ledger_head=self._newest_head(owner))
         _log.info("owner connected", extra={"owner": owner, "version": version})
         return response
 
@@ -149,7 +140,7 @@ class OwnerService(OwnerServiceServicer):
                 if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
                     # The certificate may have expired, or been revoked, while the poll was held.
                     self._caller(context)
-                    return wire.PollResponse(work=due)
+                    return wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
 
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
@@ -201,6 +192,19 @@ class OwnerService(OwnerServiceServicer):
         return wire.RenewResponse(certificate=chain)
 
     @raises
+    async def Recall(
+        self, request: wire.RecallRequest, context: Context
+    ) -> AsyncIterator[wire.RecalledRelease]:
+        """Send what the calling owner signed for every release whose plan it accepted."""
+        owner = self._caller(context)
+        newest_at = self._journal.heads.newest_at(owner)
+        for release in self._conductor.releases:
+            told = recalled(release, owner, newest_at)
+            if told is not None:
+                yield told
+        _log.warning("owner recalls its releases", extra={"owner": owner})
+
+    @raises
     async def Download(
         self, request: wire.DownloadRequest, context: Context
     ) -> AsyncIterator[wire.DownloadChunk]:
@@ -235,6 +239,18 @@ class OwnerService(OwnerServiceServicer):
         certificate = peer_certificate(context, self._trust_domain, self._now())
         self._enrolment.check(certificate)
         return certificate
+
+    def _newest_head(self, owner: str) -> wire.LedgerHead | None:
+        """Return the newest ledger head that an owner has signed, as it is told."""
+        newest = self._journal.heads.newest(owner)
+        if newest is None:
+            return None
+        return wire.LedgerHead(
+            sequence=newest.head.sequence,
+            hash=newest.head.hash,
+            signature=newest.signature,
+            certificate=newest.certificate,
+        )
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)

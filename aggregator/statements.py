@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.journal import SignedHead
+from aggregator.ledger_heads import SignedHead
 from common.errors import IdentityError, ProtocolError
 from common.fragment import LedgerHead, Statement
 from common.identity import (

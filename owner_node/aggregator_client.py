@@ -74,12 +74,12 @@ class AggregatorClient:
         )
         return response
 
-    async def poll(self, busy: Iterable[tuple[str, str]]) -> list[wire.Work]:
+    async def poll(self, busy: Iterable[tuple[str, str]]) -> wire.PollResponse:
         """Wait for work other than that which this owner is busy with, given as (release, step)."""
         keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
         request = wire.PollRequest(busy=keys)
-        response = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
-        return list(response.work)
+        response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
+        return response
 
     async def answer(self, request: wire.AnswerRequest) -> None:
         """Answer one piece of work.

@@ -10,10 +10,11 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from common.credentials import Credentials
-from common.errors import IntegrityError, NotConnectedError, TesseraError
+from common.errors import IntegrityError, NotConnectedError, SourceUnreachableError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, explain
 from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.ledger_guard import LedgerGuard
 from owner_node.node import Node
 from owner_node.records import Records
 from owner_node.renewal import Renewal
@@ -27,29 +28,6 @@ _RETRY_SECONDS = 0.5
 _REST_SECONDS = 5.0
 """How long work is left alone that failed for another passing reason."""
 _log = logging.getLogger(__name__)
-
-
-class LedgerGuard:
-    """Whether any aggregator has shown that this owner's ledger lost entries: then no connection works."""
-
-    def __init__(self) -> None:
-        self.broken = asyncio.Event()
-        """Set once, and for as long as the process runs."""
-        self._error: IntegrityError | None = None
-
-    def stop(self, error: IntegrityError) -> None:
-        """Stop all work."""
-        self._error = error
-        self.broken.set()
-
-    def check(self) -> None:
-        """Let work go on, or not.
-
-        Raises:
-            IntegrityError: If the ledger lost entries.
-        """
-        if self._error is not None:
-            raise self._error
 
 
 class Connection:
@@ -128,32 +106,15 @@ class Connection:
     async def _greet(self, client: AggregatorClient) -> None:
         self._guard.check()
         response = await client.connect([dataset.name for dataset in self._config.datasets])
-        if response.HasField("newest_ledger_head"):
-            try:
-                await asyncio.to_thread(self._check_ledger, response.newest_ledger_head)
-            except IntegrityError as error:
-                self._guard.stop(error)
-                raise
+        await self._examine(response)
         self._reason = ""
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
         _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
 
-    def _check_ledger(self, newest: wire.LedgerHead) -> None:
+    async def _examine(self, response: wire.ConnectResponse | wire.PollResponse) -> None:
         """Refuse all work if the ledger lacks what this owner once signed."""
-        head = self._trust.own_head(newest.sequence, newest.hash, newest.signature, newest.certificate)
-        if head is None:
-            _log.warning("forged ledger head", extra={"aggregator": self._aggregator.name})
-            return
-        own = self._records.ledger.head()
-        if head.sequence == 0 or (own.sequence, own.hash) == (head.sequence, head.hash):
-            return
-        if self._records.ledger.behind(type(own)(head.sequence, head.hash)):
-            raise IntegrityError(
-                f"the ledger ends at entry {own.sequence}, but this owner has signed entry {head.sequence}: "
-                "it was restored from a backup, or lost entries; no work is done",
-                "put the newest owner.db back; what it lacks was spent and must not be spent again",
-                {"sequence": own.sequence, "signed": head.sequence},
-            )
+        if response.HasField("newest_ledger_head"):
+            await self._guard.examine(self._trust, self._aggregator.name, response.newest_ledger_head)
 
     async def _work(self, client: AggregatorClient) -> None:
         """Take work until the connection breaks, or is to be made anew with a renewed certificate."""
@@ -178,7 +139,11 @@ class Connection:
         try:
             await asyncio.wait((poll, *events), return_when=asyncio.FIRST_COMPLETED)
             self._guard.check()
-            return await poll if poll.done() else []
+            if not poll.done():
+                return []
+            response = await poll
+            await self._examine(response)
+            return list(response.work)
         finally:
             for task in (poll, *events):
                 task.cancel()
@@ -193,6 +158,10 @@ class Connection:
                     self._waiting.add(key)
             if key[1] == "conclude":
                 self._forget(work.release)
+        except SourceUnreachableError as error:
+            extra = {"release": key[0], "step": key[1], "reason": error.message, "hint": error.hint}
+            _log.error("cannot work now", extra=extra)
+            rest = _REST_SECONDS
         except NotConnectedError:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
             rest = _RETRY_SECONDS

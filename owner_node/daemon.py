@@ -11,9 +11,10 @@ from common import __version__
 from common.credentials import Credentials
 from common.errors import ConfigurationError
 from owner_node.config import AggregatorSection, OwnerConfig
-from owner_node.connection import Connection, LedgerGuard
+from owner_node.connection import Connection
 from owner_node.credentials import own_credentials, own_party
 from owner_node.doorbell import Doorbell
+from owner_node.ledger_guard import LedgerGuard
 from owner_node.node import Node
 from owner_node.presence import daemon_lock
 from owner_node.records import Records
@@ -76,7 +77,7 @@ class Daemon:
         records.clean_outbox()
         records.presence.started(os.getpid(), __version__)
         stack.callback(records.presence.stopped)
-        guard = LedgerGuard()
+        guard = LedgerGuard(records, owner.id)
         renewal = Renewal(credentials, tls, own_party(self._config), _now)
 
         def connection(aggregator: AggregatorSection) -> Connection:

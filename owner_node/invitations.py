@@ -21,6 +21,7 @@ from owner_node.database import Transaction
 from owner_node.linkage import key_check
 from owner_node.session import UNDECIDED, Event, State
 from owner_node.sessions import Session
+from owner_node.source_place import place_of
 from owner_node.sources import count_records, schema_of
 from owner_node.trust import Trust
 
@@ -214,10 +215,11 @@ class Invitations:
     def _reserve(
         self, tx: Transaction, session: Session, plan: Plan, verdict: Accept, approval: Approval | None
     ) -> None:
+        dataset = self._cases.config.dataset(session.dataset)
         self._cases.records.ledger.reserve(
             tx,
             budget=verdict.budget,
-            total_epsilon=self._cases.config.dataset(session.dataset).total_epsilon,
+            total_epsilon=dataset.total_epsilon,
             charge=verdict.charge,
             aggregator=self._cases.aggregator,
             release=plan.release,
@@ -225,6 +227,7 @@ class Invitations:
             epsilon=verdict.epsilon,
             epsilon_joint=verdict.epsilon_joint,
             accounting=verdict.accounting,
+            place=place_of(dataset),
         )
         by = {} if approval is None else {"approved_by": approval.by, "approval": approval.line}
         self._cases.records.history.record(

@@ -58,9 +58,11 @@ class Node:
 
     def head(self) -> SignedHead:
         """Return the signed ledger head."""
-        head = self._cases.records.ledger.head()
+        records, signer = self._cases.records, self._signer.current_signer()
+        with records.db.transaction() as tx:
+            head = records.ledger.heads.sign(tx)
+            records.own_keys.remember(tx, signer.certificate)
         statement = LedgerHead(self._cases.config.owner.id, head.sequence, head.hash)
-        signer = self._signer.current_signer()
         signature = signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
         return SignedHead(statement, signature, signer.chain_pem.encode())
 

@@ -2,6 +2,7 @@
 
 import secrets
 
+from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -11,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_public_key,
 )
 
-from common.identity import fingerprint
+from common.identity import check_key, fingerprint
 from common.signing import Domain, signed_bytes
 from owner_node.database import Clock, Database, Transaction
 
@@ -29,8 +30,9 @@ class OwnKeys:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
-    def remember(self, tx: Transaction, key: ec.EllipticCurvePublicKey) -> None:
-        """Note that this owner signs with a key, so that its signatures are known when its CA has changed."""
+    def remember(self, tx: Transaction, certificate: x509.Certificate) -> None:
+        """Note that this owner signs with a certificate's key: its signatures outlive its CA."""
+        key = check_key(certificate)
         encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         tx.execute(
             "INSERT OR IGNORE INTO own_keys (fingerprint, public_key, first_used) VALUES (?, ?, ?)",

@@ -14,6 +14,7 @@ from common.signing import Domain, SignerSource
 from owner_node.answers import Fragment, Linked, Sealed
 from owner_node.appraisal import Appraisal
 from owner_node.cases import Cases, read
+from owner_node.charged_data import ChargedData
 from owner_node.session import CHARGED, Event, State
 from owner_node.sessions import Session
 from owner_node.trust import Trust
@@ -31,6 +32,7 @@ class Production:
 
     def __init__(self, cases: Cases, signer: SignerSource, trust: Trust, appraisal: Appraisal) -> None:
         self._cases, self._signer, self._trust = cases, signer, trust
+        self._charged = ChargedData(cases)
         self._appraisal = appraisal
 
     def link(self, release: str, plan_digest: str) -> Linked:
@@ -43,6 +45,8 @@ class Production:
         """
         session, plan, task = self._cases.accepted(release, plan_digest)
         prepared = self._appraisal.prepared(session, plan, task)
+        if session.state is State.RESERVED:
+            self._charged.check(session, plan, prepared)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
                 self._cases.note(
@@ -139,8 +143,9 @@ class Production:
 
         prepared = self._appraisal.prepared(session, plan, task)
         key = (self._cases.aggregator, plan.release, plan.digest)
+        columns = self._charged.columns(plan, prepared)
         with self._cases.records.db.transaction() as tx:
-            self._cases.records.ledger.spend(tx, *key)
+            self._cases.records.ledger.spend(tx, *key, columns)
             if session.state is State.LINKED:
                 self._cases.note(tx, session, "spent", epsilon=task.epsilon)
             session = self._cases.records.sessions.advance(

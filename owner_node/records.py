@@ -9,6 +9,7 @@ from owner_node.database import Clock, Database
 from owner_node.history import History
 from owner_node.ledger import Ledger
 from owner_node.outbox import Outbox
+from owner_node.own_keys import OwnKeys
 from owner_node.presence import Presence
 from owner_node.session import State
 from owner_node.sessions import Sessions
@@ -30,6 +31,8 @@ class Records:
     """Sealed fragments."""
     presence: Presence
     """What the daemon says about itself."""
+    own_keys: OwnKeys
+    """Keys that this owner signed with, and the one it digests columns under."""
     approvals: Approvals
     """What people agreed to."""
 
@@ -45,6 +48,7 @@ class Records:
             history,
             Outbox(state_dir),
             Presence(db, clock),
+            OwnKeys(db, clock),
             Approvals(history, clock),
         )
 

@@ -184,18 +184,24 @@ class PollResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     WORK_FIELD_NUMBER: _builtins.int
+    NEWEST_LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def work(self) -> _containers.RepeatedCompositeFieldContainer[Global___Work]:
         """empty when the wait ended without any"""
+
+    @_builtins.property
+    def newest_ledger_head(self) -> Global___LedgerHead:
+        """as in ConnectResponse, now"""
 
     def __init__(
         self,
         *,
         work: _abc.Iterable[Global___Work] | None = ...,
+        newest_ledger_head: Global___LedgerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -864,3 +870,74 @@ class DownloadChunk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DownloadChunk: _TypeAlias = DownloadChunk  # noqa: Y015
+
+@_typing.final
+class RecallRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallRequest: _TypeAlias = RecallRequest  # noqa: Y015
+
+@_typing.final
+class RecalledRelease(_message.Message):
+    """A release whose plan the calling owner accepted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    KEY_CHECK_FIELD_NUMBER: _builtins.int
+    CONSENT_SIGNATURE_FIELD_NUMBER: _builtins.int
+    CONSENT_CERTIFICATE_FIELD_NUMBER: _builtins.int
+    MASKING_ASKED_FIELD_NUMBER: _builtins.int
+    FRAGMENT_FIELD_NUMBER: _builtins.int
+    FRAGMENT_SIGNATURE_FIELD_NUMBER: _builtins.int
+    FRAGMENT_CERTIFICATE_FIELD_NUMBER: _builtins.int
+    SETTLED_FIELD_NUMBER: _builtins.int
+    release: _builtins.str
+    plan: _builtins.bytes
+    """canonical JSON"""
+    key_check: _builtins.str
+    """as in Consented"""
+    consent_signature: _builtins.bytes
+    """over tessera/v1/consent, by the owner"""
+    consent_certificate: _builtins.bytes
+    """PEM, the certificate that verifies it"""
+    masking_asked: _builtins.bool
+    """only then can the charge have been spent"""
+    fragment: _builtins.bytes
+    """canonical JSON of the fragment statement; empty if the owner never sealed"""
+    fragment_signature: _builtins.bytes
+    """over tessera/v1/fragment, by the owner"""
+    fragment_certificate: _builtins.bytes
+    settled: _builtins.bool
+    """the owner had closed its session before it sent the newest ledger head"""
+    def __init__(
+        self,
+        *,
+        release: _builtins.str = ...,
+        plan: _builtins.bytes = ...,
+        key_check: _builtins.str = ...,
+        consent_signature: _builtins.bytes = ...,
+        consent_certificate: _builtins.bytes = ...,
+        masking_asked: _builtins.bool = ...,
+        fragment: _builtins.bytes = ...,
+        fragment_signature: _builtins.bytes = ...,
+        fragment_certificate: _builtins.bytes = ...,
+        settled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "settled", b"settled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecalledRelease: _TypeAlias = RecalledRelease  # noqa: Y015

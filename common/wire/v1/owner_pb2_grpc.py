@@ -64,6 +64,11 @@ class OwnerServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewResponse.FromString,
                 _registered_method=True)
+        self.Recall = channel.unary_stream(
+                '/tessera.v1.OwnerService/Recall',
+                request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecalledRelease.FromString,
+                _registered_method=True)
         self.Download = channel.unary_stream(
                 '/tessera.v1.OwnerService/Download',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.DownloadRequest.SerializeToString,
@@ -116,6 +121,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Recall(self, request, context):
+        """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Download(self, request, context):
         """Sends a file of a published release to one of its owners.
         """
@@ -155,6 +167,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Renew,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RenewResponse.SerializeToString,
+            ),
+            'Recall': grpc.unary_stream_rpc_method_handler(
+                    servicer.Recall,
+                    request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecalledRelease.SerializeToString,
             ),
             'Download': grpc.unary_stream_rpc_method_handler(
                     servicer.Download,
@@ -324,6 +341,33 @@ class OwnerService:
             '/tessera.v1.OwnerService/Renew',
             common_dot_wire_dot_v1_dot_owner__pb2.RenewRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_owner__pb2.RenewResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tessera.v1.OwnerService/Recall',
+            common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_owner__pb2.RecalledRelease.FromString,
             options,
             channel_credentials,
             insecure,

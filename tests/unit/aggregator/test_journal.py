@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from aggregator.database import _MIGRATIONS, CannotStoreError, Database
-from aggregator.journal import Journal, KnownOwner, SignedHead
+from aggregator.journal import Journal, KnownOwner
 from aggregator.operator_log import Action
 from aggregator.protocol.events import Cancelled
 from aggregator.protocol.release import apply, begin
 from common.errors import ConfigurationError
-from common.fragment import LedgerHead
 from tests.fakes.protocol_peers import answer, started
 
 OWNER = KnownOwner("a", 5, 6, "1.0", ("cohort", "trial"), "f" * 64, 99)
@@ -26,11 +25,6 @@ def journal(tmp_path):
     made = Journal(tmp_path / "aggregator.db")
     yield made
     made.close()
-
-
-def head(sequence: int, letter: str = "a") -> SignedHead:
-    """Return a head whose signature is not looked at here."""
-    return SignedHead(LedgerHead("a", sequence, letter * 64), b"signature", b"certificate")
 
 
 def test_replay_equals_live(journal, tmp_path):
@@ -133,17 +127,6 @@ def test_a_disk_that_takes_nothing_is_told_and_passes(tmp_path):
         tx.execute(write, ("x" * 100_000,))
     assert len(db.rows("SELECT * FROM events")) == 1
     db.close()
-
-
-def test_ledger_heads_only_move_forward(journal):
-    """A head that lies behind, or rewrites the newest place, is not stored."""
-    assert journal.ledger_head("a") is None
-    assert journal.keep_ledger_head(head(3))
-    assert journal.keep_ledger_head(head(3))
-    assert not journal.keep_ledger_head(head(3, "b"))
-    assert not journal.keep_ledger_head(head(2))
-    assert journal.keep_ledger_head(head(4, "b"))
-    assert journal.ledger_head("a") == head(4, "b")
 
 
 def test_owners_are_remembered(journal):

@@ -1,0 +1,105 @@
+"""Where owners' ledgers were, as they signed it with every consent and every sealed fragment.
+
+An owner that lost entries of its ledger, by a restored backup or a copy of its state directory, would spend
+a budget twice without knowing. The newest head is shown to it at every connect and with every poll; two heads
+of one place in the ledger cannot both be its own.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from aggregator.database import Database
+from aggregator.operator_log import Action, OperatorLog
+from common.errors import IntegrityError
+from common.fragment import LedgerHead
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """Where an owner's ledger was, with its signature."""
+
+    head: LedgerHead
+    """The statement."""
+    signature: bytes
+    """Over tessera/v1/ledger-head."""
+    certificate: bytes
+    """PEM, the certificate that verifies it."""
+
+
+class LedgerHeads:
+    """The ledger heads of all owners.
+
+    Args:
+        db: The aggregator's database.
+        operators: Takes what operators must know.
+    """
+
+    def __init__(self, db: Database, operators: OperatorLog) -> None:
+        self._db, self._operators = db, operators
+
+    def newest(self, owner: str) -> SignedHead | None:
+        """Return the newest ledger head that an owner has signed, or None."""
+        rows = self._db.rows(
+            "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
+            "ORDER BY sequence DESC LIMIT 1",
+            (owner,),
+        )
+        return SignedHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
+
+    def newest_at(self, owner: str) -> int:
+        """Return when the newest head of an owner came, in Unix seconds; 0 if it has none."""
+        rows = self._db.rows(
+            "SELECT at FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT 1", (owner,)
+        )
+        return int(rows[0][0]) if rows else 0
+
+    def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
+        """Store a ledger head. An older one may come late, and changes nothing.
+
+        Args:
+            signed: A head whose signature has been checked.
+            at: Unix time.
+            release: Id of the release that it came with.
+
+        Raises:
+            IntegrityError: If this owner has signed another entry at the same place.
+        """
+        head = signed.head
+        known = self._db.rows(
+            "SELECT hash FROM ledger_heads WHERE owner = ? AND sequence = ?", (head.owner, head.sequence)
+        )
+        if known and known[0][0] != head.hash:
+            self._tell(head, at, release)
+            raise IntegrityError(
+                f"another copy of this state directory is at work: {head.owner} has signed another entry "
+                f"{head.sequence} of its ledger before",
+                "stop every copy but one; the one whose ledger lacks entries needs owner-node ledger recover",
+                {"owner": head.owner, "sequence": head.sequence},
+            )
+        if known:
+            return
+        with self._db.transaction() as tx:
+            tx.execute(
+                "INSERT INTO ledger_heads VALUES (?, ?, ?, ?, ?, ?)",
+                (head.owner, head.sequence, head.hash, signed.signature, signed.certificate, at),
+            )
+            # Only the newest is ever shown; of the others, what they said is enough.
+            tx.execute(
+                "UPDATE ledger_heads SET certificate = x'' WHERE owner = :owner AND sequence < "
+                "(SELECT max(sequence) FROM ledger_heads WHERE owner = :owner)",
+                {"owner": head.owner},
+            )
+
+    def _tell(self, head: LedgerHead, at: int, release: str) -> None:
+        """Tell the operators once for every pair of heads that contradict each other."""
+        _log.error(
+            "ledger forked", extra={"owner": head.owner, "sequence": head.sequence, "release": release}
+        )
+        said = {"owner": head.owner, "sequence": head.sequence, "hash": head.hash}
+        if not any(
+            action.name == "fork" and action.arguments == said for _, action in self._operators.actions()
+        ):
+            outcome = f"refused: another copy of the state directory of {head.owner} is at work"
+            self._operators.note(Action(at, "", "fork", release, said, outcome))
