@@ -7,7 +7,7 @@ Relative paths are relative to the folder of the configuration file.
 import os
 import re
 from datetime import date, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -24,6 +24,7 @@ _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _LONGEST_DURATION = timedelta(days=3650)
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _EPSILON = 'expected a positive decimal such as 0.5 or "0.5", up to 1000000, with at most 12 decimal places'
+_SHARE = 'expected a share from 0 to 1 such as 0.2 or "0.2"'
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 
@@ -55,6 +56,18 @@ def _epsilon(value: object) -> Decimal:
         return parse_epsilon(str(value))
     except UsageError:
         raise ValueError(_EPSILON) from None
+
+
+def _share(value: object) -> Decimal:
+    """Read a share from 0 to 1: a decimal, exact as it was written."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, bool | float) or not isinstance(text, str | int | Decimal):
+        _wrong(_SHARE)
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(_SHARE) from None
+    return found if found.is_finite() and 0 <= found <= 1 else _wrong(_SHARE)
 
 
 def _folder(info: ValidationInfo) -> Path:
@@ -141,6 +154,7 @@ def not_yet(*off: object) -> PlainValidator:
 
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
 Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
+Share = Annotated[Decimal, PlainValidator(_share)]
 FilePath = Annotated[Path, PlainValidator(parse_path)]
 Date = Annotated[date, PlainValidator(_date)]
 Name = Annotated[str, PlainValidator(_name)]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from common.privacy import MECHANISMS, SMALLEST_K
-from common.setting_types import Date, Epsilon, Names, not_yet
+from common.setting_types import Date, Epsilon, Names, Share, not_yet
 from common.settings import Contradictions, Section, nearest, shown
 from owner_node.config import PolicyConfig
 
@@ -62,10 +62,11 @@ class PolicyTable(Section):
     manual_above_epsilon: Epsilon | None = None
     co_owners: Annotated[Names, AfterValidator(_co_owners)] = Field(default_factory=list)
     accounting: Literal["joint", "per-centroid"] = "joint"
+    max_zero_noise_share: Share | None = None
+    max_unchanged_share: Share | None = None
+    max_unchanged_record_share: Share | None = None
     max_overlap: Annotated[Any, not_yet(1)] = None
     allow_intersect: Annotated[Any, not_yet(False)] = None
-    max_unchanged_share: Annotated[Any, not_yet(1)] = None
-    max_zero_noise_share: Annotated[Any, not_yet(1)] = None
     min_rank_noise: Annotated[Any, not_yet(0)] = None
     total_rank_loss: Annotated[Any, not_yet()] = None
 
@@ -93,4 +94,7 @@ class PolicyTable(Section):
             manual_above_epsilon=self.manual_above_epsilon,
             co_owners=tuple(self.co_owners),
             accounting=self.accounting,
+            max_zero_noise_share=self.max_zero_noise_share,
+            max_unchanged_share=self.max_unchanged_share,
+            max_unchanged_record_share=self.max_unchanged_record_share,
         )

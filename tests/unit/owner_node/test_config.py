@@ -141,7 +141,9 @@ def test_everything_reaches_the_run_time_form(tmp_path):
         co_owners = ["south", "east=0A:{}", "east={}"]
         max_overlap = 1
         allow_intersect = false
-        max_unchanged_share = 1.0
+        max_zero_noise_share = 0
+        max_unchanged_share = 0.9
+        max_unchanged_record_share = "0.25"
     """.format("0a" * 31, "1b" * 32)
     assert _load(tmp_path, HEAD, policy).policy == PolicyConfig(
         max_epsilon_per_release=Decimal("0.5"),
@@ -156,6 +158,9 @@ def test_everything_reaches_the_run_time_form(tmp_path):
         accounting="per-centroid",
         approval="manual",
         manual_above_epsilon=Decimal("0.5"),
+        max_zero_noise_share=Decimal(0),
+        max_unchanged_share=Decimal("0.9"),
+        max_unchanged_record_share=Decimal("0.25"),
         co_owners=("south", f"east={'0a' * 32}", f"east={'1b' * 32}"),
     )
 
@@ -176,8 +181,6 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
         "max_overlap = 2",
         "max_overlap = true",
         "allow_intersect = true",
-        "max_unchanged_share = 0.5",
-        "max_zero_noise_share = 0.1",
         "min_rank_noise = 1",
         "total_rank_loss = 1.0",
     ],
@@ -193,6 +196,11 @@ def test_a_policy_that_is_not_carried_out_is_refused(tmp_path, line):
     ("line", "expected"),
     [
         ("min_k = 2", "policy.min_k = 2: expected at least 3"),
+        ("max_unchanged_share = 1.5", "policy.max_unchanged_share = 1.5: expected a share from 0 to 1"),
+        ("max_unchanged_share = true", "expected a share from 0 to 1"),
+        ("max_zero_noise_share = -0.1", "expected a share from 0 to 1"),
+        ("max_zero_noise_share = nan", "expected a share from 0 to 1"),
+        ('max_unchanged_record_share = "a tenth"', "expected a share from 0 to 1"),
         (
             'mechanisms = ["idp-join"]',
             "policy.mechanisms: \"idp-join\" is unknown; did you mean 'idp-joint'?",
