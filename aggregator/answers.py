@@ -12,7 +12,7 @@ from aggregator.statements import Statements
 from common.canonical import canonical
 from common.errors import ConflictError, ProtocolError
 from common.fragment import Consent, FragmentStatement
-from common.schema import Schema
+from common.schema import Schema, most_records
 from common.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
 
@@ -20,7 +20,9 @@ TOKEN_BYTES = 16
 _LARGEST_SCHEMA = 2 * 1024 * 1024
 _MOST_ATTRIBUTES = 10_000
 _LONGEST_NAME = 256
-_MOST_RECORDS = 2**40
+_MOST_RECORDS = 2**28
+"""Of one owner: its tokens are compared, and its fragment is joined, in memory."""
+_MOST_PER_PERSON = 2**20
 _INT64 = 2**63
 _COMPATIBLE = "the owner node must run a compatible version"
 
@@ -94,8 +96,11 @@ class Answers:
 
     async def _linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
         plan = release.the_plan()
-        if not 0 < answer.n_records <= _MOST_RECORDS:
-            raise ProtocolError("the number of records is none", _COMPATIBLE)
+        planned = most_records(plan.task_of(owner).records_rounded)
+        if not 0 < answer.n_records <= planned:
+            raise ProtocolError(
+                f"{answer.n_records} records were linked, the plan was made for 1 to {planned}", _COMPATIBLE
+            )
         if bool(answer.tokens_digest) != plan.linking.tokens:
             raise ProtocolError("tokens are sent if the plan wants them, and only then", _COMPATIBLE)
         event = Linked(at=at, owner=owner, records=answer.n_records, tokens_digest=answer.tokens_digest)
@@ -185,6 +190,14 @@ def _check_sizes(schema: Schema) -> None:
         raise ProtocolError(f"a schema of {len(schema.attributes)} attributes is not accepted", _COMPATIBLE)
     if any(len(attribute.name) > _LONGEST_NAME for attribute in schema.attributes):
         raise ProtocolError(f"names of attributes have at most {_LONGEST_NAME} characters", _COMPATIBLE)
+    if schema.records_rounded > _MOST_RECORDS or schema.max_records_per_person > _MOST_PER_PERSON:
+        raise ProtocolError(
+            f"{schema.records_rounded} records, up to {schema.max_records_per_person} of a person, are not "
+            "accepted",
+            f"at most {_MOST_RECORDS} and {_MOST_PER_PERSON} are",
+        )
+    if not 0 <= schema.min_k <= _MOST_RECORDS:
+        raise ProtocolError("the smallest k that the owner accepts is none", _COMPATIBLE)
     if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
         raise ProtocolError("a domain is wider than 64-bit integers", "declare fewer decimals")
 

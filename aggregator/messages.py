@@ -1,9 +1,26 @@
 """The release as owners are told of it: domain types to protobuf, in one place."""
 
+from collections.abc import Iterable
+
 from aggregator.protocol.release import Release
 from aggregator.protocol.work import Work, conclusion
 from common.errors import InternalError
 from common.wire.v1 import owner_pb2 as wire
+
+_MOST_BYTES = 3 << 20
+"""Of work in one message; a plan is bounded where it is made (`aggregator.stages`)."""
+
+
+def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
+    """Return as much work as fits into one message; the rest is told with the next poll."""
+    taken: list[wire.Work] = []
+    size = 0
+    for message in messages:
+        size += message.ByteSize()
+        if taken and size > _MOST_BYTES:
+            break
+        taken.append(message)
+    return taken
 
 
 def work_message(release: Release, work: Work) -> wire.Work:

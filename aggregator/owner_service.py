@@ -18,7 +18,7 @@ from aggregator.answers import Answers
 from aggregator.conductor import Conductor
 from aggregator.enrolment import Enrolment
 from aggregator.journal import Journal, KnownOwner
-from aggregator.messages import work_message
+from aggregator.messages import bounded, work_message
 from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
@@ -26,7 +26,7 @@ from aggregator.recall import recalled
 from aggregator.renewal import Renewals
 from aggregator.signal import wait
 from aggregator.statements import Statements
-from aggregator.uploads import Uploads
+from aggregator.uploads import Uploads, timely
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.identity import fingerprint, party_of_certificate
@@ -131,11 +131,11 @@ class OwnerService(OwnerServiceServicer):
         with self._presence.polling(owner):
             while True:
                 ticket = self._presence.signal(owner).ticket()
-                due = [
+                due = bounded(
                     work_message(release, work)
                     for release, work in self._conductor.work(owner)
                     if (work.release, work.step) not in busy
-                ]
+                )
                 remaining = ends - time.monotonic()
                 if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
                     # The certificate may have expired, or been revoked, while the poll was held.
@@ -176,12 +176,13 @@ class OwnerService(OwnerServiceServicer):
     ) -> wire.UploadResponse:
         """Take tokens or a fragment from the offset that `UploadState` told."""
         owner = self._caller(context)
-        first = await anext(aiter(request_iterator), None)
+        chunks = timely(request_iterator)
+        first = await anext(chunks, None)
         if first is None or not first.HasField("blob"):
             raise ProtocolError("an upload begins with the key of its blob")
         release = self._release(first.blob.release, owner)
         with self._presence.polling(owner):
-            return await self._uploads.receive(release, owner, first, request_iterator)
+            return await self._uploads.receive(release, owner, first, chunks)
 
     @raises
     async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:

@@ -15,7 +15,7 @@ from aggregator.planning import conflict_error, conflicts, make_plan
 from aggregator.protocol.events import Addended, Planned
 from aggregator.protocol.release import Release
 from common import __version__
-from common.errors import IntegrityError, InternalError, TesseraError
+from common.errors import IntegrityError, InternalError, TesseraError, UsageError
 from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum, Consent, FragmentStatement
 from common.plan import Task
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from common.wire.arrow_check import FragmentCheck
 
 _log = logging.getLogger(__name__)
+LARGEST_PLAN = 3 << 20
+"""Bytes; with what goes around it, a plan has to fit the largest message."""
 _TOKEN_BYTES = 16
 
 
@@ -36,7 +38,7 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
 
     Raises:
         ConflictError: With every conflict between their schemas.
-        UsageError, UnusableDataError: As `aggregator.planning.make_plan`.
+        UsageError, UnusableDataError: As `aggregator.planning.make_plan`; or if the plan fits no message.
     """
     schemas = {
         owner: Schema.from_document(json.loads(progress.described.schema))
@@ -50,6 +52,12 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     key = signer.current_signer()
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
     data = plan.to_bytes()
+    if len(data) > LARGEST_PLAN:
+        raise UsageError(
+            f"the plan has {len(data)} bytes, and a message holds {LARGEST_PLAN}",
+            "release fewer attributes (--attributes), or have long lists of categories shortened",
+            {"size": len(data), "largest": LARGEST_PLAN},
+        )
     signature = key.sign(Domain.PLAN, data).hex()
     return Planned(at=at, plan=data.decode(), signature=signature, certificate=key.chain_pem)
 

@@ -1,28 +1,39 @@
 """Which uploads are taken, when, and what is answered to them."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from aggregator.answers import TOKEN_BYTES, check_plan
 from aggregator.conductor import Conductor
+from aggregator.database import CannotStoreError
 from aggregator.intake import Blob, Intake, Kind
 from aggregator.protocol.events import Received
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.stages import fragment_check
-from common.errors import ConflictError, IntegrityError, InternalError, ProtocolError, TesseraError
+from common.errors import (
+    ConflictError,
+    IntegrityError,
+    InternalError,
+    NotConnectedError,
+    ProtocolError,
+    TesseraError,
+)
 from common.fragment import Receipt
+from common.schema import most_records
 from common.signing import Domain, SignerSource
 from common.wire.v1 import owner_pb2 as wire
 
 if TYPE_CHECKING:
     from common.wire.arrow_check import FragmentCheck
 
+_log = logging.getLogger(__name__)
 _KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
-_GROWTH = 10
-"""A data set may have grown since its rounded number of records was told, but not beyond all measure."""
+_STALL_SECONDS = 60.0
+"""How long an owner may say nothing in the middle of an upload; it can go on with it later."""
 
 
 class Uploads:
@@ -77,10 +88,14 @@ class Uploads:
         if not done:
             check = None if blob.kind is Kind.TOKENS else _Check(release, owner)
             try:
-                await self._intake.receive(blob, first.offset, _chunks(first, rest), check)
+                await self._intake.receive(blob, first.offset, self._chunks(release.id, first, rest), check)
             except FileNotFoundError:
-                raise ProtocolError(
-                    f"release {release.id} ended during the upload", "ask for the work that is due"
+                raise _ended(release.id) from None
+            except OSError as error:
+                _log.error("upload cannot be stored", extra={"release": release.id, "reason": error.strerror})
+                raise CannotStoreError(
+                    f"the aggregator cannot store the upload: {error.strerror}",
+                    hint="it is asked for again; the aggregator's operator has to make room",
                 ) from None
             if check is not None:
                 await self._received(release, owner, blob, check)
@@ -88,9 +103,7 @@ class Uploads:
             return wire.UploadResponse()
         received = self._conductor.release(release.id).progress[owner].received
         if received is None:
-            raise ProtocolError(
-                f"release {release.id} ended during the upload", "ask for the work that is due"
-            )
+            raise _ended(release.id)
         return wire.UploadResponse(
             receipt=received.receipt.encode(),
             signature=bytes.fromhex(received.signature),
@@ -117,6 +130,24 @@ class Uploads:
             certificate=signer.chain_pem,
         )
         self._conductor.record(release.id, event)
+
+    async def _chunks(
+        self, release: str, first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]
+    ) -> AsyncIterator[bytes]:
+        """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
+        data = first.data  # every look at the field is a copy of it
+        position = first.offset + len(data)
+        yield data
+        async for chunk in rest:
+            if chunk.offset not in (0, position):
+                raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
+            if self._conductor.release(release).ended:
+                raise _ended(release)
+            data = chunk.data
+            if not data:
+                raise ProtocolError("a chunk is empty", "send the bytes, or end the upload")
+            position += len(data)
+            yield data
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
         """Return the blob that is uploaded, and whether the aggregator has taken it already."""
@@ -179,7 +210,7 @@ def _check_tokens(release: Release, blob: Blob) -> bool:
     plan = release.the_plan()
     if release.state is not State.LINKING or not plan.linking.tokens:
         raise ProtocolError(f"release {release.id} is {release.state}: no tokens are expected")
-    most = TOKEN_BYTES * _GROWTH * max(plan.task_of(blob.owner).records_rounded, 100)
+    most = TOKEN_BYTES * most_records(plan.task_of(blob.owner).records_rounded)
     if blob.size % TOKEN_BYTES or not 0 < blob.size <= most:
         raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
     return False
@@ -200,14 +231,25 @@ def _check_fragment(release: Release, blob: Blob) -> bool:
     return False
 
 
-async def _chunks(first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[bytes]:
-    """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
-    data = first.data  # every look at the field is a copy of it
-    position = first.offset + len(data)
-    yield data
-    async for chunk in rest:
-        if chunk.offset not in (0, position):
-            raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
-        data = chunk.data
-        position += len(data)
-        yield data
+async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.UploadChunk]:
+    """Yield the chunks of an upload as they come.
+
+    Raises:
+        NotConnectedError: If nothing came for too long.
+    """
+    stream = aiter(chunks)
+    while True:
+        try:
+            async with asyncio.timeout(_STALL_SECONDS):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise NotConnectedError(
+                "nothing came for too long", "ask for the offset and go on from there"
+            ) from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+def _ended(release: str) -> ProtocolError:
+    return ProtocolError(f"release {release} ended during the upload", "ask for the work that is due")

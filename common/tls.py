@@ -70,6 +70,8 @@ def server_options() -> list[tuple[str, int]]:
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 3),
+        # An owner waits with one call and answers each piece of work that it does with another.
+        ("grpc.max_concurrent_streams", 256),
         # A second listener on a port would take a share of the owners' connections silently.
         ("grpc.so_reuseport", 0),
     ]

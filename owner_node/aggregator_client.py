@@ -11,7 +11,7 @@ import grpc
 from common import __version__
 from common.canonical import digest
 from common.credentials import Identity, read_identity
-from common.errors import IdentityError, NotConnectedError, TesseraError
+from common.errors import IdentityError, IntegrityError, NotConnectedError, TesseraError
 from common.settings import TlsSection
 from common.tls import channel_credentials_of, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
@@ -25,6 +25,9 @@ PROTOCOL = 1
 _CALL_SECONDS = 20.0
 _POLL_SECONDS = 40.0
 """Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
+_SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_MOST_FILES = 16
+"""Most files of a release folder."""
 
 
 class NotTakenError(Exception):
@@ -106,7 +109,8 @@ class AggregatorClient:
         )  # fmt: skip
         offset = await self._offset(blob)
         pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
-        await _hand_over(lambda: self._calls.Upload(_chunks(blob, offset, pieces)))
+        seconds = _transfer_seconds(len(tokens) - offset)
+        await _hand_over(lambda: self._calls.Upload(_chunks(blob, offset, pieces), timeout=seconds))
         return name
 
     async def upload_fragment(
@@ -119,24 +123,42 @@ class AggregatorClient:
         )  # fmt: skip
         offset = await self._offset(blob)
         chunks = _chunks(blob, offset, read_chunks(fragment.path, offset))
-        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks))
+        seconds = _transfer_seconds(fragment.size - offset)
+        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
         return response
 
-    async def files(self, release: str) -> list[str]:
-        """Return the names of a published release's files."""
-        async for chunk in self._download(release, ""):
-            return list(chunk.files)
-        return []
+    async def files(self, release: str) -> dict[str, int]:
+        """Return the files of a published release by name, with their sizes in bytes.
 
-    async def download(self, release: str, name: str, to: Path) -> None:
-        """Write one file of a published release."""
+        Raises:
+            IntegrityError: If the aggregator tells something else.
+        """
+        async for chunk in self._download(release, "", _CALL_SECONDS):
+            if len(chunk.files) != len(chunk.sizes) or not 0 < len(chunk.files) <= _MOST_FILES:
+                raise IntegrityError(
+                    "the aggregator lists no release folder", "both sides must run compatible versions"
+                )
+            return dict(zip(chunk.files, chunk.sizes, strict=True))
+        raise IntegrityError("the aggregator answers nothing to a download")
+
+    async def download(self, release: str, name: str, to: Path, size: int) -> None:
+        """Write one file of a published release.
+
+        Raises:
+            IntegrityError: If it has another size than was listed.
+        """
         with to.open("xb") as stream:
-            async for chunk in self._download(release, name):
+            async for chunk in self._download(release, name, _transfer_seconds(size)):
+                if not chunk.data or stream.tell() + len(chunk.data) > size:
+                    raise IntegrityError(f"the aggregator sends something else than the {size} bytes listed")
                 stream.write(chunk.data)
+            if stream.tell() != size:
+                raise IntegrityError(f"the aggregator sent {stream.tell()} of the {size} bytes listed")
 
-    async def _download(self, release: str, name: str) -> AsyncIterator[wire.DownloadChunk]:
+    async def _download(self, release: str, name: str, seconds: float) -> AsyncIterator[wire.DownloadChunk]:
+        request = wire.DownloadRequest(release=release, file=name)
         try:
-            async for chunk in self._calls.Download(wire.DownloadRequest(release=release, file=name)):
+            async for chunk in self._calls.Download(request, timeout=seconds):
                 yield chunk
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
@@ -164,6 +186,11 @@ def ledger_head(head: SignedHead) -> wire.LedgerHead:
         signature=head.signature,
         certificate=head.certificate,
     )
+
+
+def _transfer_seconds(size: int) -> float:
+    """Return how long a transfer may take: a side that neither goes on nor hangs up is not waited for."""
+    return _CALL_SECONDS + size / _SLOWEST_BYTES_PER_SECOND
 
 
 async def _call(make: Callable[[], Any]) -> Any:

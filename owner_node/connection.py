@@ -10,7 +10,14 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from common.credentials import Credentials
-from common.errors import IntegrityError, NotConnectedError, SourceUnreachableError, TesseraError
+from common.errors import (
+    IntegrityError,
+    NotConnectedError,
+    ProtocolError,
+    SourceUnreachableError,
+    TesseraError,
+)
+from common.plan import RELEASE_ID
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, explain
 from owner_node.config import AggregatorSection, OwnerConfig
@@ -19,7 +26,7 @@ from owner_node.node import Node
 from owner_node.records import Records
 from owner_node.renewal import Renewal
 from owner_node.trust import Trust
-from owner_node.worker import PASSING, Worker
+from owner_node.worker import PASSING, Outcome, Worker
 
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
@@ -27,6 +34,8 @@ _RETRY_SECONDS = 0.5
 """How long work is left alone whose answer found no connection."""
 _REST_SECONDS = 5.0
 """How long work is left alone that failed for another passing reason."""
+_MOST_TASKS = 64
+"""Most pieces of work that are done, or rest, at a time; an aggregator tells the others again."""
 _log = logging.getLogger(__name__)
 
 
@@ -67,6 +76,7 @@ class Connection:
         self._waiting: set[tuple[str, str]] = set()
         self._looking: set[asyncio.Task[None]] = set()
         self._rested = asyncio.Event()
+        self._room = asyncio.Event()
         self._turns: dict[str, asyncio.Lock] = {}
         self._reason = ""
 
@@ -121,10 +131,22 @@ class Connection:
         self._worker.answer_through(client)
         while self._credentials.current is self._identity:
             await self._renewal.renew(client, self._aggregator.name)
+            await self._wait_for_room()
             for work in await self._poll(client):
+                if not RELEASE_ID.fullmatch(work.release):
+                    raise ProtocolError("the aggregator names a release by what is no release id")
                 key = (work.release, work.WhichOneof("step") or "")
-                if key not in self._tasks:
+                if key not in self._tasks and self._has_room():
                     self._tasks[key] = asyncio.create_task(self._do(work, key))
+
+    def _has_room(self) -> bool:
+        return len(self._tasks) - len(self._waiting) < _MOST_TASKS
+
+    async def _wait_for_room(self) -> None:
+        """Ask for nothing more while there is as much to do as this owner takes on at a time."""
+        while not self._has_room():
+            self._room.clear()
+            await self._room.wait()
 
     async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
         """Wait for work; a poll that still names rested work as busy is given up for a new one."""
@@ -154,10 +176,13 @@ class Connection:
             # One step of a release at a time, in the order they were asked for.
             async with self._turns.setdefault(work.release, asyncio.Lock()):
                 self._guard.check()
-                if not await self._worker.do(work):
-                    self._waiting.add(key)
+                outcome = await self._worker.do(work)
+            if outcome is Outcome.WAITS:
+                self._waiting.add(key)
+            # An aggregator that asks for the same again at once is not answered as fast as it can ask.
+            rest = _REST_SECONDS if outcome is Outcome.REFUSED else 0.0
             if key[1] == "conclude":
-                self._forget(work.release)
+                self._end_waiting(work.release)
         except SourceUnreachableError as error:
             extra = {"release": key[0], "step": key[1], "reason": error.message, "hint": error.hint}
             _log.error("cannot work now", extra=extra)
@@ -187,7 +212,7 @@ class Connection:
                 # A person may have decided while this was on its way.
                 self.look_again()
             else:
-                self._tasks.pop(key, None)
+                self._drop(key)
 
     def look_again(self) -> None:
         """Take up work that waited for a person, where one has decided."""
@@ -206,12 +231,18 @@ class Connection:
 
     def _take_up(self, key: tuple[str, str]) -> None:
         self._waiting.discard(key)
-        self._tasks.pop(key, None)
+        self._drop(key)
         self._rested.set()
 
-    def _forget(self, release: str) -> None:
-        """Keep nothing of a release that has ended."""
-        self._turns.pop(release, None)
+    def _drop(self, key: tuple[str, str]) -> None:
+        """Be busy with a piece of work no longer; nothing is kept of a release without any."""
+        self._tasks.pop(key, None)
+        if all(release != key[0] for release, _ in self._tasks):
+            self._turns.pop(key[0], None)
+        self._room.set()
+
+    def _end_waiting(self, release: str) -> None:
+        """Let nobody wait for a release that has ended."""
         for key in [each for each in self._waiting if each[0] == release]:
             self._take_up(key)
 

@@ -1,5 +1,7 @@
 """Fetch a published release into a folder that appears whole, verified, or not at all."""
 
+import shutil
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,15 +43,28 @@ async def download(config: OwnerConfig, release: str, out: Path, aggregator: str
     with whole_folder(out.absolute()) as folder:
         try:
             async with AggregatorClient(section.address, config.tls) as client:
-                for name in await client.files(release):
-                    if Path(name).name != name or name.startswith("."):
-                        raise IntegrityError("the aggregator names a file outside the release folder")
-                    await client.download(release, name, folder / name)
+                listed = await client.files(release)
+                _check_listed(listed, folder)
+                for name, size in listed.items():
+                    await client.download(release, name, folder / name, size)
         except NotConnectedError as error:
             raise explain(section, config.tls, datetime.now(UTC)) or error from None
         verified = verify_release(folder, config.tls.ca)
         check_told(session, verified)
     return verified
+
+
+def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
+    """Check names and sizes before anything is written."""
+    if any(Path(name).name != name or name.startswith(".") for name in listed):
+        raise IntegrityError("the aggregator names a file outside the release folder")
+    needed, free = sum(listed.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"the release has {needed} bytes, and there is room for {free}",
+            "name a folder on a disk with room",
+            {"needed": needed, "free": free},
+        )
 
 
 def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[AggregatorSection, Session]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from common.canonical import canonical
-from common.errors import ProtocolError
+from common.errors import ProtocolError, RefusedError
 from common.fragment import Consent
 from common.plan import RELEASE_ID, Plan, Task
 from common.schema import Schema
@@ -25,6 +25,8 @@ from owner_node.source_place import place_of
 from owner_node.sources import count_records, schema_of
 from owner_node.trust import Trust
 
+_MOST_OPEN = 100
+"""Most releases of one aggregator that have not ended: each of them is kept, and can be told again."""
 _log = logging.getLogger(__name__)
 
 
@@ -81,12 +83,19 @@ class Invitations:
 
         Raises:
             UsageError: If there is no such data set.
+            RefusedError: If the aggregator has too many releases open already.
             DataError: If its records cannot be counted.
         """
         if not RELEASE_ID.fullmatch(release):
             raise ProtocolError("the release id is not one")
         dataset = self._cases.config.dataset(dataset_name)
         known = self._cases.records.sessions.get(self._cases.aggregator, release)
+        if known is None and self._cases.records.sessions.n_live(self._cases.aggregator) >= _MOST_OPEN:
+            raise RefusedError(
+                f"{_MOST_OPEN} releases of {self._cases.aggregator} are open, no more are taken on",
+                "it has to end some of them first; they are listed by: owner-node status",
+                {"open": _MOST_OPEN},
+            )
         with self._cases.records.db.transaction() as tx:
             self._cases.records.sessions.open(tx, self._cases.aggregator, release, dataset.name)
             if known is None:

@@ -25,6 +25,8 @@ from owner_node.sessions import Session
 from owner_node.trust import Trust
 
 _LONGEST_REASON = 500
+_MOST_REJECTED = 1000
+"""Most messages of one aggregator and day that were no work and still go into the history."""
 
 
 class Node:
@@ -50,6 +52,8 @@ class Node:
     ) -> None:
         self._cases = Cases(config, aggregator, records)
         self._signer = signer
+        self._clock = clock
+        self._rejected: dict[str, set[tuple[str, str]]] = {}
         self._appraisal = Appraisal(self._cases, clock)
         self.invitations = Invitations(self._cases, signer, trust, clock, self._appraisal)
         """Answers invitations and plans."""
@@ -96,7 +100,7 @@ class Node:
         rules = error.details.get("rules", [])
         mine = error.code not in NOT_OUR_FAULT
         with records.db.transaction() as tx:
-            if RELEASE_ID.fullmatch(release):
+            if (mine and session is not None) or self._is_news(release, error):
                 records.history.record(
                     tx, aggregator=self._cases.aggregator, release=release,
                     event="refused" if mine else "rejected", decision="refuse", rule=error.message,
@@ -115,6 +119,19 @@ class Node:
             # Only now: of a release that was published, the fragment is this owner's proof.
             records.outbox.destroy(self._cases.aggregator, release)
         return Failure.of(error.code)
+
+    def _is_news(self, release: str, error: TesseraError) -> bool:
+        """Whether a message that comes to nothing goes into the history: each once, and not any number a day.
+
+        The history is for ever, and an aggregator can send such messages as fast as it likes.
+        """
+        day, message = self._clock().date().isoformat(), (release, error.message)
+        self._rejected = {day: self._rejected.get(day, set())}
+        known = self._rejected[day]
+        if message in known or len(known) >= _MOST_REJECTED or not RELEASE_ID.fullmatch(release):
+            return False
+        known.add(message)
+        return True
 
     def _epsilon(self, session: Session | None) -> str:
         """Return the epsilon that a session's plan asks of this owner, as text; empty without a plan."""

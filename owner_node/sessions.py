@@ -204,6 +204,15 @@ class Sessions:
             if session.state not in FINAL and aggregator in (None, session.aggregator)
         )
 
+    def n_live(self, aggregator: str) -> int:
+        """Return how many sessions with an aggregator have not ended."""
+        places = ", ".join("?" * len(FINAL))
+        rows = self._db.rows(
+            f"SELECT count(*) FROM sessions WHERE aggregator = ? AND state NOT IN ({places})",  # noqa: S608
+            (aggregator, *sorted(FINAL)),
+        )
+        return int(rows[0][0])
+
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
         return tuple(self._select("ORDER BY created, aggregator, release"))

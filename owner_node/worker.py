@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Callable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
@@ -46,6 +47,17 @@ def _failure(failure: Failure) -> wire.AnswerRequest:
     return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
 
 
+class Outcome(StrEnum):
+    """What came of a piece of work."""
+
+    DONE = "done"
+    """It was done and answered."""
+    WAITS = "waits"
+    """A person has to decide."""
+    REFUSED = "refused"
+    """It was answered that this owner will not or cannot do it."""
+
+
 class Worker:
     """Does work for one aggregator.
 
@@ -76,13 +88,13 @@ class Worker:
             raise NotConnectedError("there is no connection to the aggregator yet")
         return self._connected
 
-    async def do(self, work: wire.Work) -> bool:
+    async def do(self, work: wire.Work) -> Outcome:
         """Do one piece of work and answer it.
 
         What this owner will not or cannot do is answered, too.
 
         Returns:
-            Whether the work is done; it is not while a person has to decide.
+            What came of it.
 
         Raises:
             NotConnectedError: If the answer did not arrive; the work is told again.
@@ -91,10 +103,12 @@ class Worker:
         """
         step = work.WhichOneof("step") or ""
         extra = {"release": work.release, "step": step}
+        outcome = Outcome.REFUSED
         try:
             if step not in self._steps:
                 raise ProtocolError("the aggregator asked for a step that this version does not know")
             answer = await self._steps[step](work)
+            outcome = Outcome.WAITS if answer and answer.HasField("waiting") else Outcome.DONE
         except (*PASSING, NotConnectedError, NotTakenError):
             raise
         except RefusedBeforeError as refusal:
@@ -110,9 +124,8 @@ class Worker:
         if answer is not None:
             answer.release, answer.plan_digest = work.release, work.plan_digest
             await self._client.answer(answer)
-        waits = answer is not None and answer.HasField("waiting")
-        _log.info("waiting for a person" if waits else "done", extra=extra)
-        return not waits
+        _log.info("waiting for a person" if outcome is Outcome.WAITS else "done", extra=extra)
+        return outcome
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
         return _failure(await _in_thread(self._node.fail, work.release, error))

@@ -162,6 +162,11 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
     distinct("owner", owners)
     if layout is Layout.HORIZONTAL and len(groups) != 1:
         raise UsageError("a horizontal release has one group of owners", "name them with --owners a,b,c")
+    if layout is Layout.VERTICAL and len(owners) == 1:
+        raise UsageError(
+            "a vertical release joins the attributes of several owners, and one is named",
+            "name more owners; one owner's records are released with --layout horizontal",
+        )
     if layout is Layout.VERTICAL and len(groups) != len(owners):
         raise UsageError("in a vertical release every owner is a group", "name them with --owners a,b,c")
     return tuple(tuple(group) for group in groups)

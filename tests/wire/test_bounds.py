@@ -1,0 +1,153 @@
+"""No owner can make the aggregator grow, wait or send without limit, and no plan outgrows a message."""
+
+import asyncio
+import contextlib
+
+import grpc
+import pytest
+
+from aggregator.messages import bounded
+from aggregator.protocol.request import parse_request
+from common.canonical import canonical
+from common.errors import UsageError
+from common.schema import Attribute, AttributeType, IdentifierRules, Schema
+from common.tls import MESSAGE_LIMIT
+from common.wire.v1 import owner_pb2 as wire
+from tests.fakes.scripted_owner import all_until
+from tests.wire.test_operations import pair, refused
+
+
+def wide(name: str, n_bytes: int) -> Schema:
+    """Return a schema whose one attribute has labels of so many bytes."""
+    labels = tuple(f"{number:0100d}" for number in range(n_bytes // 103))
+    attribute = Attribute(name, AttributeType.CATEGORY, 0, len(labels) - 1, categories=labels)
+    return Schema((attribute,), IdentifierRules(1, ("trim",)), 1, 60)
+
+
+async def wide_pair(aggregator, records, n_bytes: int, *releases: str):
+    """Return two owners of a vertical release with long lists of categories, who have described them."""
+    owners = [aggregator.owner(name, [name], records) for name in ("a", "b")]
+    for owner in owners:
+        owner.schema = wide(owner.owner, n_bytes)
+        await owner.connect()
+    for release in releases:
+        await aggregator.start("a", "b", layout="vertical", release=release)
+    for owner in owners:
+        for work in await owner.poll():
+            await owner.answer(work)
+    return owners
+
+
+async def test_a_plan_that_fits_no_message_is_not_made(launch, records):
+    """It would end every poll that tells it; the operator hears what to leave out, and nobody reserves."""
+    aggregator = await launch()
+    owners = await wide_pair(aggregator, records, 1_700_000, "r1")
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["failed", "failed"]
+    error = (await aggregator.show()).error
+    assert (error.code, "--attributes" in error.hint) == ("usage", True)
+
+
+async def test_more_work_than_a_message_holds_is_told_in_turn(launch, records):
+    """Large plans of several releases come one after another, each in a message that an owner takes."""
+    aggregator = await launch()
+    (owner, _) = await wide_pair(aggregator, records, 1_200_000, "r1", "r2")
+    told: dict[str, wire.Work] = {}
+    while len(told) < 2:
+        busy = [wire.WorkKey(release=release, step="consent") for release in told]
+        works = await owner.poll(busy)
+        assert sum(work.ByteSize() for work in works) < MESSAGE_LIMIT
+        assert len(works) == 1
+        told |= {work.release: work for work in works if work.WhichOneof("step") == "consent"}
+    assert sorted(told) == ["r1", "r2"]
+
+
+def test_a_single_piece_of_work_is_always_told():
+    """What is as large as a message may be is told by itself, and never left out."""
+    large, small = wire.Work(plan_digest="x" * (4 << 20)), wire.Work(release="r")
+    assert bounded([large, small]) == [large]
+    assert bounded([small, large]) == [small]
+    assert bounded([small] * 3) == [small] * 3
+
+
+@pytest.mark.parametrize("changed", ["records_rounded", "max_records_per_person", "min_k"])
+async def test_counts_beyond_all_measure_are_refused(launch, records, changed):
+    """Numbers of a schema that sizes and loops follow from are bounded."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    document = owners[0].schema.to_document() | {changed: "9" * 30}
+    request = wire.AnswerRequest(release="r1", described=wire.Described(schema=canonical(document)))
+    assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
+
+
+async def test_no_more_records_than_were_planned_for(launch, records):
+    """Tokens and counts beyond what an owner's rounded number can stand for are refused before they come."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    (work, _) = await all_until(owners, "link")
+    blob = b"x" * 16 * 40
+    key = owners[0].key(work, wire.BLOB_KIND_TOKENS, blob)
+    assert (await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))).code == "protocol"
+    linked = wire.Linked(n_records=40, tokens_digest="ab" * 32)
+    request = wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, linked=linked)
+    assert "1 to 39" in (await refused(owners[0].calls.Answer(request))).message
+    await all_until(owners, "collect")
+
+
+@pytest.mark.parametrize("habit", ["silent", "empty", "endless", "never begins"])
+async def test_an_upload_that_never_ends(launch, records, monkeypatch, habit):
+    """An upload that stalls, sends nothing or sends too much is ended, and the release goes on after it."""
+    monkeypatch.setattr("aggregator.uploads._STALL_SECONDS", 0.2)
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    blob = owners[0].fragment
+    key = owners[0].key(works[0], wire.BLOB_KIND_FRAGMENT, blob)
+    for_ever = asyncio.Event()
+
+    async def chunks():
+        if habit != "never begins":
+            yield wire.UploadChunk(blob=key, data=blob[:10])
+        while habit == "endless":
+            yield wire.UploadChunk(data=b"x" * 1000)
+        if habit == "empty":
+            yield wire.UploadChunk(offset=10)
+        await for_ever.wait()
+
+    error = await refused(owners[0].calls.Upload(chunks()))
+    assert error.code == ("not_connected" if habit in ("silent", "never begins") else "protocol")
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["published", "published"]
+
+
+async def test_an_upload_ends_with_its_release(launch, records):
+    """Nobody goes on receiving for a release that has ended."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    blob = owners[0].fragment
+    key = owners[0].key(works[0], wire.BLOB_KIND_FRAGMENT, blob)
+    ended = asyncio.Event()
+
+    async def chunks():
+        yield wire.UploadChunk(blob=key, data=blob[:10])
+        await ended.wait()
+        with contextlib.suppress(asyncio.CancelledError):
+            yield wire.UploadChunk(offset=10, data=blob[10:20])
+            await asyncio.Event().wait()
+
+    upload = asyncio.ensure_future(owners[0].calls.Upload(chunks()))
+    await owners[1].answer(works[1])
+    failure = wire.Failure(code="internal", message="x")
+    await owners[1].calls.Answer(wire.AnswerRequest(release="r1", failure=failure))
+    ended.set()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await upload
+    assert "ended during the upload" in str(caught.value.details())
+
+
+def test_a_vertical_release_has_several_owners():
+    """Attributes of one owner are not joined with anything; the operator hears what to ask for instead."""
+    with pytest.raises(UsageError, match="attributes of several owners") as caught:
+        parse_request(release="r", dataset="d", layout="vertical", groups=[["a"]], epsilon="1")
+    assert "horizontal" in caught.value.hint
