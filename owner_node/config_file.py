@@ -86,11 +86,16 @@ def _contradictions(document: Mapping[str, Any], folder: Path) -> Iterator[Probl
         )
     yield from _budgets(datasets, folder)
     for dataset in datasets:
-        for key, text in _columns(dataset):
+        for key, text in misdeclared(dataset):
             yield Problem(f"dataset[{dataset['name']}].attributes.{key}", f": {text}")
 
 
-def _columns(dataset: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def misdeclared(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Find what does not fit among the attributes of a data set, in its table as it was read.
+
+    Returns:
+        Pairs of a key below `attributes` and what is wrong with it.
+    """
     columns, declared = dataset.get("identifier"), dataset.get("attributes")
     identifiers = columns if isinstance(columns, list) else [columns]
     for name, table in declared.items() if isinstance(declared, dict) else ():

@@ -29,7 +29,8 @@ class FrameSource:
         self._frame = frame
         self._drop = drop
         self._kept: list[NDArray[np.bool_]] = []
-        self.names: Sequence[str] = tuple(name for name in frame.columns if isinstance(name, str))
+        labels: list[Any] = list(frame.columns)
+        self.names: Sequence[str] = tuple(label for label in labels if isinstance(label, str))
 
     @property
     def kept(self) -> NDArray[np.bool_]:
@@ -65,6 +66,8 @@ def _arrow(column: Any, findings: Findings) -> Any:
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # What the library says about it quotes the value that it stumbled over.
         hint = "convert it first, for example with astype('string')"
-        findings.add(str(column.name), "values of several types, or of one that cannot be read", len(column), hint)
+        findings.add(
+            str(column.name), "values of several types, or of one that cannot be read", len(column), hint
+        )
         return pa.nulls(len(column))
     return converted.combine_chunks() if isinstance(converted, pa.ChunkedArray) else converted

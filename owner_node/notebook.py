@@ -1,0 +1,257 @@
+"""Masking for notebooks: a DataFrame in, a masked one and a report out, charged to a ledger in a folder.
+
+Nobody needs a daemon, an aggregator or a certificate for it. What is charged and what is promised is the same
+as for `owner-node mask`; with an owner's own folder it is the same ledger.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from common.errors import UsageError
+from common.masking_arguments import distinct, parse_id, parse_k, parse_mechanism, parse_weights
+from common.privacy import DEFAULT_MECHANISM, parse_epsilon
+from common.settings import Problem, validate
+from common.shuffle import random_order
+from owner_node.config import DatasetConfig, PolicyConfig, load
+from owner_node.config_file import misdeclared
+from owner_node.dataset_table import DatasetTable
+from owner_node.ledger import Balance
+from owner_node.local_charge import LocalCharges, Standing, new_id
+from owner_node.local_mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
+from owner_node.mask_plan import MaskRequest
+from owner_node.masked_frame import to_frame
+from owner_node.masked_tables import MaskedTables
+from owner_node.records import Records
+from owner_node.sources import schema_of
+from owner_node.sources.findings import Findings
+from owner_node.sources.frames import FrameSource
+from owner_node.sources.reading import read
+
+__all__ = ["Masked", "Workspace"]
+
+Schema = Mapping[str, Mapping[str, Any]]
+"""Attributes by name, each with the keys of `[dataset.attributes.NAME]` in `owner.toml`."""
+_SOURCE = "the DataFrame"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked:
+    """What came of masking a DataFrame."""
+
+    frame: pd.DataFrame
+    """The masked values, in the order and with the index of the original records."""
+    report: Mapping[str, Any]
+    """How it was made, what is promised and what is not hidden; all numbers as texts."""
+    id: str
+    """Its id: masking the same data so again under this id gives the same frame and charges nothing."""
+
+    def shuffled(self) -> pd.DataFrame:
+        """Return the records in a random order and without their index: what may be handed on.
+
+        A record's place or index names the record to whoever knows the original data.
+        """
+        return self.frame.iloc[random_order(len(self.frame))].reset_index(drop=True)
+
+
+class Workspace:
+    """A folder with a ledger, and the budget in it that is charged.
+
+    Args:
+        folder: Where ledger and results are kept, for this user alone; made if it is absent.
+        budget: Name of the budget. A budget belongs to data, for ever: other data need another one.
+        total_epsilon: What it holds for the lifetime of the data, a decimal as text.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"age": range(20, 80), "ward": ["A", "B"] * 30})
+        >>> schema = {
+        ...     "age": {"type": "integer", "min": 0, "max": 120},
+        ...     "ward": {"type": "category", "categories": ["A", "B"]},
+        ... }
+        >>> workspace = Workspace("workspace", budget="patients", total_epsilon="3")
+        >>> masked = workspace.mask(frame, schema, epsilon="1", k=10, id="first")
+        >>> masked.frame.shape
+        (60, 2)
+        >>> masked.report["epsilon_joint"]
+        '1'
+        >>> workspace.balance().remaining
+        Decimal('2')
+        >>> again = workspace.mask(frame, schema, epsilon="1", k=10, id="first")
+        >>> again.frame.equals(masked.frame), workspace.balance().remaining
+        (True, Decimal('2'))
+    """
+
+    def __init__(self, folder: str | Path, *, budget: str, total_epsilon: str | Decimal) -> None:
+        self.folder = Path(folder).absolute()
+        """Where ledger and results are kept."""
+        self.budget = budget
+        """Name of the budget."""
+        self.total_epsilon = parse_epsilon(str(total_epsilon))
+        """What it holds."""
+        self._owner, self._policy = "notebook", PolicyConfig()
+        self._dataset: DatasetConfig | None = None
+
+    @classmethod
+    def of_owner(cls, config: str | Path, dataset: str) -> "Workspace":
+        """Return the workspace of an owner's data set: its ledger, budget, policy and schema.
+
+        Args:
+            config: The owner's `owner.toml`.
+            dataset: Name of the data set.
+
+        Raises:
+            ConfigurationError: If the file cannot be used.
+            UsageError: If there is no such data set.
+        """
+        owner = load(Path(config))
+        declared = owner.dataset(dataset)
+        workspace = cls(owner.owner.state_dir, budget=declared.budget, total_epsilon=declared.total_epsilon)
+        workspace._owner, workspace._policy, workspace._dataset = owner.owner.id, owner.policy, declared
+        return workspace
+
+    def balance(self) -> Balance:
+        """Return what is left of the budget."""
+        with (records := self._records()).db:
+            return records.ledger.balance(self.budget, self.total_epsilon)
+
+    def mask(
+        self,
+        frame: pd.DataFrame,
+        schema: Schema | None = None,
+        *,
+        epsilon: str | Decimal,
+        mechanism: str = DEFAULT_MECHANISM,
+        k: int | Literal["auto"] = "auto",
+        attributes: Sequence[str] = (),
+        weights: Mapping[str, str | Decimal] | None = None,
+        identifier: str | Sequence[str] = (),
+        max_records_per_person: int = 1,
+        missing: Literal["error", "drop", "category"] = "error",
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+    ) -> Masked:
+        """Mask a DataFrame and charge the budget. Columns that are not declared are not looked at.
+
+        Args:
+            frame: Original records, `(n_records, n_columns)`.
+            schema: The attributes; None for those of the owner's data set.
+            epsilon: For all attributes together, a decimal as text.
+            mechanism: Mechanism id.
+            k: Minimum cluster size.
+            attributes: Mask only these, in this order; empty for all.
+            weights: Share epsilon by weight; None for equal shares.
+            identifier: Columns that identify a person, each of whom may have so many records; never masked
+                and never in the result.
+            max_records_per_person: Most records that one person has.
+            missing: What happens to a missing value: an error, the record is left out, or a category.
+            id: The same id with the same arguments and data gives the same result again and charges nothing;
+                without one, every call draws and charges anew.
+
+        Returns:
+            The masked records and a report.
+
+        Raises:
+            ConfigurationError: If the schema is wrong, with all that is.
+            DataError: If the data do not fit it, by column and count, never a value.
+            UsageError: If an argument cannot be used.
+            UnusableDataError: If there are fewer than k records, or a domain is too wide.
+            RefusedError: If the owner's policy does not allow it.
+            BalanceError: If the budget does not cover it.
+            ConflictError: If the id stands for something else.
+        """
+        size = parse_k(str(k))
+        request = MaskRequest(
+            parse_epsilon(str(epsilon)),
+            size,
+            parse_mechanism(mechanism, size),
+            distinct("attribute", list(attributes)),
+            parse_weights([f"{name}={weight}" for name, weight in (weights or {}).items()]),
+        )
+        dataset = self._declared(schema, identifier, max_records_per_person, missing)
+        originals, index = self._loaded(frame, dataset, request)
+        return self._masked(request, originals, index, parse_id(id) if id else new_id("mask", _now))
+
+    def _declared(
+        self, schema: Schema | None, identifier: str | Sequence[str], most_records: int, missing: str
+    ) -> DatasetConfig:
+        if schema is None:
+            if self._dataset is None:
+                raise UsageError("there is no schema", "declare the attributes, as in owner.toml")
+            return self._dataset
+        document = {
+            "name": self.budget,
+            "source": _SOURCE,
+            "total_epsilon": self.total_epsilon,
+            "identifier": identifier if isinstance(identifier, str) else list(identifier),
+            "max_records_per_person": most_records,
+            "missing": missing,
+            "attributes": {name: _written(table) for name, table in schema.items()},
+        }
+        return validate(DatasetTable, document, Path("schema"), _contradictions).section()
+
+    def _loaded(
+        self, frame: pd.DataFrame, dataset: DatasetConfig, request: MaskRequest
+    ) -> tuple[Originals, pd.Index]:
+        """Parse the columns as those of a file are parsed; returns them with the index of their records."""
+        allowed = request.attributes or self._policy.attributes
+        declared = schema_of(dataset, None, 0)
+        unknown = [name for name in request.attributes if name not in declared.by_name]
+        if unknown:
+            told = f"declared attributes: {', '.join(declared.names)}"
+            raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", told)
+        chosen = tuple(each for each in declared.attributes if not allowed or each.name in allowed)
+        source, findings = FrameSource(frame, drop=dataset.missing == "drop"), Findings()
+        # Records with a missing value are left out by the source, which knows their index.
+        strict = replace(dataset, missing="error") if dataset.missing == "drop" else dataset
+        loaded = read(strict, chosen, source, findings)
+        findings.check(dataset.name, _SOURCE)
+        schema = schema_of(dataset, allowed, loaded.n_records, self._policy.min_k)
+        originals = Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, loaded.digest)
+        return originals, frame.index[np.flatnonzero(source.kept)]
+
+    def _masked(self, request: MaskRequest, originals: Originals, index: pd.Index, work_id: str) -> Masked:
+        job = prepare_mask(
+            request,
+            originals,
+            budget=self.budget,
+            total_epsilon=self.total_epsilon,
+            policy=self._policy,
+            work_id=work_id,
+            owner=self._owner,
+            order=ORIGINAL,
+            now=_now(),
+        )
+        with (records := self._records()).db:
+            charges, tables = LocalCharges(records), MaskedTables(self.folder)
+            if charges.standing(job.work) is Standing.NEW:
+                judge_mask(job, self._policy, charges, _now())
+            report = make_masked(job, charges, tables, "a notebook")
+        table = pq.read_table(tables.table_path(work_id))
+        return Masked(to_frame(table, job.plan.attributes, index), report, work_id)
+
+    def _records(self) -> Records:
+        return Records.open(self.folder, _now)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _written(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attribute's settings as a file would hold them: decimals as they were written."""
+    plain: dict[str, Any] = {}
+    for key, value in table.items():
+        exact = Decimal(repr(value)) if type(value) is float else value
+        plain[key] = list(exact) if isinstance(exact, tuple) else exact
+    return plain
+
+
+def _contradictions(document: Mapping[str, Any]) -> list[Problem]:
+    return [Problem(f"attributes.{key}", f": {text}") for key, text in misdeclared(document)]

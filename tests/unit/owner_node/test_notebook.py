@@ -1,0 +1,230 @@
+"""Masking DataFrames: values, types, index, charges; what the documentation shows is run."""
+
+import doctest
+import re
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from common.errors import (
+    BalanceError,
+    ConfigurationError,
+    ConflictError,
+    DataError,
+    RefusedError,
+    UnusableDataError,
+    UsageError,
+)
+from owner_node import notebook
+from owner_node.ledger import Kind
+from owner_node.notebook import Workspace
+from tests.fakes.owner_folder import make_owner_folder
+
+SCHEMA = {
+    "age": {"type": "integer", "min": 0, "max": 120},
+    "pay": {"type": "number", "min": -5.5, "max": 900, "decimals": 2},
+    "ward": {"type": "category", "categories": ("A", "B")},
+    "stage": {"type": "category", "categories": ["mild", "bad", "worse"], "ordered": True},
+    "day": {"type": "date", "min": "2020-01-01", "max": "2026-12-31"},
+    "flag": {"type": "boolean"},
+}
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    """Sixty records with an index of their own, and a column that nobody declares."""
+    draw = np.random.default_rng(3)
+    return pd.DataFrame(
+        {
+            "age": np.arange(60),
+            "pay": draw.uniform(0, 900, 60).round(2),
+            "ward": draw.choice(["A", "B"], 60),
+            "stage": draw.choice(["mild", "bad", "worse"], 60),
+            "day": pd.date_range("2021-01-01", periods=60),
+            "flag": draw.choice([True, False], 60),
+            "name": [f"secret-{n}" for n in range(60)],
+        },
+        index=pd.Index([f"r{n}" for n in range(60)], name="record"),
+    )
+
+
+@pytest.fixture
+def workspace(tmp_path) -> Workspace:
+    """An empty workspace."""
+    return Workspace(tmp_path / "work", budget="people", total_epsilon="3")
+
+
+def spends(workspace: Workspace) -> list[Decimal]:
+    """The charges of all spends, the chain checked."""
+    with (records := workspace._records()).db:
+        records.ledger.verify()
+        return [each.charge for each in records.ledger.entries() if each.kind is Kind.SPEND]
+
+
+def test_types_and_index(workspace, frame):
+    """Masked values come in types to compute with, within their domains, under the records' index."""
+    masked = workspace.mask(frame, SCHEMA, epsilon="1.2", k=6)
+    assert {name: str(kind) for name, kind in masked.frame.dtypes.items()} == {
+        "age": "int64", "pay": "float64", "ward": "category", "stage": "category", "day": "datetime64[s]",
+        "flag": "bool",
+    }  # fmt: skip
+    assert masked.frame.index.equals(frame.index)
+    assert masked.frame["age"].between(0, 120).all()
+    assert masked.frame["pay"].between(-5.5, 900).all()
+    assert all(len(f"{value!r}".partition(".")[2]) <= 2 for value in masked.frame["pay"].tolist())
+    assert masked.frame["day"].between("2020-01-01", "2026-12-31").all()
+    assert list(masked.frame["stage"].cat.categories) == ["mild", "bad", "worse"]
+    assert masked.frame["stage"].cat.ordered
+    assert masked.frame["age"].nunique() <= 10
+    assert masked.report["order"] == "original"
+    assert spends(workspace) == [Decimal("1.2")]
+    assert workspace.balance().remaining == Decimal("1.8")
+
+
+def test_records_keep_their_places(workspace, frame):
+    """With much epsilon and small clusters the masked ages ascend as the original ones do."""
+    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=3, attributes=["age"])
+    assert masked.frame["age"].corr(pd.Series(np.arange(60), index=frame.index)) > 0.8
+
+
+def test_what_may_be_handed_on(workspace, frame):
+    """The same records in another order, without the index."""
+    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=3, attributes=["age"])
+    handed = masked.shuffled()
+    assert sorted(handed["age"]) == sorted(masked.frame["age"])
+    assert handed["age"].tolist() != masked.frame["age"].tolist()
+    assert handed.index.tolist() == list(range(60))
+
+
+def test_wide_numbers_stay_exact(workspace):
+    """Where doubles would lose digits, numbers are exact decimals."""
+    schema = {"x": {"type": "number", "min": 0, "max": 10**12, "decimals": 4}}
+    frame = pd.DataFrame({"x": [f"{n * 10**9}.1234" for n in range(30)]})
+    masked = workspace.mask(frame, schema, epsilon="1", mechanism="idp-ls", k=5)
+    assert str(masked.frame["x"].dtype) == "decimal128(17, 4)[pyarrow]"
+
+
+def test_the_same_id_gives_the_same_frame_uncharged(workspace, frame):
+    """A cell that is run again costs nothing if it names its result; other arguments or data conflict."""
+    first = workspace.mask(frame, SCHEMA, epsilon="1", k=6, id="cell")
+    again = workspace.mask(frame, SCHEMA, epsilon="1", k=6, id="cell")
+    pd.testing.assert_frame_equal(first.frame, again.frame)
+    assert first.report == again.report
+    with pytest.raises(ConflictError):
+        workspace.mask(frame, SCHEMA, epsilon="0.9", k=6, id="cell")
+    with pytest.raises(ConflictError):
+        workspace.mask(frame.iloc[::-1], SCHEMA, epsilon="1", k=6, id="cell")
+    assert spends(workspace) == [Decimal("0.999999999996")]
+    workspace.mask(frame, SCHEMA, epsilon="1", k=6)
+    assert len(spends(workspace)) == 2
+
+
+def test_missing_values(workspace, frame):
+    """An error, left out, or a category; the index says which records were left out."""
+    frame.loc["r7", "ward"] = None
+    frame.loc["r9", "age"] = np.nan
+    with pytest.raises(DataError) as caught:
+        workspace.mask(frame, SCHEMA, epsilon="1")
+    assert "secret" not in caught.value.message
+    masked = workspace.mask(frame, SCHEMA, epsilon="1", missing="drop")
+    assert masked.frame.index.tolist() == [each for each in frame.index if each not in ("r7", "r9")]
+    masked = workspace.mask(
+        frame, SCHEMA, epsilon="1", missing="category", attributes=["ward"], mechanism="dp-ir", k=3
+    )
+    assert list(masked.frame["ward"].cat.categories) == ["A", "B", "(missing)"]
+    assert len(spends(workspace)) == 2
+
+
+def test_several_records_per_person(workspace, frame):
+    """Identifiers are counted and never in the result; one that occurs too often is an error."""
+    frame["name"] = [f"secret-{n // 2}" for n in range(60)]
+    with pytest.raises(DataError, match="more than 1 record"):
+        workspace.mask(frame, SCHEMA, epsilon="1", identifier="name")
+    masked = workspace.mask(frame, SCHEMA, epsilon="1", identifier=["name"], max_records_per_person=2)
+    assert "name" not in masked.frame
+    assert masked.report["max_records_per_person"] == "2"
+    assert any("at most 2 records" in line for line in masked.report["promises"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"epsilon": "4"}, BalanceError),
+        ({"epsilon": "0"}, UsageError),
+        ({"mechanism": "ir"}, UsageError),
+        ({"mechanism": "dp", "k": 5}, UsageError),
+        ({"k": 2}, UsageError),
+        ({"k": 61}, UnusableDataError),
+        ({"attributes": ["nobody"]}, UsageError),
+        ({"weights": {"age": 1}}, UsageError),
+        ({"identifier": "age"}, ConfigurationError),
+        ({"id": "NO"}, UsageError),
+        ({"attributes": ["age"], "mechanism": "idp-cbls"}, BalanceError),
+    ],
+)
+def test_what_cannot_be_done_costs_nothing(workspace, frame, arguments, error):
+    """Every mistake is an error of the catalogue with a hint, before anything is charged."""
+    with pytest.raises(error) as caught:
+        workspace.mask(frame, SCHEMA, **({"epsilon": "1"} | arguments))
+    assert caught.value.hint
+    assert spends(workspace) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"type": "intger"}, 'one of "integer"'),
+        ({"type": "integer", "min": 0}, "missing"),
+        ({"type": "integer", "min": 5, "max": 1}, "above max"),
+        ({"type": "boolean", "min": 0}, "goes with type"),
+        ({"type": "number", "min": 0, "max": 1, "decimals": 1, "decimal": 2}, "did you mean 'decimals'"),
+    ],
+)
+def test_a_wrong_schema_is_told_as_in_a_file(workspace, frame, table, told):
+    """By key, with what is accepted."""
+    with pytest.raises(ConfigurationError) as caught:
+        workspace.mask(frame, {"age": table}, epsilon="1")
+    assert "attributes.age" in caught.value.message
+    assert told in caught.value.message
+
+
+def test_an_owners_data_set(tmp_path):
+    """Its schema, policy and ledger: the same that the command line and the daemon charge."""
+    make_owner_folder(tmp_path, policy='mechanisms = ["idp-joint"]')
+    workspace = Workspace.of_owner(tmp_path / "owner.toml", "patients")
+    frame = pd.read_csv(tmp_path / "patients.csv")
+    masked = workspace.mask(frame, epsilon="1", weights=dict.fromkeys(masked_names(), 1))
+    assert masked.frame.shape == (60, 6)
+    assert workspace.balance().remaining == Decimal("1.500000000004")
+    assert (tmp_path / "state" / "owner.db").exists()
+    with pytest.raises(RefusedError, match=r"policy\.mechanisms"):
+        workspace.mask(frame, epsilon="0.5", mechanism="dp")
+    with pytest.raises(UsageError):
+        Workspace(tmp_path / "other", budget="b", total_epsilon=1).mask(frame, epsilon="1")
+
+
+def masked_names() -> tuple[str, ...]:
+    """The attributes of the owner's data set."""
+    return ("age", "income", "ward", "stage", "admitted", "emergency")
+
+
+def test_the_docstring_is_true(tmp_path, monkeypatch):
+    """The example in the module works as it is written."""
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(notebook)
+    assert (result.failed, result.attempted > 5) == (0, True)
+
+
+def test_the_page_is_true(tmp_path, monkeypatch):
+    """The examples of docs/notebook.md work as they are written, one after the other."""
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[3] / "docs" / "notebook.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert blocks
+    make_owner_folder(tmp_path)
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
