@@ -10,7 +10,6 @@ are used and certificates come by enrolment or from the organisation's own CA.
 """
 
 import argparse
-import ipaddress
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,17 +17,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from aggregator.authority import BACKDATED, CA_LIFETIME, LIFETIME, Authority, general_name, make_ca
 from common.durable import private_directory, write_atomic
+from common.enrolment import key_pem, new_key
 from common.errors import TesseraError, UsageError
 from common.identity import Party, PartyKind, fingerprint, spoken
 
 CLIENT_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH
 SERVER_AUTH = ExtendedKeyUsageOID.SERVER_AUTH
-_BACKDATED = timedelta(minutes=5)
 _WARNING = "These keys and certificates are for development and demonstrations only."
 
 
@@ -49,9 +49,7 @@ class Issued:
     @property
     def key_pem(self) -> bytes:
         """The private key as unencrypted PKCS #8 PEM."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+        return key_pem(self.key)
 
     def write(self, directory: Path, name: str) -> tuple[Path, Path]:
         """Write `name.pem` and `name.key` (0600); returns their paths."""
@@ -59,27 +57,6 @@ class Issued:
         write_atomic(key_file, self.key_pem)
         write_atomic(certificate_file, self.certificate_pem, mode=0o644)
         return certificate_file, key_file
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
 
 
 class DevelopmentCa:
@@ -96,21 +73,10 @@ class DevelopmentCa:
     ) -> None:
         now = datetime.now(UTC)
         self.trust_domain = trust_domain
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{trust_domain} development CA")])
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(not_before or now - _BACKDATED)
-            .not_valid_after(not_after or now + timedelta(days=3650))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        )
-        self.issued = Issued(builder.sign(key, hashes.SHA256()), key)
+        begins, ends = not_before or now - BACKDATED, not_after or now + CA_LIFETIME
+        certificate, key = make_ca(f"{trust_domain} development CA", begins, ends)
+        self.issued = Issued(certificate, key)
+        self._authority = Authority(certificate, key)
 
     @property
     def certificate(self) -> x509.Certificate:
@@ -163,27 +129,11 @@ class DevelopmentCa:
         Returns:
             The certificate and its key.
         """
-        now = datetime.now(UTC)
-        key = ec.generate_private_key(ec.SECP256R1())
-        names = [*map(x509.UniformResourceIdentifier, uris), *map(_general_name, hosts)]
-        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.issued.key.public_key())
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([]))
-            .issuer_name(self.certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(not_before or now - _BACKDATED)
-            .not_valid_after(not_after or now + timedelta(days=90))
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
-            # RFC 5280 §4.2.1.6: with an empty subject the alternative names are critical.
-            .add_extension(x509.SubjectAlternativeName(names), critical=True)
-            .add_extension(authority, critical=False)
-        )
-        if usages:
-            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
-        return Issued(builder.sign(self.issued.key, hashes.SHA256()), key)
+        now, key = datetime.now(UTC), new_key()
+        names = [*map(x509.UniformResourceIdentifier, uris), *map(general_name, hosts)]
+        begins, ends = not_before or now - BACKDATED, not_after or now + LIFETIME
+        certificate = self._authority.build(key.public_key(), names, usages, begins, ends)
+        return Issued(certificate, key)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
