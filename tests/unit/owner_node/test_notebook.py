@@ -196,14 +196,14 @@ def test_an_owners_data_set(tmp_path):
     make_owner_folder(tmp_path, policy='mechanisms = ["idp-joint"]')
     workspace = Workspace.of_owner(tmp_path / "owner.toml", "patients")
     frame = pd.read_csv(tmp_path / "patients.csv")
-    masked = workspace.mask(frame, epsilon="1", weights=dict.fromkeys(masked_names(), 1))
+    masked = workspace.mask(frame, epsilon="1", weights=dict.fromkeys(masked_names(), "1"))
     assert masked.frame.shape == (60, 6)
     assert workspace.balance().remaining == Decimal("1.500000000004")
     assert (tmp_path / "state" / "owner.db").exists()
     with pytest.raises(RefusedError, match=r"policy\.mechanisms"):
         workspace.mask(frame, epsilon="0.5", mechanism="dp")
     with pytest.raises(UsageError):
-        Workspace(tmp_path / "other", budget="b", total_epsilon=1).mask(frame, epsilon="1")
+        Workspace(tmp_path / "other", budget="b", total_epsilon="1").mask(frame, epsilon="1")
 
 
 def masked_names() -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A DataFrame as a source: the values and problems of a file with the same records."""
 
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from tests.unit.owner_node.sources.test_every_source import GOOD, UNITS
 
 def settings(**changes) -> DatasetConfig:
     """A data set whose source is not looked at."""
-    known = {
+    known: dict[str, Any] = {
         "name": "patients", "source": "x", "budget": "b", "total_epsilon": Decimal(1), "attributes": (AGE,),
     }  # fmt: skip
     return DatasetConfig(**(known | changes))
@@ -44,7 +45,7 @@ def problems(frame: pd.DataFrame, **changes) -> list[tuple]:
 @pytest.mark.parametrize("kind", ["object", "inferred", "pandas", "arrow", "text"])
 def test_the_same_records_are_the_same_values(kind):
     """Whatever types pandas keeps them in."""
-    frame = pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in GOOD.items()})
+    frame = pd.DataFrame({name: pd.Series(np.array(values, dtype=object)) for name, values in GOOD.items()})
     if kind == "inferred":
         frame = frame.infer_objects()
         frame["seen"], frame["sex"] = pd.to_datetime(frame["seen"]), frame["sex"].astype("category")
