@@ -52,7 +52,7 @@ def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
     schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.min_k)
     return {
         "name": dataset.name,
-        "source": dataset.source,
+        "source": dataset.place,
         "budget": dataset.budget,
         "total_epsilon": str(dataset.total_epsilon),
         "schema": schema.to_document(),
