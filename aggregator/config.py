@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from common.audit import AuditSection
 from common.settings import TlsSection, locate
 
 FILE_NAME = "aggregator.toml"
@@ -69,6 +70,8 @@ class AggregatorConfig:
     """What it proves that with."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     """How long each step may take."""
+    audit: AuditSection = field(default_factory=AuditSection)
+    """Where operators' actions are copied to."""
     enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
     """What it may do as a certificate authority."""
 

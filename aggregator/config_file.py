@@ -14,7 +14,7 @@ from aggregator.config import (
     Deadlines,
     EnrolmentSection,
 )
-from common.setting_types import Duration, FilePath, ListenAddress, Name, TlsTable, TrustDomain
+from common.setting_types import AuditTable, Duration, FilePath, ListenAddress, Name, TlsTable, TrustDomain
 from common.settings import Problem, Section, read, validate
 
 _LONGEST_SOCKET_PATH = 103
@@ -50,6 +50,7 @@ class _File(Section):
     tls: TlsTable = Field(description="the table [tls] names ca, cert and key")
     deadlines: _Deadlines = _Deadlines()
     enrolment: _Enrolment = _Enrolment()
+    audit: AuditTable = AuditTable()
 
 
 def parse(path: Path) -> AggregatorConfig:
@@ -76,6 +77,7 @@ def parse(path: Path) -> AggregatorConfig:
             deadlines.invite, deadlines.consent, deadlines.link, deadlines.mask, deadlines.collect
         ),
         enrolment=EnrolmentSection(file.enrolment.ca_key, file.enrolment.auto_renew),
+        audit=file.audit.section(),
     )
 
 

@@ -26,6 +26,7 @@ from aggregator.presence import Presence
 from aggregator.renewal import Renewals, renew_own
 from aggregator.statements import Statements
 from aggregator.uploads import Uploads
+from common.audit import Delivery, open_sinks
 from common.credentials import Credentials
 from common.durable import exclusive_lock, private_directory, remove_leftovers
 from common.errors import ConfigurationError
@@ -90,6 +91,7 @@ class Daemon:
         credentials = await asyncio.to_thread(self._credentials)
         journal = Journal(state / "aggregator.db")
         self._stack.callback(journal.close)
+        self._deliver_audit(journal)
         presence, intake = Presence(time.time), Intake(state / "incoming")
         conductor = Conductor(
             journal=journal,
@@ -120,6 +122,15 @@ class Daemon:
         )
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
+
+    def _deliver_audit(self, journal: Journal) -> None:
+        """Copy operators' actions to where the configuration says, also what is noted at the very end."""
+        sinks = open_sinks(self._config.audit, "tessera-aggregator")
+        if sinks:
+            delivery = Delivery(journal.operators, sinks)
+            self._stack.push_async_callback(asyncio.to_thread, delivery.deliver)
+            journal.operators.listen(delivery.wake)
+            self._attend(delivery.run())
 
     async def stop(self) -> None:
         """Take no more calls, wait for what is being written, close everything."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pwd
 import signal
 import sys
 import tempfile
@@ -27,6 +28,8 @@ cert = "{certificates}/hub.pem"
 key = "{certificates}/hub.key"
 [deadlines]
 invite = "{invite}"
+[audit]
+file = "audit.jsonl"
 """
 PROGRAM = "from aggregator.cli import main; main()"
 ARGUMENTS = (
@@ -182,6 +185,38 @@ async def test_cancel_ends_the_waiting_command(operator, owners):
     assert (await operator.run("cancel", "r1"))[0] == 0
     out, _ = await command.communicate()
     assert (command.returncode, json.loads(out)["error"]["code"]) == (8, "cancelled")
+
+
+async def test_what_operators_did_is_on_record(operator, owners, tmp_path):
+    """`delete` removes the data and keeps the history; `history` and the audit file say who did what."""
+    command = await operator.start("release", *ARGUMENTS, "--yes", "--detach")
+    await asyncio.gather(*(owner.run() for owner in owners))
+    assert await command.wait() == 0
+    assert (await operator.run("delete", "r1"))[0] == 2
+    assert (await operator.run("delete", "none", "--yes"))[0] == 2
+    code, out, _ = await operator.run("delete", "r1", "--yes", "--json")
+    document = json.loads(out)
+    assert (code, document["state"], document["directory"]) == (0, "published", None)
+    assert document["deleted"]
+    assert document["manifest_digest"]
+    assert list((tmp_path / "releases").iterdir()) == []
+    assert "published, deleted" in (await operator.run("releases"))[1]
+    assert (await operator.run("release", *ARGUMENTS, "--yes"))[0] == 2
+    actions = json.loads((await operator.run("history", "--json"))[1])["actions"]
+    me = pwd.getpwuid(os.getuid()).pw_name
+    assert {action["user"].split(" ")[0] for action in actions} == {me}
+    assert [(action["action"], action["outcome"].split(":")[0]) for action in actions] == [
+        ("release", "done"),
+        ("delete", "done"),
+        ("release", "usage"),
+    ]
+    assert actions[0]["arguments"]["epsilon"] == "1"
+    assert "delete" in (await operator.run("history", "--release", "r1"))[1]
+    operator.process.terminate()
+    await operator.process.wait()
+    copied = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [copy.pop("sequence") for copy in copied] == [1, 2, 3]
+    assert copied == actions
 
 
 async def test_interrupt_detaches(operator, owners):
