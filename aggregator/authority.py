@@ -55,9 +55,10 @@ def general_name(host: str) -> x509.GeneralName:
         ValueError: If it is neither an IP address nor a name of ASCII letters.
     """
     try:
-        return x509.IPAddress(ipaddress.ip_address(host))
+        address = ipaddress.ip_address(host)
     except ValueError:
         return x509.DNSName(host)
+    return x509.IPAddress(address)
 
 
 def make_ca(

@@ -1,14 +1,16 @@
 """The first files of an aggregator: a CA, its own key and certificate, and a commented configuration."""
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.authority import BACKDATED, CA_LIFETIME, Authority, general_name, make_ca
+from aggregator.authority import BACKDATED, CA_LIFETIME, Authority, make_ca
 from common.durable import private_directory, write_atomic
 from common.enrolment import key_pem, new_key
 from common.errors import ConfigurationError, UsageError
@@ -17,6 +19,7 @@ from common.signing import load_chain
 
 CONFIG_FILE = "aggregator.toml"
 _PUBLIC_FILE = 0o644
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?")
 _CONFIG = """\
 # Made by aggregator init. Paths are relative to the folder of this file; unknown keys are refused.
 # Every other option, with its default: deploy/samples/aggregator.full.toml.
@@ -119,10 +122,16 @@ def _check_hosts(hosts: tuple[str, ...]) -> None:
     if not hosts:
         raise UsageError("owners need a name to dial", "name it with --host; repeat it for several")
     for host in hosts:
-        try:
-            general_name(host)
-        except ValueError:
-            raise UsageError(f"{host!r} is no name of a host", "write it as owners dial it") from None
+        if not _HOST.fullmatch(host) and not _is_address(host):
+            raise UsageError(f"{host!r} is no name of a host", "write it as owners dial it, without a port")
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _authority(
