@@ -9,6 +9,7 @@ import pytest
 from common.errors import ConfigurationError
 from owner_node.config import DatasetConfig, load
 from owner_node.database_url import parse_database_url
+from owner_node.sources import load as load_data
 
 HEAD = """
 [owner]
@@ -20,6 +21,7 @@ ca = "ca.pem"
 cert = "north.pem"
 key = "north.key"
 """
+README = Path(__file__).parents[3] / "README.md"
 HIDDEN = "source = (not shown)"
 AGE = '[dataset.attributes.age]\ntype = "integer"\nmin = 0\nmax = 120\n'
 URL = "postgresql+psycopg://tessera@db.example/clinic"
@@ -151,3 +153,39 @@ def test_two_names_of_one_sqlite_file_have_one_budget(tmp_path):
 def test_addresses_of_any_kind_are_shown_without_users(url, shown):
     """Host, port and database are enough to know a database by."""
     assert parse_database_url(url).shown == shown
+
+
+def test_the_example_of_the_readme_is_valid(tmp_path):
+    """What a newcomer pastes is read without a complaint."""
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+    dataset = read(tmp_path, example)["treatments"]
+    assert dataset.place == "postgresql://database.hospital.example:5432/clinic"
+    assert dataset.password_file == tmp_path / "database-password"
+
+
+def test_every_option_of_a_csv_file_counts(tmp_path):
+    """Each key of [dataset.csv], written in the file, changes how the data are read."""
+    form = """[dataset.csv]
+        delimiter = ";"
+        decimal = ","
+        encoding = "cp1252"
+        date_format = "%d.%m.%Y"
+        na_values = ["", "k. A."]
+        """
+    more = """[dataset.attributes."Größe"]
+        type = "number"
+        min = 0
+        max = 3
+        decimals = 2
+        [dataset.attributes.seen]
+        type = "date"
+        min = 1970-01-01
+        max = 2030-01-01
+        """
+    content = "age;Größe;seen\n40;1,75;31.12.1999\n41;k. A.;1.1.2000\n"
+    (tmp_path / "x.csv").write_bytes(content.encode("cp1252"))
+    settings = f'source = "x.csv"\nmissing = "drop"\n{form}'
+    loaded = load_data(read(tmp_path, text(settings) + more)["people"])
+    found = {name: column.tolist() for name, column in loaded.columns.items()}
+    assert found == {"age": [40], "Größe": [175], "seen": [10956]}
+    assert loaded.counts.dropped == 1
