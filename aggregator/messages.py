@@ -23,11 +23,12 @@ def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
     return taken
 
 
-def work_message(release: Release, work: Work) -> wire.Work:
+def work_message(release: Release, owner: str, work: Work) -> wire.Work:
     """Return the message that tells an owner what to do.
 
     Args:
         release: The release.
+        owner: Its id.
         work: From `protocol.work.work_for`.
     """
     message = wire.Work(release=release.id, plan_digest=release.plan_digest)
@@ -36,7 +37,7 @@ def work_message(release: Release, work: Work) -> wire.Work:
     elif work.step == "consent":
         message.consent.CopyFrom(_consent(release))
     elif work.step == "link":
-        message.link.SetInParent()
+        message.link.CopyFrom(_link(release, owner))
     elif work.step == "mask":
         message.mask.CopyFrom(_mask(release))
     elif work.step == "collect":
@@ -56,6 +57,23 @@ def _consent(release: Release) -> wire.Consent:
         signature=bytes.fromhex(planned.signature),
         certificate=planned.certificate.encode(),
         deadline=release.deadline or 0,
+    )
+
+
+def _link(release: Release, owner: str) -> wire.Link:
+    """Show an owner what every other owner has consented to."""
+    consents = {each: progress.consented for each, progress in release.progress.items() if each != owner}
+    return wire.Link(
+        co_owners=[
+            wire.CoOwner(
+                id=each,
+                key_check=consent.key_check,
+                signature=bytes.fromhex(consent.signature),
+                certificate=consent.certificate.encode(),
+            )
+            for each, consent in consents.items()
+            if consent is not None
+        ]
     )
 
 

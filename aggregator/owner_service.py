@@ -132,7 +132,7 @@ class OwnerService(OwnerServiceServicer):
             while True:
                 ticket = self._presence.signal(owner).ticket()
                 due = bounded(
-                    work_message(release, work)
+                    work_message(release, owner, work)
                     for release, work in self._conductor.work(owner)
                     if (work.release, work.step) not in busy
                 )

@@ -119,7 +119,7 @@ class Invitations:
             IntegrityError: If its signature does not hold.
         """
         session = self._cases.open(release)
-        plan, task = self._read_plan(release, plan_digest, offer)
+        plan, task = self._read_plan(session, plan_digest, offer)
         with self._cases.records.db.transaction() as tx:
             session = self._cases.records.sessions.learn(
                 tx, session, plan=offer.plan, plan_digest=plan_digest, plan_signature=offer.signature,
@@ -197,10 +197,13 @@ class Invitations:
         n_records = count_records(dataset, policy.attributes or None)
         return schema_of(dataset, policy.attributes, n_records, policy.min_k)
 
-    def _read_plan(self, release: str, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
-        self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate)
+    def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
+        # While a person decided, the key that signed the plan may have been renewed.
+        known = session.plan_digest == plan_digest
+        since = datetime.fromisoformat(session.created) if known else None
+        self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate, since)
         plan = read(Plan, offer.plan)
-        if (plan.release, plan.digest) != (release, plan_digest):
+        if (plan.release, plan.digest) != (session.release, plan_digest):
             raise ProtocolError("the plan is not the one that the message names")
         if self._cases.config.owner.id not in plan.owners:
             raise ProtocolError("the plan has no task for this owner")

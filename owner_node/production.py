@@ -5,6 +5,7 @@ is on disk. A process that dies between the two draws anew, which nobody has see
 fragment is the answer to its plan for ever.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from common.errors import ProtocolError
@@ -15,6 +16,7 @@ from owner_node.answers import Fragment, Linked, Sealed
 from owner_node.appraisal import Appraisal
 from owner_node.cases import Cases, read
 from owner_node.charged_data import ChargedData
+from owner_node.co_owners import CoOwner, check_co_owners
 from owner_node.session import CHARGED, Event, State
 from owner_node.sessions import Session
 from owner_node.trust import Trust
@@ -35,23 +37,30 @@ class Production:
         self._charged = ChargedData(cases)
         self._appraisal = appraisal
 
-    def link(self, release: str, plan_digest: str) -> Linked:
+    def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> Linked:
         """Answer with what the source has: it was loaded and pinned at consent.
 
+        Args:
+            release: Release id.
+            plan_digest: The accepted plan.
+            co_owners: What the aggregator shows of the other owners' consents.
+
         Raises:
+            RefusedError: If the policy wants to know co-owners, and they are not shown to be those.
             DataError: If the source cannot be used.
             UnusableDataError: If it cannot be masked as planned.
             DataChangedError: If it is not what it was at consent.
         """
         session, plan, task = self._cases.accepted(release, plan_digest)
+        config, since = self._cases.config, datetime.fromisoformat(session.created)
+        proved = check_co_owners(plan, config.owner.id, config.policy, co_owners, self._trust, since)
         prepared = self._appraisal.prepared(session, plan, task)
         if session.state is State.RESERVED:
             self._charged.check(session, plan, prepared)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
-                self._cases.note(
-                    tx, session, "linked", records=prepared.n_records, source=prepared.source_digest
-                )
+                known = {"records": prepared.n_records, "source": prepared.source_digest}
+                self._cases.note(tx, session, "linked", **known, co_owners=proved)
             self._cases.records.sessions.advance(
                 tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records
             )

@@ -14,6 +14,7 @@ from common.fragment import LedgerHead
 from common.identity import (
     Party,
     PartyKind,
+    fingerprint,
     load_certificates,
     party_of_certificate,
     valid_moment,
@@ -78,6 +79,38 @@ class Trust:
                 "check [[aggregator]] name in owner.toml, and which aggregator its address leads to",
             )
         verify(leaf, domain, payload, signature)
+
+    def check_owner(
+        self, owner: str, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes, since: datetime
+    ) -> str:
+        """Check that another owner signed a document.
+
+        Args:
+            owner: Its id.
+            domain: What the signature is for.
+            payload: The document's bytes.
+            signature: DER.
+            chain_pem: That owner's certificate chain.
+            since: When the release began, as this owner wrote it down.
+
+        Returns:
+            The fingerprint of its key.
+
+        Raises:
+            IdentityError: If the certificate is not that owner's, or was not valid since.
+            IntegrityError: If the signature does not hold.
+        """
+        leaf, *intermediates = load_certificates(chain_pem)
+        moment = valid_moment(leaf, since, self._clock())
+        verify_chain(leaf, intermediates, self._authorities(), moment, "client")
+        expected = Party(PartyKind.OWNER, owner, self._owner.trust_domain)
+        if party_of_certificate(leaf) != expected:
+            raise IdentityError(
+                f"a consent of {expected.uri} comes with the certificate of another party",
+                "every owner signs with the key of its own certificate",
+            )
+        verify(leaf, domain, payload, signature)
+        return fingerprint(leaf.public_key())
 
     def own_head(self, sequence: int, digest: str, signature: bytes, chain_pem: bytes) -> LedgerHead | None:
         """Return a ledger head that this owner signed, or None if it did not.

@@ -11,6 +11,7 @@ from common.errors import InternalError, NotConnectedError, ProtocolError, Tesse
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
+from owner_node.co_owners import CoOwner
 from owner_node.invitations import Offer
 from owner_node.node import Node
 
@@ -154,7 +155,10 @@ class Worker:
         )
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
-        linked = await _in_thread(self._node.production.link, work.release, work.plan_digest)
+        shown = [
+            CoOwner(each.id, each.key_check, each.signature, each.certificate) for each in work.link.co_owners
+        ]
+        linked = await _in_thread(self._node.production.link, work.release, work.plan_digest, shown)
         name = ""
         if linked.tokens:
             name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)

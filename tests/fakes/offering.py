@@ -9,7 +9,7 @@ import numpy as np
 
 from aggregator.planning import make_plan
 from aggregator.protocol.request import parse_request
-from common.fragment import Addendum, Receipt
+from common.fragment import Addendum, Consent, Receipt
 from common.identity import Party, PartyKind
 from common.plan import Plan
 from common.schema import Attribute, AttributeType, Schema
@@ -17,6 +17,7 @@ from common.settings import TlsSection
 from common.signing import Domain, Signer, load_chain
 from deploy.development_ca import DevelopmentCa
 from owner_node import linkage_key
+from owner_node.co_owners import CoOwner
 from owner_node.config import (
     AggregatorSection,
     DatasetConfig,
@@ -25,6 +26,7 @@ from owner_node.config import (
     PolicyConfig,
 )
 from owner_node.invitations import Offer
+from owner_node.linkage import key_check, release_key
 from owner_node.node import Node
 from owner_node.records import Records
 from owner_node.trust import Trust
@@ -52,8 +54,11 @@ class Offering:
         for name, issued in (("owner", ca.owner("a")), ("hub", ca.aggregator("hub", ["localhost"]))):
             issued.write(self.folder, name)
         ca.aggregator("other", ["localhost"]).write(self.folder, "other")
+        self.ca = ca
         (self.folder / "ca.pem").write_bytes(ca.issued.certificate_pem)
         self.hub = Signer.load(self.folder / "hub.key", self.folder / "hub.pem")
+        ca.owner("b").write(self.folder, "co-owner")
+        self.co_owner = Signer.load(self.folder / "co-owner.key", self.folder / "co-owner.pem")
         self.other = Signer.load(self.folder / "other.key", self.folder / "other.pem")
         self.source = self.folder / "cohort.csv"
         self.write_source(seed=1)
@@ -114,6 +119,16 @@ class Offering:
         by = signer or self.hub
         data = plan.to_bytes()
         return Offer(data, by.sign(Domain.PLAN, data), by.chain_pem.encode())
+
+    def consent_of(self, signer: Signer, plan: Plan) -> CoOwner:
+        """Return the consent of owner b as the aggregator shows it, signed by whoever signs."""
+        value = key_check(
+            release_key(linkage_key.load(self.config.owner.state_dir).key, plan.release, plan.digest)
+        )
+        signature = signer.sign(
+            Domain.CONSENT, Consent(plan.release, "b", plan.digest, value, "accept").to_bytes()
+        )
+        return CoOwner("b", value, signature, signer.chain_pem.encode())
 
     def addendum(
         self, plan: Plan, records: int = N_RECORDS, linking: str = "disjoint"

@@ -31,10 +31,11 @@ SIZE = 60
 
 
 def made(folder: Path, **deadlines: str) -> LocalCluster:
-    """Return a cluster in which owner a asks a person about every plan, and owner b about none."""
+    """Return a cluster in which owner a asks a person about every plan, and owner b wants to know owner a."""
     for position, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(SIZE * position, SIZE), seed=position))
-    says = {"a": policy(approval="manual") + declared("patients"), "b": declared("patients")}
+    rules = {"a": policy(approval="manual"), "b": policy(co_owners=["a"])}
+    says = {owner: rule + declared("patients") for owner, rule in rules.items()}
     make_setup(folder, says, deadlines=deadlines)
     share_linkage_key(folder, OWNERS)
     return LocalCluster(folder)
@@ -74,9 +75,12 @@ def approve(cluster: LocalCluster, release: str, *options: str) -> tuple[int, di
     return ask(cluster, "owner-node", "approve", release, *options, owner="a")
 
 
-def events(cluster: LocalCluster, release: str) -> list[dict[str, Any]]:
-    """Return what owner a's history says of a release."""
-    return ask(cluster, "owner-node", "history", "--release", release, owner="a")[1]["history"]
+def events(cluster: LocalCluster, release: str, owner: str = "a") -> list[dict[str, Any]]:
+    """Return what an owner's history says of a release."""
+    found: list[dict[str, Any]] = ask(cluster, "owner-node", "history", "--release", release, owner=owner)[1][
+        "history"
+    ]
+    return found
 
 
 def check_published(cluster: LocalCluster, command: Any, release: str) -> None:
@@ -101,6 +105,8 @@ def test_the_question_survives_the_daemon(cluster):
     assert (code, document["daemon_told"]) == (ExitCode.DONE, True)
     check_published(cluster, command, "yes")
     assert ask(cluster, "owner-node", "requests", owner="a")[1]["requests"] == []
+    (linked,) = [line for line in events(cluster, "yes", "b") if line["event"] == "linked"]
+    assert list(linked["details"]["co_owners"]) == ["a"]
     found = [line["event"] for line in events(cluster, "yes")]
     assert found[:4] == ["invited", "awaiting-approval", "approved", "accepted"]
 

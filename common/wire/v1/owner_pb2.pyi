@@ -319,16 +319,54 @@ class Link(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    CO_OWNERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def co_owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___CoOwner]: ...
     def __init__(
         self,
+        *,
+        co_owners: _abc.Iterable[Global___CoOwner] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["co_owners", b"co_owners"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Link: _TypeAlias = Link  # noqa: Y015
+
+@_typing.final
+class CoOwner(_message.Message):
+    """What another owner of the release signed: that it is who the plan says, and agreed to this very plan."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    KEY_CHECK_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    key_check: _builtins.str
+    """as in its consent"""
+    signature: _builtins.bytes
+    """over tessera/v1/consent"""
+    certificate: _builtins.bytes
+    """PEM chain of that owner"""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        key_check: _builtins.str = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "id", b"id", "key_check", b"key_check", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CoOwner: _TypeAlias = CoOwner  # noqa: Y015
 
 @_typing.final
 class Mask(_message.Message):
