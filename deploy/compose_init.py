@@ -39,7 +39,7 @@ class OwnerFiles:
     """What an owner's volume gets beside its identity."""
 
     settings: str
-    """Policy and data sets of its owner.toml."""
+    """Policy and data sets of its owner.toml; empty if it brings a configuration of its own."""
     data: Mapping[str, bytes]
     """Content of each file beside owner.toml."""
 
@@ -84,6 +84,9 @@ def make_parties(parties: Path, owners: Mapping[str, OwnerFiles]) -> bool:
     for owner, files in owners.items():
         _write_owner(parties / "owners" / owner, owner, files, authority)
     share_linkage_key(parties, list(owners))
+    for owner, files in owners.items():
+        if not files.settings:
+            (parties / "owners" / owner / "owner.toml").unlink()
     for place in places:
         write_atomic(place / COMPLETE, b"")
     return True
@@ -108,8 +111,10 @@ def _write_aggregator(place: Path, authority: DevelopmentCa) -> None:
     _write_identity(place, authority, authority.aggregator(AGGREGATOR, [HOST]))
     about = {"name": AGGREGATOR, "trust_domain": TRUST_DOMAIN, "listen": f"0.0.0.0:{PORT}"}
     about |= {"state_dir": "state", "release_dir": "releases"}
-    text = section("[aggregator]", about) + "\n" + section("[tls]", _TLS)
-    write_atomic(place / "aggregator.toml", text.encode())
+    text = [section("[aggregator]", about), section("[tls]", _TLS)]
+    # Time to start again a container that has gone; the usual 30 s suit daemons that stay.
+    text += [section("[deadlines]", {"invite": "3m"})]
+    write_atomic(place / "aggregator.toml", "\n".join(text).encode())
 
 
 def _write_owner(place: Path, owner: str, files: OwnerFiles, authority: DevelopmentCa) -> None:

@@ -1,0 +1,222 @@
+"""A Docker engine for tests: what images are built from, and the compose demonstrations as one object each.
+
+Where this runs as root and has debootstrap, no registry of images is needed and no package index inside a
+build: the base image comes from Debian's packages, and the wheels of the lock file are downloaded here and
+handed to the build. Elsewhere the images are built as a user builds them. What is made is kept in
+build/containers and in the engine.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from deploy.local_setup import free_port
+
+PROJECT = Path(__file__).parents[2]
+KEPT = PROJECT / "build" / "containers"
+SUITE = "trixie"
+BASE = f"tessera-test/base:{SUITE}"
+IMAGES = "tessera-test"
+"""Prefix of the images that are built, so that nobody's own are replaced."""
+_PACKAGES = "python3,python3-venv"
+_CONTEXT = ("common", "aggregator", "owner_node", "deploy")
+_FILES = (".dockerignore", "pyproject.toml", "README.md", "requirements.lock")
+
+
+def run(
+    *command: str | Path, check: bool = True, timeout: float = 300, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; if it must end well and does not, what it printed is shown."""
+    ended = subprocess.run(
+        [str(each) for each in command],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        **options,
+    )
+    if check and ended.returncode:
+        raise AssertionError(f"{' '.join(ended.args)}: {ended.returncode}\n{ended.stdout}\n{ended.stderr}")
+    return ended
+
+
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Let one of several test processes make what all of them use."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    with (KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def makes_base() -> bool:
+    """Tell whether this machine can make a base image of its own."""
+    return os.getuid() == 0 and shutil.which("debootstrap") is not None
+
+
+def _debian(folder: Path, include: str) -> Path:
+    """Return the root file system of a small Debian, made once."""
+    done = folder / "complete"
+    if not done.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        made = ("debootstrap", "--variant=minbase", f"--include={include}", SUITE, folder / "root")
+        run(*made, timeout=600)
+        done.touch()
+    return folder / "root"
+
+
+def _import_image(root: Path, name: str) -> None:
+    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as archive:
+        subprocess.run(["docker", "import", "-", name], stdin=archive.stdout, capture_output=True, check=True)
+    assert archive.returncode == 0
+
+
+def prepare_base() -> dict[str, str]:
+    """Make base image and wheels; returns what the compose files read from the environment."""
+    if not makes_base():
+        return {}
+    with one_at_a_time():
+        if run("docker", "image", "inspect", BASE, check=False).returncode:
+            _import_image(_debian(KEPT / "debian", _PACKAGES), BASE)
+        version = "import sys; print('{}.{}'.format(*sys.version_info))"
+        python = run("docker", "run", "--rm", BASE, "python3", "-c", version).stdout.strip()
+        wheels = ("--no-deps", "--only-binary=:all:", f"--python-version={python}", "--require-hashes")
+        lock = ("-r", PROJECT / "requirements.lock", "--dest", KEPT / "wheels")
+        run(sys.executable, "-m", "pip", "download", "--quiet", *wheels, *lock)
+    return {"TESSERA_BASE": BASE, "TESSERA_PIP_ARGS": "--no-index"}
+
+
+@cache
+def older_compose() -> tuple[str, ...]:
+    """Return the command of docker-compose, or nothing."""
+    return ("docker-compose",) if shutil.which("docker-compose") else ()
+
+
+@cache
+def newer_compose() -> tuple[str, ...]:
+    """Return the command of Compose v2: the plugin, or the program of Debian's package, or nothing."""
+    if run("docker", "compose", "version", check=False).returncode == 0:
+        return ("docker", "compose")
+    if not makes_base():
+        return ()
+    program = KEPT / "compose" / "usr" / "libexec" / "docker" / "cli-plugins" / "docker-compose"
+    with one_at_a_time():
+        if not program.exists():
+            root = _debian(KEPT / "debian", _PACKAGES)
+            shutil.copy("/etc/resolv.conf", root / "etc" / "resolv.conf")
+            fetch = "apt-get update -qq && cd /tmp && apt-get download -qq docker-compose"
+            run("chroot", root, "sh", "-c", fetch)
+            (package,) = (root / "tmp").glob("docker-compose_*.deb")
+            run("dpkg-deb", "-x", package, KEPT / "compose")
+            package.unlink()
+    return (str(program),)
+
+
+def checkout(folder: Path) -> Path:
+    """Return a copy of what a user checks out and images are built from, the wheels where they belong."""
+    for name in _CONTEXT:
+        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in _FILES:
+        shutil.copy(PROJECT / name, folder / name)
+    if makes_base():
+        shutil.copytree(KEPT / "wheels", folder / "build" / "wheels")
+    return folder
+
+
+class Demonstration:
+    """One compose file, brought up, asked, and removed without a trace.
+
+    Args:
+        command: docker-compose or Compose v2.
+        top: The checkout.
+        name: Folder of the compose file in deploy/.
+        owners: Services that are owners.
+        environment: What the compose file reads beside the port.
+    """
+
+    def __init__(
+        self,
+        command: tuple[str, ...],
+        top: Path,
+        name: str,
+        owners: Sequence[str],
+        environment: Mapping[str, str],
+    ) -> None:
+        self.folder, self.owners, port = top / "deploy" / name, tuple(owners), free_port()
+        self.watched = self.owners[-1]
+        self.project = f"tessera-test-{name}-{port}"
+        # One owner's health is asked more often than in earnest, for the tests to wait less.
+        health = {"healthcheck": {"interval": "2s", "start_period": "1s", "retries": 3}}
+        quick = self.folder / "quick-health.yaml"
+        quick.write_text(json.dumps({"services": {self.watched: health}}))
+        files = ("-f", str(self.folder / "compose.yaml"), "-f", str(quick))
+        self._command = (*command, "--project-name", self.project, *files)
+        self._environment = {**os.environ, **environment}
+        self._environment |= {"TESSERA_PORT": str(port), "TESSERA_IMAGES": IMAGES, "DOCKER_BUILDKIT": "0"}
+
+    def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command of compose to its end."""
+        return run(*self._command, *arguments, check=check, timeout=600, env=self._environment)
+
+    def container(self, service: str) -> str:
+        """Return the id of a service's container."""
+        return self.compose("ps", "-q", service).stdout.strip()
+
+    def inspect(self, service: str) -> Any:
+        """Return what the engine knows of a service's container."""
+        return json.loads(run("docker", "inspect", self.container(service)).stdout)[0]
+
+    def execute(self, service: str, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command in a service's container."""
+        return run("docker", "exec", self.container(service), *command, check=check)
+
+    def release(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Make a release as the walk-through does."""
+        return self.compose("run", "--rm", "-T", "release", *arguments, check=check)
+
+    def wait_until(self, what: str, holds: Callable[[], bool], seconds: float = 90) -> None:
+        """Look again and again until something holds, and fail when the time is up."""
+        until = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > until:
+                logs = self.compose("logs", "--tail=20", check=False)
+                raise AssertionError(f"waited {seconds} s for: {what}\n{logs.stdout}{logs.stderr}")
+            time.sleep(0.5)
+
+    def wait_health(self, health: str) -> None:
+        """Wait until the engine calls the watched owner "healthy" or "unhealthy"."""
+        container = self.container(self.watched)
+
+        def holds() -> bool:
+            said = run("docker", "inspect", "--format", "{{.State.Health.Status}}", container)
+            return said.stdout.strip() == health
+
+        self.wait_until(f"{self.watched} is {health}", holds)
+
+    def wait_connected(self) -> None:
+        """Wait until the aggregator runs and has all owners."""
+
+        def holds() -> bool:
+            asked = self.execute("aggregator", "aggregator", "owners", "--json", check=False)
+            return not asked.returncode and all(
+                each["connected"] for each in json.loads(asked.stdout)["owners"]
+            )
+
+        self.wait_until("all owners are connected", holds)
+
+    def left(self) -> list[str]:
+        """Return what the engine still has of this demonstration, images aside."""
+        label = f"label=com.docker.compose.project={self.project}"
+        listed = [run("docker", "ps", "--all", "--quiet", "--filter", label)]
+        listed += [run("docker", kind, "ls", "--quiet", "--filter", label) for kind in ("volume", "network")]
+        return [line for each in listed for line in each.stdout.splitlines()]

@@ -1,0 +1,252 @@
+"""The compose demonstrations on a real Docker engine, from `up` to a verified release on the host."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from deploy.demo_data import DEPARTMENTS, HOSPITALS, N_PEOPLE
+from deploy.local_process import run_program
+from tests.system.container_engine import (
+    Demonstration,
+    checkout,
+    makes_base,
+    newer_compose,
+    older_compose,
+    prepare_base,
+    run,
+)
+
+# The first test also waits for the images to be built, on a machine that has other things to do.
+pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
+DEMONSTRATIONS = ("horizontal", "vertical")
+STOPPING_SECONDS = 9
+"""Less than the 10 s after which the engine kills."""
+CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3).close()
+except OSError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+
+
+@pytest.fixture(scope="module")
+def environment() -> dict[str, str]:
+    """What the compose files read from the environment on this machine."""
+    return prepare_base()
+
+
+@pytest.fixture(scope="module")
+def top(environment, tmp_path_factory) -> Iterator[Path]:
+    """A checkout of its own."""
+    folder = tmp_path_factory.mktemp("checkout")
+    yield checkout(folder)
+    shutil.rmtree(folder)
+
+
+def raised(demonstration: Demonstration) -> Iterator[Demonstration]:
+    """Bring a demonstration up, make its release `first`, and remove everything in the end."""
+    try:
+        demonstration.compose("up", "-d", "--build")
+        demonstration.release("--id", "first")
+        yield demonstration
+    finally:
+        demonstration.compose("--profile", "release", "down", "-v")
+
+
+@pytest.fixture(scope="module")
+def hospitals(top, environment) -> Iterator[Demonstration]:
+    """The horizontal demonstration, by the older docker-compose where there is one."""
+    command = older_compose() or newer_compose()
+    yield from raised(Demonstration(command, top, "horizontal", tuple(HOSPITALS), environment))
+
+
+@pytest.fixture(scope="module")
+def departments(top, environment) -> Iterator[Demonstration]:
+    """The vertical demonstration, by Compose v2 where there is one."""
+    command = newer_compose() or older_compose()
+    yield from raised(Demonstration(command, top, "vertical", tuple(DEPARTMENTS), environment))
+
+
+def answers(demonstration: Demonstration) -> bool:
+    """Tell whether the aggregator's daemon runs."""
+    asked = demonstration.execute("aggregator", "aggregator", "status", "--check", check=False)
+    return asked.returncode == 0
+
+
+def verified(demonstration: Demonstration) -> Path:
+    """Check the release on the host, outside of every container, as a user of it does; returns its folder."""
+    ca = demonstration.folder / "ca.pem"
+    ca.write_text(demonstration.execute("aggregator", "cat", "tls/ca.pem").stdout)
+    folder = demonstration.folder / "releases" / "first"
+    ended = run_program("aggregator", ["verify", folder, "--ca", ca], demonstration.folder)
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+@pytest.mark.parametrize("name", DEMONSTRATIONS)
+def test_valid_for_both(top, environment, name):
+    """Each compose file is taken by docker-compose 1.29 and by Compose v2, as the same services."""
+    commands = [command for command in (older_compose(), newer_compose()) if command]
+    assert len(commands) == 2 or not makes_base()
+    found = []
+    for command in commands:
+        ended = run(*command, "-f", top / "deploy" / name / "compose.yaml", "config", "--services")
+        found.append(set(ended.stdout.split()) - {"release"})
+        assert "WARN" not in ended.stderr.upper()
+    assert {"init", "aggregator"} < found[0]
+    assert found == [found[0]] * len(commands)
+
+
+def test_horizontal_release(hospitals):
+    """One command makes a release of all hospitals that verifies on the host and belongs to its user."""
+    folder = verified(hospitals)
+    assert pq.read_table(folder / "data.parquet").num_rows == N_PEOPLE
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["release"], manifest["layout"]) == ("first", "horizontal")
+    assert (folder.stat().st_uid, folder.stat().st_gid) == (
+        hospitals.folder.joinpath("releases").stat().st_uid,
+        hospitals.folder.joinpath("releases").stat().st_gid,
+    )
+
+
+def test_vertical_release(departments):
+    """The departments' attributes are joined by tokens; the release verifies on the host and at its owners,
+    and a second release with other options charges again.
+    """
+    table = pq.read_table(verified(departments) / "data.parquet")
+    names = [name for each in DEPARTMENTS.values() for name in each]
+    assert (table.num_rows, set(table.column_names)) == (N_PEOPLE, {"record", *names})
+    said = departments.release("--id", "second", "--epsilon", "0.5", "--k", "auto").stdout
+    assert "on this host: deploy/vertical/releases/second" in said
+    departments.execute("pharmacy", "owner-node", "download", "second", "--out", "/tmp/second")
+    departments.execute("pharmacy", "owner-node", "verify", "/tmp/second")
+
+
+@pytest.mark.parametrize("service", ["aggregator", "valley"])
+def test_least_privilege(hospitals, service):
+    """A container runs as an ordinary user without any capability, writes only to its volume and /tmp, and
+    holds neither compiler nor installer.
+    """
+    script = "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/1/status | tr -s '\\t' ' '"
+    lines = hospitals.execute(service, "sh", "-c", script).stdout.splitlines()
+    assert lines == ["10001", "CapEff: 0000000000000000", "CapBnd: 0000000000000000", "NoNewPrivs: 1"]
+    for place in ("/", "/opt/tessera/bin", "/etc"):
+        refused = hospitals.execute(service, "touch", f"{place}/new", check=False)
+        assert "Read-only file system" in refused.stderr
+    hospitals.execute(service, "touch", "/tmp/new", "/var/lib/tessera/new")
+    for program in ("cc", "gcc", "g++", "make", "/opt/tessera/bin/pip"):
+        assert hospitals.execute(service, "sh", "-c", f"command -v {program}", check=False).returncode
+
+
+def test_only_the_aggregator_is_published(hospitals):
+    """Owner nodes open no port towards anybody; the aggregator opens its one."""
+    ports = {
+        service: hospitals.inspect(service)["NetworkSettings"]["Ports"]
+        for service in ("aggregator", *hospitals.owners)
+    }
+    assert all(ports.pop("aggregator")["8443/tcp"])
+    assert not any(any(each.values()) for each in ports.values())
+
+
+def test_volumes_apart(hospitals):
+    """A volume is mounted in its party's container only, so an owner finds nothing of another's there."""
+    mounted = {
+        service: {
+            mount["Name"].removeprefix(f"{hospitals.project}_")
+            for mount in hospitals.inspect(service)["Mounts"]
+        }
+        for service in ("aggregator", *hospitals.owners)
+    }
+    assert mounted == {service: {service} for service in ("aggregator", *hospitals.owners)}
+    # Folders that this user may not enter end the search with 1.
+    seen = hospitals.execute(
+        "north", "find", "/", "-name", "patients.csv", "-o", "-name", "own.key", check=False
+    )
+    assert sorted(seen.stdout.split()) == ["/var/lib/tessera/patients.csv", "/var/lib/tessera/tls/own.key"]
+
+
+def test_networks_apart(hospitals):
+    """An owner reaches the aggregator and nobody else: no other owner, not even by address, nor the world."""
+
+    def reaches(owner: str, host: str, port: int) -> bool:
+        ended = hospitals.execute(owner, "python", "-c", CONNECT, host, str(port), check=False)
+        return ended.returncode == 0
+
+    assert reaches("north", "aggregator", 8443)
+    (network,) = hospitals.inspect("valley")["NetworkSettings"]["Networks"].values()
+    address = network["IPAddress"]
+    # Somebody listens there, so that only the network can be what stands between the two.
+    listen = "import socket\nwith socket.create_server(('', 9000)) as s:\n while True: s.accept()[0].close()"
+    run("docker", "exec", "--detach", hospitals.container("valley"), "timeout", "60", "python", "-c", listen)
+    hospitals.wait_until("valley listens", lambda: reaches("valley", "127.0.0.1", 9000))
+    assert reaches("valley", address, 9000)
+    assert not reaches("north", address, 9000)
+    assert not reaches("north", "1.1.1.1", 443)
+    assert hospitals.execute("aggregator", "cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "0"
+
+
+def test_interrupted_release(hospitals):
+    """An owner cut off, another killed, and the aggregator restarted, all in the middle of one release: it
+    goes on by itself when they are back, and every owner is charged once. The engine sees by itself that
+    the owner which is cut off lost its aggregator, and that it has it again.
+    """
+    hospitals.wait_health("healthy")
+    network = f"{hospitals.project}_valley"
+    run("docker", "network", "disconnect", network, hospitals.container("valley"))
+    hospitals.wait_health("unhealthy")
+    # The release is started where an operator has it, since the walk-through's command waits for all owners.
+    started = ("release", "--dataset", "patients", "--layout", "horizontal", "--epsilon", "1", "--k", "100")
+    owners = ",".join(hospitals.owners)
+    hospitals.execute(
+        "aggregator", "aggregator", *started, "--owners", owners, "--id", "rough", "--yes", "--detach"
+    )
+
+    def shown() -> dict[str, str]:
+        release = json.loads(hospitals.execute("aggregator", "aggregator", "show", "rough", "--json").stdout)
+        return {"release": release["state"]} | {owner["id"]: owner["state"] for owner in release["owners"]}
+
+    assert shown()["release"] == "inviting"
+    run("docker", "kill", hospitals.container("north"))
+    run("docker", "restart", hospitals.container("aggregator"))
+    run("docker", "start", hospitals.container("north"))
+    hospitals.wait_until("the aggregator is back", lambda: answers(hospitals))
+    assert shown()["release"] == "inviting"
+    run("docker", "network", "connect", network, hospitals.container("valley"))
+    hospitals.wait_until("the release is published", lambda: set(shown().values()) == {"published"})
+    for owner in hospitals.owners:
+        ledger = json.loads(hospitals.execute(owner, "owner-node", "ledger", "--json").stdout)
+        spent = [
+            entry for entry in ledger["entries"] if entry["release"] == "rough" and entry["kind"] == "spend"
+        ]
+        assert len(spent) == 1
+    hospitals.wait_health("healthy")
+
+
+def test_stopped_in_time(departments):
+    """`docker stop` ends every container by itself, long before the engine would kill it, and `start` is
+    enough to have everything back.
+    """
+    for service in ("pharmacy", "aggregator"):
+        container, before = departments.container(service), time.monotonic()
+        run("docker", "stop", container)
+        assert time.monotonic() - before < STOPPING_SECONDS
+        state = json.loads(run("docker", "inspect", container).stdout)[0]["State"]
+        assert (state["ExitCode"], state["OOMKilled"]) == (0, False)
+    departments.compose("start", "aggregator", "pharmacy")
+    departments.wait_connected()
+    departments.execute("pharmacy", "owner-node", "ledger", "--verify")
+
+
+def test_nothing_is_left(hospitals, departments):
+    """`down -v` removes every container, volume and network; what was released stays on the host."""
+    for demonstration in (hospitals, departments):
+        assert len(demonstration.left()) == 5 + 4 + 4
+        demonstration.compose("down", "-v")
+        assert demonstration.left() == []
+        assert (demonstration.folder / "releases" / "first" / "manifest.json").is_file()
