@@ -8,18 +8,23 @@ charge, since nothing was delivered; what was recorded once is the answer to its
 
 import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, auto
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import ConflictError, InternalError, TesseraError
 from common.privacy import Accounting
+from owner_node.budget_terms import Column
 from owner_node.database import Clock
 from owner_node.history import Line
 from owner_node.records import Records
+
+if TYPE_CHECKING:
+    from common.arrays import Int64Array
+    from common.schema import Attribute
 
 LOCAL = "(local)"
 """Stands where an aggregator's name would; none can be called so (`common.identity.is_name`)."""
@@ -36,6 +41,18 @@ class Standing(Enum):
     """Charged, and nothing delivered: noise may be drawn, again if need be."""
     DELIVERED = auto()
     """The result is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedData:
+    """What a budget's data are known by: a copy of them, or another name for them, has the same budget."""
+
+    place: str
+    """Where the source is (`owner_node.source_place`); empty for data that were handed in."""
+    attributes: "Sequence[Attribute]"
+    """The attributes of the columns."""
+    columns: "Mapping[str, Int64Array]" = field(repr=False)
+    """Original values in resolution units by attribute, `(n_records,)` each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,8 @@ class LocalWork:
     """Sum of their joint bounds; None where one has none."""
     accounting: Accounting
     """Which of the two is charged."""
+    data: ChargedData = field(repr=False, compare=False)
+    """What the work is done with."""
 
     @property
     def digest(self) -> str:
@@ -79,6 +98,17 @@ class LocalCharges:
 
     def __init__(self, records: Records) -> None:
         self._records = records
+        self._known: dict[str, tuple[Column, ...]] = {}
+
+    def check_budget(self, work: LocalWork) -> None:
+        """Check the work's budget against what the ledger has recorded, before anybody is asked.
+
+        Raises:
+            RefusedError: If its total grew, or the data were charged to another budget.
+        """
+        self._records.ledger.check_budget(
+            work.budget, work.total_epsilon, work.data.place, self._columns(work)
+        )
 
     def standing(self, work: LocalWork) -> Standing:
         """Return how far the work has come.
@@ -106,11 +136,13 @@ class LocalCharges:
 
         Raises:
             BalanceError: If it does not fit.
+            RefusedError: If the budget's total grew, or the data were charged to another budget.
             IntegrityError: If the ledger is known to lack entries.
             ConflictError: If its id stands for other arguments or other data.
         """
         if work.charge is None:
             raise InternalError("work without a charge passed the policy")
+        columns = self._columns(work)
         with self._records.db.transaction() as tx:
             lines = self._lines(work.id)
             self._check_same(work, lines)
@@ -120,9 +152,9 @@ class LocalCharges:
             self._records.ledger.reserve(
                 tx, budget=work.budget, total_epsilon=work.total_epsilon, charge=work.charge,
                 aggregator=LOCAL, release=work.id, plan_digest=work.digest, epsilon=work.epsilon,
-                epsilon_joint=work.epsilon_joint, accounting=work.accounting,
+                epsilon_joint=work.epsilon_joint, accounting=work.accounting, place=work.data.place,
             )  # fmt: skip
-            self._records.ledger.spend(tx, LOCAL, work.id, work.digest)
+            self._records.ledger.spend(tx, LOCAL, work.id, work.digest, columns)
             self._note(tx, work, "spent", decision="accepted", details={"asked": dict(work.document)})
 
     def deliver(self, work: LocalWork, result: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -144,6 +176,14 @@ class LocalCharges:
         """Note in the history that the work was refused, and why."""
         with self._records.db.transaction() as tx:
             self._note(tx, work, "refused", decision="refused", rule=error.message)
+
+    def _columns(self, work: LocalWork) -> tuple[Column, ...]:
+        from owner_node.source_columns import columns_of
+
+        if work.id not in self._known:
+            key = self._records.own_keys.source_key()
+            self._known[work.id] = columns_of(work.data.columns, work.data.attributes, key)
+        return self._known[work.id]
 
     def _note(self, tx: Any, work: LocalWork, event: str, **fields: Any) -> None:
         self._records.history.record(

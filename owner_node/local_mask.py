@@ -16,10 +16,12 @@ from common.privacy import charge
 from common.schema import Schema
 from common.shuffle import random_order
 from owner_node.config import PolicyConfig
-from owner_node.local_charge import LOCAL, LocalCharges, LocalWork, Standing
-from owner_node.local_policy import check_policy
+from owner_node.foreseen import Forecast, is_close, objections
+from owner_node.local_charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing
+from owner_node.local_policy import check_policy, check_rules
 from owner_node.mask_plan import MaskRequest, arguments_of, make_mask_plan, report_of, uses_of
 from owner_node.masked_tables import MaskedTables, released_table
+from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import AttributeTask, check_table, mask_table
 from owner_node.masking.taxonomy import Taxonomy
 
@@ -43,6 +45,8 @@ class Originals:
     """Taxonomies by attribute."""
     digest: str
     """What tells these data from others."""
+    place: str = ""
+    """Where the source is (`owner_node.source_place`); empty for data that were handed in."""
 
     @property
     def n_records(self) -> int:
@@ -127,22 +131,45 @@ def prepare_mask(
         task.epsilon,
         task.epsilon_joint,
         policy.accounting,
+        ChargedData(originals.place, plan.attributes, originals.columns),
     )
     return MaskJob(plan, work, originals, tasks, order)
 
 
-def judge_mask(job: MaskJob, policy: PolicyConfig, charges: LocalCharges, now: datetime) -> None:
+def foresee(job: MaskJob, policy: PolicyConfig) -> Forecast:
+    """Compute what masking is expected to do to these data. For their owner alone: it depends on them."""
+    found = forecast(job.originals.columns, job.tasks)
+    if is_close(found, policy):
+        found = forecast(job.originals.columns, job.tasks, closely=True)
+    return found
+
+
+def judge_mask(
+    job: MaskJob, policy: PolicyConfig, charges: LocalCharges, now: datetime, expected: Forecast | None = None
+) -> None:
     """Refuse what the policy does not allow, and note the refusal.
 
+    Args:
+        job: What would be done.
+        policy: The owner's policy.
+        charges: The owner's ledger.
+        now: The time.
+        expected: What masking is expected to do; computed here if None, where the policy limits it.
+
     Raises:
-        RefusedError: With every rule that objects.
+        RefusedError: With every rule that objects, or if the data are known to belong to another budget.
     """
+    work, limits = job.work, (policy.max_zero_noise_share, policy.max_unchanged_share)
     try:
-        check_policy(
-            policy, uses_of(job.plan), epsilon=job.work.epsilon, charge=job.work.charge, today=now.date()
-        )
+        check_policy(policy, uses_of(job.plan), epsilon=work.epsilon, charge=work.charge, today=now.date())
+        charges.check_budget(work)
+        if expected is None and any(
+            each is not None for each in (*limits, policy.max_unchanged_record_share)
+        ):
+            expected = foresee(job, policy)
+        check_rules(objections(expected, policy) if expected is not None else ())
     except RefusedError as refusal:
-        charges.refused(job.work, refusal)
+        charges.refused(work, refusal)
         raise
 
 

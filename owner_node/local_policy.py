@@ -46,12 +46,23 @@ def check_policy(
         RefusedError: With every rule that objects.
     """
     rules = list(dict.fromkeys([*_attributes(policy, uses), *_amount(policy, uses, epsilon, charge)]))
-    rules += _dates(policy, today)
+    check_rules([*rules, *_dates(policy, today)])
+
+
+def check_rules(rules: Sequence[str]) -> None:
+    """Refuse if any rule objects.
+
+    Args:
+        rules: The objections, in full.
+
+    Raises:
+        RefusedError: With all of them, the first as the deciding one.
+    """
     if rules:
         raise RefusedError(
             "\n  ".join(rules),
             "nothing was spent; the policy is declared in owner.toml",
-            {"rule": rules[0], "rules": rules},
+            {"rule": rules[0], "rules": list(rules)},
         )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 from common.arrays import Int64Array
 from common.errors import RefusedError
 from owner_node.config import DatasetConfig, PolicyConfig
-from owner_node.local_charge import LocalCharges, LocalWork, Standing
+from owner_node.local_charge import ChargedData, LocalCharges, LocalWork, Standing
 from owner_node.local_policy import Use, check_policy
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.queries import check_answerable, draw_answer
 from owner_node.questions import Question, range_texts, text_of
+from owner_node.source_place import place_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -58,6 +59,7 @@ def prepare_query(
         question.epsilon,
         question.epsilon,
         policy.accounting,
+        ChargedData(place_of(dataset), (question.attribute,), {question.attribute.name: values}),
     )
     return Query(question, work, values)
 
@@ -68,12 +70,13 @@ def judge_query(query: Query, policy: PolicyConfig, charges: LocalCharges, today
     An answer with noise made for the data is like a value masked by `idp`, a count like one masked by `dp`.
 
     Raises:
-        RefusedError: With every rule that objects.
+        RefusedError: With every rule that objects, or if the data are known to belong to another budget.
     """
     question, work = query.question, query.work
     uses = [Use(question.attribute.name, "dp" if question.kind.counts else "idp")]
     try:
         check_policy(policy, uses, epsilon=work.epsilon, charge=work.charge, today=today)
+        charges.check_budget(work)
     except RefusedError as refusal:
         charges.refused(work, refusal)
         raise

@@ -13,6 +13,7 @@ from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
+    from owner_node.foreseen import Forecast
     from owner_node.local_mask import MaskJob, Originals
     from owner_node.mask_plan import MaskRequest
     from owner_node.records import Records
@@ -73,9 +74,10 @@ def mask(
     originals = load_originals(owner, chosen, request)
     from owner_node.records import Records
 
+    job = _job(owner, chosen, request, originals, work_id)
     records = Records.open(owner.owner.state_dir, _now)
     with records.db:
-        return _masked(owner, chosen, request, originals, records, work_id, out, yes=yes, as_json=as_json)
+        return _masked(job, owner, records, out, yes=yes, as_json=as_json)
 
 
 def _now() -> datetime:
@@ -111,34 +113,30 @@ def load_originals(owner: OwnerConfig, dataset: DatasetConfig, request: "MaskReq
         UsageError: If an attribute is not declared.
     """
     from owner_node.local_mask import Originals
+    from owner_node.source_place import place_of
     from owner_node.sources import load, schema_of
 
     # Attributes that are named and not allowed are for the policy to refuse.
     allowed = request.attributes or owner.policy.attributes
     loaded = load(dataset, allowed or None)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
-    return Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, loaded.digest)
+    return Originals(
+        dataset.name, schema, loaded.columns, dataset.taxonomies, loaded.digest, place_of(dataset)
+    )
 
 
-def _masked(
+def _job(
     owner: OwnerConfig,
     dataset: DatasetConfig,
     request: "MaskRequest",
     originals: "Originals",
-    records: "Records",
     work_id: str | None,
-    out: Path,
-    *,
-    yes: bool,
-    as_json: bool,
-) -> int:
+) -> "MaskJob":
     from common.masking_arguments import parse_id
-    from owner_node.local_charge import LocalCharges, Standing, new_id
-    from owner_node.local_mask import SHUFFLED, judge_mask, make_masked, prepare_mask
-    from owner_node.masked_delivery import check_free, deliver
-    from owner_node.masked_tables import MaskedTables
+    from owner_node.local_charge import new_id
+    from owner_node.local_mask import SHUFFLED, prepare_mask
 
-    job = prepare_mask(
+    return prepare_mask(
         request,
         originals,
         budget=dataset.budget,
@@ -149,30 +147,42 @@ def _masked(
         order=SHUFFLED,
         now=_now(),
     )
-    charges, tables = LocalCharges(records), MaskedTables(owner.owner.state_dir)
+
+
+def _masked(
+    job: "MaskJob", owner: OwnerConfig, records: "Records", out: Path, *, yes: bool, as_json: bool
+) -> int:
+    from owner_node.local_charge import LocalCharges, Standing
+    from owner_node.local_mask import foresee, judge_mask, make_masked
+    from owner_node.masked_delivery import check_free, deliver
+    from owner_node.masked_tables import MaskedTables
+
+    work_id, charges = job.work.id, LocalCharges(records)
     before = charges.standing(job.work)
     if before is Standing.NEW:
         check_free(out)
-        judge_mask(job, owner.policy, charges, _now())
-        if not _agreed(job, records, yes=yes, as_json=as_json):
+        expected = foresee(job, owner.policy)
+        judge_mask(job, owner.policy, charges, _now(), expected)
+        if not _agreed(job, expected, records, yes=yes, as_json=as_json):
             console.note("nothing was charged")
             return ExitCode.REFUSED
     if not as_json:
-        made = before is Standing.DELIVERED
-        console.note(f"{job.work.id} was made before" if made else f"masking as {job.work.id}")
-    report = make_masked(job, charges, tables, "owner-node mask")
+        console.note(
+            f"{work_id} was made before" if before is Standing.DELIVERED else f"masking as {work_id}"
+        )
     try:
-        told = deliver(tables.table_path(job.work.id), report, out)
+        tables = MaskedTables(owner.owner.state_dir)
+        told = deliver(tables.table_path(work_id), make_masked(job, charges, tables, "owner-node mask"), out)
     except OSError as error:
         raise ConfigurationError(
-            f"{out} cannot be written: {error.strerror}",
-            hint=f"it is charged and kept: the same command with --id {job.work.id} and another --out",
+            f"{error.filename or out} cannot be written: {error.strerror}",
+            hint=f"try again with --id {work_id} when that is mended: what was charged is not charged again",
         ) from None
     _show(job, told, out, records, charged=before is Standing.NEW, as_json=as_json)
     return ExitCode.DONE
 
 
-def _agreed(job: "MaskJob", records: "Records", *, yes: bool, as_json: bool) -> bool:
+def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bool, as_json: bool) -> bool:
     """Show what would be charged and promised, and ask."""
     from common.errors import BalanceError
 
@@ -182,17 +192,17 @@ def _agreed(job: "MaskJob", records: "Records", *, yes: bool, as_json: bool) -> 
     if cost > left:
         raise BalanceError(work.budget, format(cost, "f"), format(left, "f"))
     if not as_json:
-        _show_plan(job, left)
+        _show_plan(job, expected, left)
     return yes or console.confirm(f"Charge {cost:f} to budget {work.budget!r} and mask?")
 
 
-def _show_plan(job: "MaskJob", left: Decimal) -> None:
+def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     from common.guarantee import invariants, promises
 
     (task,) = job.plan.tasks
     console.table(
         f"masking data set {task.dataset!r}, ε {job.plan.epsilon:f}",
-        ("attribute", "ε", "ε joint", "k", "mechanism", "expected error", ""),
+        ("attribute", "ε", "ε joint", "k", "mechanism", "error", "unchanged", ""),
         [
             (
                 each.name,
@@ -200,11 +210,16 @@ def _show_plan(job: "MaskJob", left: Decimal) -> None:
                 "unbounded" if each.epsilon_joint is None else each.epsilon_joint,
                 each.k,
                 each.mechanism,
-                f"{each.expected_error:.3g}",
-                "its mean would do as well" if each.expected_error >= 1 else "",
+                None if found.error is None else f"{found.error:.3g}",
+                f"{found.unchanged:.3g}",
+                "its mean would do as well" if each.name in expected.no_better_than_means else "",
             )
-            for each in task.attributes
+            for each, found in zip(task.attributes, expected.attributes, strict=True)
         ],
+    )
+    console.print_line(
+        "error: expected squared error of these data, as a share of that of the attribute's mean; unchanged: "
+        "expected share of values. Both depend on the data: they are for their owner and not in the report."
     )
     for title, lines in (
         ("What is promised", promises(job.plan)),

@@ -40,8 +40,8 @@ def test_killed_after_the_charge(tmp_path):
             os.sched_yield()
     finally:
         process.kill()
-        process.communicate()
-    assert "spent" in events(tmp_path)
+        told = process.communicate()[1]
+    assert "spent" in events(tmp_path), told
     ended = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)

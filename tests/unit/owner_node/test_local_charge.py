@@ -5,19 +5,23 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from common.errors import BalanceError, ConflictError, IntegrityError, InternalError, RefusedError
 from common.identity import is_name
 from common.masking_arguments import parse_id
+from common.schema import Attribute, AttributeType
 from owner_node.ledger import Kind
-from owner_node.local_charge import LOCAL, LocalCharges, LocalWork, Standing, new_id
+from owner_node.local_charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing, new_id
 from owner_node.records import Records
 
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 WORK = LocalWork(
     "w1", {"kind": "mask", "data": "d" * 64, "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
     Decimal("0.4"), Decimal("0.5"), "joint",
+    ChargedData("", (AGE,), {"age": np.random.default_rng(1).integers(0, 120, 500)}),
 )  # fmt: skip
 
 
@@ -108,6 +112,29 @@ def test_a_ledger_that_lost_entries_charges_nothing(records):
         with pytest.raises(IntegrityError, match="lost entries"):
             charges.spend(work)
     assert len(spent(records)) == 1
+
+
+def test_data_that_were_charged_to_another_budget(records):
+    """A copy under another budget's name is known by its place or its values: no budget refills so."""
+    LocalCharges(records).spend(replace(WORK, data=replace(WORK.data, place="file:/x")))
+    same_values = replace(WORK, id="w2", budget="fresh")
+    same_place = replace(
+        same_values, data=replace(WORK.data, columns={"age": np.arange(100)}, place="file:/x")
+    )
+    for work in (same_values, same_place):
+        charges = LocalCharges(records)
+        for attempt in (charges.check_budget, charges.spend):
+            with pytest.raises(RefusedError, match="'people'"):
+                attempt(work)
+    assert len(spent(records)) == 1
+
+
+def test_a_total_that_grew(records):
+    """A budget is not refilled by calling it larger."""
+    charges = LocalCharges(records)
+    charges.spend(WORK)
+    with pytest.raises(RefusedError, match="does not refill"):
+        charges.spend(replace(WORK, id="w2", total_epsilon=Decimal(3)))
 
 
 def test_charges_at_the_same_time_never_overdraw(tmp_path):

@@ -190,6 +190,12 @@ def test_what_cannot_be_done_costs_nothing(folder, capsys, arguments, code):
         ('mechanisms = ["idp-joint"]', ("--mechanism", "dp"), "policy.mechanisms"),
         ('attributes = ["age"]', ("--attributes", "age,ward"), "policy.attributes does not list 'ward'"),
         ("valid_until = 2020-01-01", (), "policy.valid_until"),
+        ("max_unchanged_share = 0.01", ("--attributes", "emergency"), "policy.max_unchanged_share"),
+        (
+            "max_zero_noise_share = 0",
+            ("--attributes", "stage", "--mechanism", "idp-cbls", "--epsilon", "0.1"),
+            "policy.max_zero_noise_share",
+        ),
     ],
 )
 def test_the_policy_holds(tmp_path, monkeypatch, capsys, policy, arguments, rule):
@@ -212,6 +218,19 @@ def test_only_the_attributes_of_the_policy_unless_others_are_named(tmp_path, mon
     make_owner_folder(tmp_path, policy='attributes = ["age", "ward"]')
     assert ask(capsys, "--out", "a.csv")[0] == 0
     assert list(pd.read_csv("a.csv").columns) == ["age", "ward"]
+
+
+def test_a_copy_of_the_data_has_no_budget_of_its_own(folder, capsys):
+    """A data set of another name and budget over a copied file is known as what was charged before."""
+    ask(capsys, "--out", "a.csv")
+    text = Path("owner.toml").read_text()
+    declared = text[text.index("[[dataset]]") :]
+    copied = declared.replace('"patients', '"copied').replace('"people"', '"fresh"')
+    Path("copied.csv").write_bytes(Path("patients.csv").read_bytes())
+    Path("owner.toml").write_text(text + copied)
+    code, document = ask(capsys, "--out", "b.csv", "--dataset", "copied")
+    assert (code, "'people'" in document["error"]["message"]) == (4, True)
+    assert len(spends(folder)) == 1
 
 
 def test_per_centroid_accounting(tmp_path, monkeypatch, capsys):
