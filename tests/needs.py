@@ -29,10 +29,14 @@ def missing_data() -> str | None:
 
 
 def missing_docker() -> str | None:
-    """Return why no container can be started, or None."""
+    """Return why no containers can be started together, or None."""
     if shutil.which("docker") is None:
         return "there is no docker command"
-    return None if _succeeds("docker", "info") else "the docker command reaches no running engine"
+    if not _succeeds("docker", "info"):
+        return "the docker command reaches no running engine"
+    if shutil.which("docker-compose") is None and not _succeeds("docker", "compose", "version"):
+        return "there is neither docker-compose nor docker compose"
+    return None
 
 
 def postgres_programs() -> Path | None:
