@@ -1,0 +1,249 @@
+"""Certificates that are renewed, revoked, or come to their end, at real daemons over real TLS."""
+
+import asyncio
+import json
+import logging
+import ssl
+import stat
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+from cryptography import x509
+
+from aggregator.daemon import Daemon as AggregatorDaemon
+from aggregator.enrolment import Enrolment
+from common.identity import fingerprint
+from common.verification import verify_release
+from common.wire.v1 import control_pb2 as control
+from common.wire.v1.control_pb2_grpc import ControlServiceStub
+from tests.fakes.parties import Heard, Parties, Validity, valid_for
+from tests.fakes.releases import random_tokens
+from tests.fakes.scripted_owner import ScriptedOwner
+from tests.wire.test_owner_daemon import connection, owner, running
+
+_LOGGERS = ("aggregator", "common", "owner_node")
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Heard]:
+    """What both sides log."""
+    handler = Heard()
+    handler.listen()
+    before = [(logging.getLogger(name), logging.getLogger(name).level) for name in _LOGGERS]
+    for logger, _ in before:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    yield handler
+    for logger, level in before:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are looked at often, so that no test waits for it."""
+    monkeypatch.setattr("common.credentials.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.renewal._LOOK_SECONDS", 0.05)
+
+
+@asynccontextmanager
+async def serving(parties: Parties, place: Path, *, holds_ca_key: bool) -> AsyncIterator[AggregatorDaemon]:
+    """Run the aggregator."""
+    daemon = AggregatorDaemon(parties.aggregator(place, holds_ca_key=holds_ca_key))
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        await daemon.stop()
+
+
+def in_file(path: Path) -> x509.Certificate:
+    """Return the certificate that a file holds now."""
+    return x509.load_pem_x509_certificates(path.read_bytes())[0]
+
+
+async def shown(daemon: AggregatorDaemon) -> x509.Certificate:
+    """Return the certificate that the aggregator shows to whoever connects now."""
+    host, _, port = daemon.address.rpartition(":")
+    pem = await asyncio.to_thread(ssl.get_server_certificate, (host, int(port)))
+    return x509.load_pem_x509_certificate(pem.encode())
+
+
+async def test_an_owner_is_renewed_without_a_restart(tmp_path: Path, heard: Heard) -> None:
+    """Ten days before its end, a certificate is renewed with a new key, and the daemon goes on with it."""
+    parties = Parties(tmp_path / "tls", a=valid_for(10))
+    before = in_file(parties.files("owner-a").cert)
+    async with serving(parties, tmp_path, holds_ca_key=True) as daemon:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        async with running(config):
+            await heard.wait_for("identity renewed")
+            await heard.wait_for("connected", times=2)
+            assert connection(config).connected
+            socket = f"unix:{tmp_path / 'c' / 's'}"
+            async with grpc.aio.insecure_channel(socket) as channel:
+                (known,) = (await ControlServiceStub(channel).ListOwners(control.ListOwnersRequest())).owners
+    after = in_file(config.tls.cert)
+    assert fingerprint(after.public_key()) != fingerprint(before.public_key())
+    assert after.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
+    assert known.fingerprint == fingerprint(after.public_key())
+    assert stat.S_IMODE(config.tls.key.stat().st_mode) == 0o600
+    register = Enrolment(tmp_path / "state", lambda: datetime.now(UTC))
+    assert [each.origin for each in register.certificates() if each.serial == f"{after.serial_number:x}"] == [
+        "renewed"
+    ]
+    register.close()
+
+
+async def test_an_aggregator_without_the_ca_says_so(tmp_path: Path, heard: Heard) -> None:
+    """Where the CA is elsewhere, nothing is renewed here, the log says why, and work goes on."""
+    parties = Parties(tmp_path / "tls", a=valid_for(10))
+    async with serving(parties, tmp_path, holds_ca_key=False) as daemon:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        async with running(config):
+            await heard.wait_for("certificate not renewed", aggregator="hub")
+            await heard.wait_for("certificate expires soon", days=9)
+            assert connection(config).connected
+    reasons = [vars(each)["reason"] for each in heard.records if each.msg == "certificate not renewed"]
+    assert reasons == ["this aggregator does not renew certificates"]
+
+
+async def test_files_renewed_from_outside_are_taken(tmp_path: Path, heard: Heard) -> None:
+    """Another CA's new pair is used by both sides without a restart; connections that stand go on."""
+    parties = Parties(tmp_path / "tls", a={})
+    async with serving(parties, tmp_path, holds_ca_key=False) as daemon:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        async with running(config):
+            await heard.wait_for("connected")
+            hub = parties.renew("hub")
+            await heard.wait_for("identity renewed")
+            assert (await shown(daemon)).serial_number == hub.certificate.serial_number
+            assert heard.count("not connected") == 0
+            parties.renew("owner-a")
+            await heard.wait_for("connected", times=2)
+            assert heard.count("not connected") == 0
+
+
+async def test_an_aggregator_with_the_ca_renews_itself(tmp_path: Path, heard: Heard) -> None:
+    """Its own certificate is renewed in time, and even at a start after its end; its names stay."""
+    parties = Parties(tmp_path / "tls", hub=valid_for(-3))
+    async with serving(parties, tmp_path, holds_ca_key=True) as daemon:
+        first = await shown(daemon)
+        assert first.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
+        files = parties.files("hub")
+        parties.ca.aggregator("hub", ["127.0.0.1", "hub.test"], **valid_for(5)).write(parties.folder, "hub")
+        await heard.wait_for("identity renewed", times=2)
+        second = in_file(files.cert)
+        assert second.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
+        names = second.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert names.get_values_for_type(x509.DNSName) == ["hub.test"]
+        assert (await shown(daemon)).serial_number == second.serial_number
+
+
+async def test_a_revoked_owner_gets_nothing_more(tmp_path: Path, heard: Heard) -> None:
+    """A revocation by another process counts for the poll that is held, and for every call after it."""
+    parties = Parties(tmp_path / "tls", a={}, b={})
+    async with serving(parties, tmp_path, holds_ca_key=True) as daemon, AsyncExitStack() as stack:
+        configs = [owner(tmp_path / name, name, daemon.address, parties.folder) for name in "ab"]
+        for config in configs:
+            await stack.enter_async_context(running(config))
+        await heard.wait_for("connected", times=2)
+        register = Enrolment(tmp_path / "state", lambda: datetime.now(UTC))
+        register.revoke("op", owner="a")
+        register.close()
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{tmp_path / 'c' / 's'}"))
+        groups = [control.OwnerGroup(owners=["a", "b"])]
+        await ControlServiceStub(channel).Start(
+            control.StartRequest(
+                release="r1",
+                dataset="cohort",
+                layout="horizontal",
+                groups=groups,
+                epsilon="1",
+                confirmed=True,
+            )
+        )
+        await heard.wait_for("not connected")
+        assert "owner a is revoked" in connection(configs[0]).reason
+        assert connection(configs[1]).connected
+        assert heard.count("done", release="r1", step="describe") <= 1
+
+
+async def test_a_certificate_ends_during_a_connection(
+    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection does not outlive the certificate it was made with by more than one call."""
+    monkeypatch.setattr("aggregator.owner_service.POLL_SECONDS", 0.2)
+    now = datetime.now(UTC)
+    brief = Validity(not_before=now - timedelta(hours=1), not_after=now + timedelta(seconds=4))
+    parties = Parties(tmp_path / "tls", a=brief)
+    async with serving(parties, tmp_path, holds_ca_key=False) as daemon:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        async with running(config):
+            await heard.wait_for("connected")
+            await heard.wait_for("not connected")
+            assert "expired on" in connection(config).reason
+            # An operator helps: the CA's new pair, and the daemon is back by itself.
+            parties.renew("owner-a")
+            await heard.wait_for("connected", times=2)
+
+
+def serials(chains: list[str]) -> list[int]:
+    """Return the serial number of each chain's first certificate."""
+    return [x509.load_pem_x509_certificates(chain.encode())[0].serial_number for chain in chains]
+
+
+async def test_keys_that_change_in_the_middle_of_a_release(tmp_path: Path, heard: Heard) -> None:
+    """Both sides renewed after the consents, and again after sealing: the release is published and holds."""
+    parties = Parties(tmp_path / "tls", a={}, b={})
+    hubs, owners = [in_file(parties.files("hub").cert)], [in_file(parties.files("owner-a").cert)]
+
+    async def renew_both() -> None:
+        before = heard.count("identity renewed"), heard.count("connected")
+        hubs.append(parties.renew("hub").certificate)
+        owners.append(parties.renew("owner-a").certificate)
+        await heard.wait_for("identity renewed", times=before[0] + 2)
+        await heard.wait_for("connected", times=before[1] + 1)
+
+    async with serving(parties, tmp_path, holds_ca_key=False) as daemon, AsyncExitStack() as stack:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        cohort = replace(config.datasets[0], identifier=(), normalise=())
+        config = replace(config, datasets=(cohort,))
+        await stack.enter_async_context(running(config))
+        tokens = random_tokens(np.random.default_rng(1), 40)
+        other = ScriptedOwner("b", daemon.address, parties.folder, ["age"], tokens, identifier=False)
+        stack.push_async_callback(other.close)
+        await other.connect()
+        await heard.wait_for("connected")
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{tmp_path / 'c' / 's'}"))
+        groups = [control.OwnerGroup(owners=["a", "b"])]
+        await ControlServiceStub(channel).Start(
+            control.StartRequest(
+                release="r1", dataset="cohort", layout="horizontal", groups=groups, epsilon="1", k="5",
+                confirmed=True,
+            )
+        )  # fmt: skip
+        work = await other.until("link")
+        await renew_both()
+        await other.answer(work)
+        work = await other.until("mask")
+        await heard.wait_for("done", release="r1", step="mask")
+        await renew_both()
+        await other.answer(work)
+        concluded = await other.run()
+    assert concluded.state == "published"
+    verified = verify_release(tmp_path / "releases" / "r1", tmp_path / "tls" / "ca.pem")
+    assert verified.identities_checked
+    manifest = json.loads((tmp_path / "releases" / "r1" / "manifest.json").read_bytes())
+    mine = manifest["owners"][0]
+    by_hub = [manifest["plan"]["certificates"], manifest["addendum"]["certificates"]]
+    by_hub.append(manifest["aggregator"]["certificates"])
+    by_owner = [mine["consent"]["certificates"], mine["fragment"]["certificates"]]
+    assert serials(by_hub) == [each.serial_number for each in hubs]
+    assert serials(by_owner) == [each.serial_number for each in owners[:2]]
+    assert len({each.serial_number for each in (*hubs, *owners)}) == 6
