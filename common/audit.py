@@ -277,10 +277,19 @@ class Delivery:
         """Deliver whatever there is, whenever there is something, until cancelled."""
         while True:
             self._due.clear()
-            await asyncio.to_thread(self.deliver)
+            await self._delivered()
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RETRY_SECONDS if self._failing else None):
                     await self._due.wait()
+
+    async def _delivered(self) -> None:
+        """Deliver in a thread; who is cancelled meanwhile waits, so that it finds its database open."""
+        future = asyncio.ensure_future(asyncio.to_thread(self.deliver))
+        try:
+            await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
 
     def deliver(self) -> None:
         """Bring every sink as far as it goes; one that fails is warned about, once for every reason."""

@@ -8,8 +8,10 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 from common import __version__
+from common.audit import Delivery, open_sinks
 from common.credentials import Credentials
 from common.errors import ConfigurationError
+from owner_node.audit_feed import AuditFeed
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection import Connection
 from owner_node.credentials import own_credentials, own_party
@@ -52,9 +54,12 @@ class Daemon:
             )
         async with AsyncExitStack() as stack:
             credentials = own_credentials(self._config, _now)
-            connections = self._open(stack, credentials)
+            records = self._open(stack)
+            audit = self._audit(records)
+            connections = self._connections(records, credentials)
 
             def look_again() -> None:
+                audit.wake()
                 for connection in connections:
                     connection.look_again()
 
@@ -62,21 +67,32 @@ class Daemon:
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.attend()) for connection in connections]
-                tasks.append(group.create_task(credentials.watch()))
+                tasks += [group.create_task(credentials.watch()), group.create_task(audit.run())]
                 await stopping.wait()
                 for task in tasks:
                     task.cancel()
         _log.info("stopped")
 
-    def _open(self, stack: AsyncExitStack, credentials: Credentials) -> list[Connection]:
-        owner, tls = self._config.owner, self._config.tls
-        records = Records.open(owner.state_dir, _now)
+    def _open(self, stack: AsyncExitStack) -> Records:
+        state_dir = self._config.owner.state_dir
+        records = Records.open(state_dir, _now)
         stack.callback(records.db.close)
-        stack.enter_context(daemon_lock(owner.state_dir))
+        stack.enter_context(daemon_lock(state_dir))
         records.ledger.verify()
         records.clean_outbox()
         records.presence.started(os.getpid(), __version__)
         stack.callback(records.presence.stopped)
+        return records
+
+    def _audit(self, records: Records) -> Delivery:
+        """Return what copies the history to the configured sinks, woken by every commit."""
+        feed = AuditFeed(records.db, records.history, self._config.owner.id)
+        delivery = Delivery(feed, open_sinks(self._config.audit, "tessera-owner-node"))
+        records.db.committed = delivery.wake
+        return delivery
+
+    def _connections(self, records: Records, credentials: Credentials) -> list[Connection]:
+        owner, tls = self._config.owner, self._config.tls
         guard = LedgerGuard(records, owner.id)
         renewal = Renewal(credentials, tls, own_party(self._config), _now)
 

@@ -156,6 +156,8 @@ class Database:
         """The database file."""
         self._lock = threading.RLock()
         self._in_transaction = False
+        self.committed: Callable[[], None] = lambda: None
+        """Called after every transaction of this object, in its thread; must only note that."""
         if not make and not self.path.exists():
             self._connection = _connect(None)
             self._migrate()
@@ -196,6 +198,7 @@ class Database:
                 raise
             finally:
                 self._in_transaction = False
+        self.committed()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
         """Read rows; inside a transaction of this thread, with what it has written so far."""

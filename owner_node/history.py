@@ -106,6 +106,13 @@ class History:
         where = " AND ".join(f"{column} = ?" for column in named)
         return tuple(_line(row) for row in self._chain.entries(where, tuple(named.values())))
 
+    def after(self, sequence: int, most: int) -> tuple[Line, ...]:
+        """Return lines that come after one, oldest first and no more than wanted."""
+        last = str(sequence + most)
+        return tuple(
+            _line(row) for row in self._chain.entries("sequence > ? AND sequence <= ?", (str(sequence), last))
+        )
+
     def latest_after(self, sequence: int) -> datetime | None:
         """Return the latest time of all lines after one, or None if there are none."""
         rows = self._chain.entries("sequence > ?", (str(sequence),))

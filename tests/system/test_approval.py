@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import ExitCode
 from deploy.local_cluster import LocalCluster
-from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
+from deploy.local_setup import AGGREGATOR, make_setup, section, share_linkage_key
 from tests.system.small_owners import (
     answer_of,
     ask,
@@ -35,7 +35,8 @@ def made(folder: Path, **deadlines: str) -> LocalCluster:
     for position, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(SIZE * position, SIZE), seed=position))
     rules = {"a": policy(approval="manual"), "b": policy(co_owners=["a"])}
-    says = {owner: rule + declared("patients") for owner, rule in rules.items()}
+    audit = section("[audit]", {"file": "audit.jsonl"})
+    says = {owner: rule + audit + declared("patients") for owner, rule in rules.items()}
     make_setup(folder, says, deadlines=deadlines)
     share_linkage_key(folder, OWNERS)
     return LocalCluster(folder)
@@ -109,6 +110,25 @@ def test_the_question_survives_the_daemon(cluster):
     assert list(linked["details"]["co_owners"]) == ["a"]
     found = [line["event"] for line in events(cluster, "yes")]
     assert found[:4] == ["invited", "awaiting-approval", "approved", "accepted"]
+
+
+def test_the_audit_file_tells_the_same(cluster):
+    """What the history holds is in the audit file, in order, also what a command wrote beside the daemon."""
+    command = waiting(cluster, "audited")
+    assert approve(cluster, "audited")[0] == ExitCode.DONE
+    check_published(cluster, command, "audited")
+    cluster.restart(cluster.owner("a"))
+    path = cluster.owner("a").config.parent / "audit.jsonl"
+    until = monotonic() + 30
+    while True:
+        told = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = ask(cluster, "owner-node", "history", owner="a")[1]["history"]
+        if len(told) >= len(kept):
+            break
+        assert monotonic() < until
+    assert [{"log": "history", "owner": "a", **line} for line in kept] == told[: len(kept)]
+    assert [line["sequence"] for line in told] == list(range(1, len(told) + 1))
+    assert "approved" in [line["event"] for line in told]
 
 
 def test_approved_while_the_daemon_is_down(cluster):
