@@ -5,17 +5,20 @@ depends on the number of records, the share of the budget and the number of valu
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from math import isqrt
 
 from common.errors import UnusableDataError, UsageError
 from common.plan import Task
-from common.privacy import MECHANISMS, SMALLEST_K, smallest_k
+from common.privacy import EXPONENTIAL, MECHANISMS, SMALLEST_K, smallest_k
 from common.schema import Schema, most_records
 
 _JOINT = Fraction(3, 2)
 """Isotonic regression averages noise away, so that smaller clusters do than without it."""
+_DRAWN = Decimal("3.2")
+"""Of categories drawn from a taxonomy: found on trees of 14 to 300 categories (docs/decisions.md)."""
+_DIGITS = Context(prec=20)
 _PLAIN = Fraction(11, 5)
 """24^(1/4): the within-cluster error (k/n)²/12 and the noise 2/(k·epsilon)² of the squared range balance."""
 
@@ -70,9 +73,25 @@ def choose_k(
         wanted = 0
     elif mechanism == "idp-joint":
         wanted = min(isqrt(int(_JOINT**2 * n_records / per_record)), int(n_values / per_record))
+    elif mechanism == EXPONENTIAL:
+        wanted = _of_drawn_categories(n_records, epsilon, g)
     else:
         wanted = isqrt(int(_PLAIN**2 * n_records / per_record))
     return max(min(wanted, n_records), needed, least)
+
+
+def _of_drawn_categories(n_records: int, epsilon: Decimal, g: int) -> int:
+    """Return where drawing another category than most of a cluster's becomes rarer than mixing categories.
+
+    A cluster of one category is drawn as another with a probability that falls by exp(-ε/2) with each record
+    that it has, about; the clusters that hold two categories become more in proportion to k/n, whatever the
+    number of categories. The sum is least where k grows with ln(n·ε)/ε.
+    """
+    per_record = _DIGITS.divide(epsilon, Decimal(g))
+    half = _DIGITS.divide(_DIGITS.multiply(Decimal(n_records), per_record), Decimal(2))
+    return int(
+        _DIGITS.divide(_DIGITS.multiply(_DRAWN, _DIGITS.ln(_DIGITS.add(half, Decimal(1)))), per_record)
+    )
 
 
 def check_records(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:

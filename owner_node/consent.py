@@ -131,5 +131,5 @@ def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
 
 
-_BY_AMOUNT = (plan_rules.composition, policy_rules.amount)
+_BY_AMOUNT = (plan_rules.composition, policy_rules.amount, plan_rules.errors)
 _BY_NAME = (policy_rules.mechanisms, policy_rules.names, policy_rules.dates, plan_rules.records)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from decimal import Context, Decimal, Inexact
 
+from common.attribute_plan import expected_error
 from common.errors import UnusableDataError
 from common.plan import BudgetSplit, Layout, Plan, PlannedAttribute
 from common.privacy import (
@@ -110,6 +111,21 @@ def composition(request: Request) -> Iterator[Objection]:
         if stated != found:
             told, bound = _bound_text(stated), _bound_text(found)
             yield Objection(f"epsilon_joint of {planned.name!r} is {bound}, the plan says {told}")
+
+
+def errors(request: Request) -> Iterator[Objection]:
+    """Object to an expected error that is not the public formula's: a person decides by it."""
+    known = request.schema.by_name
+    for planned in (each for each in request.task.attributes if each.mechanism in MECHANISMS):
+        settings = known.get(planned.name) or request.plan.attribute(planned.name)
+        found = expected_error(
+            planned.mechanism, planned.k or 1, request.schema.records_rounded, planned.epsilon,
+            request.plan.max_records_per_person, n_values=settings.n_values,
+        )  # fmt: skip
+        if planned.expected_error != found:
+            yield Objection(
+                f"expected_error of {planned.name!r} is {found:f}, the plan says {planned.expected_error:f}"
+            )
 
 
 def _shares_of_person(plan: Plan) -> Iterator[Objection]:

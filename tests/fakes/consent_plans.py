@@ -6,8 +6,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from common.attribute_plan import expected_error
 from common.errors import RefusedError
 from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Task
+from common.privacy import is_share
 from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent import Refuse, Verdict, judge
@@ -16,13 +18,15 @@ AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 2, 0, "error", ("a", "b", "c"))
 BY_FREQUENCY = replace(WARD, order=CategoryOrder.FREQUENCY)
 PAY = Attribute("pay", AttributeType.NUMBER, 0, 100_000, 2)
+UNSTATED = Decimal(0)
+"""Expected error that `judged` replaces with what the formula gives, which is never 0."""
 RULES = IdentifierRules(1, ("trim",))
 
 
 def planned(name: str, **changes: Any) -> PlannedAttribute:
     """Return how an attribute is masked."""
     share = Decimal("0.5")
-    return replace(PlannedAttribute(name, "idp-joint", share, 10, share, Decimal("0.01")), **changes)
+    return replace(PlannedAttribute(name, "idp-joint", share, 10, share, UNSTATED), **changes)
 
 
 def task(owner: str, **changes: Any) -> Task:
@@ -51,8 +55,34 @@ def judged(plan: Plan = PLAN, **changes: Any) -> Verdict:
         "owner_id": "north", "aggregator_name": "hub", "trust_domain": "trust", "policy": PolicyConfig(),
         "dataset": DATASET, "schema": SCHEMA, "balance": Decimal(3), "today": date(2026, 1, 2),
     }  # fmt: skip
-    own = changes.pop("task", plan.task_of("north"))
-    return judge(plan, own, **{**arguments, **changes})
+    arguments |= changes
+    records = arguments["schema"].records_rounded
+    own = _stated(plan, arguments.pop("task", plan.task_of("north")), records)
+    plan = replace(plan, tasks=tuple(_stated(plan, each, records) for each in plan.tasks))
+    return judge(plan, own, **arguments)
+
+
+def _stated(plan: Plan, task: Task, records: int) -> Task:
+    """State the formula's expected error wherever a test states none."""
+    return replace(
+        task,
+        attributes=tuple(
+            replace(
+                each,
+                expected_error=expected_error(
+                    each.mechanism,
+                    each.k or 1,
+                    records,
+                    each.epsilon,
+                    plan.max_records_per_person,
+                    n_values=plan.attribute(each.name).n_values,
+                ),
+            )
+            if each.expected_error == UNSTATED and is_share(each.epsilon)
+            else each
+            for each in task.attributes
+        ),
+    )
 
 
 def with_task(**changes: Any) -> Plan:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from decimal import Decimal
-from math import floor, sqrt
+from math import floor, log1p, sqrt
 
 import pytest
 from hypothesis import given
@@ -29,6 +29,14 @@ def test_the_formulas(n, v, epsilon):
         found = chosen(mechanism, n, v, str(epsilon))
         # Doubles decide nothing but this comparison: they may be off by one at a whole number.
         assert abs(found - max(3, min(floor(value), n))) <= 1
+
+
+@given(n=st.integers(100, 10**7), v=st.integers(2, 2000), epsilon=EPSILONS, g=st.integers(1, 3))
+def test_the_formula_of_drawn_categories(n, v, epsilon, g):
+    """3.2 ln(1 + nε/2)/ε whatever the number of categories, with ε/g for each of a person's records."""
+    share = float(epsilon) / g
+    found = chosen("exponential", n, v, str(epsilon), g=g)
+    assert abs(found - max(3, min(floor(3.2 * log1p(n * share / 2) / share), n))) <= 1
 
 
 def test_the_worked_numbers():

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from math import exp
 from typing import Any
 
 import pytest
@@ -80,7 +81,24 @@ def test_expected_error_is_the_formula(k, n, epsilon, g):
     """The plan's expected error is (k/n)² + 24 (g/(kε))² to six digits; idp-cbls adds far less noise."""
     for mechanism, steady in (("idp-joint", k), ("dp", k), ("idp-cbls", n)):
         exact = Fraction(k, n) ** 2 + 24 * (Fraction(g) / (steady * Fraction(epsilon))) ** 2
-        assert abs(Fraction(expected_error(mechanism, k, n, epsilon, g)) / exact - 1) < Fraction(1, 10**4)
+        found = expected_error(mechanism, k, n, epsilon, g, n_values=100)
+        assert abs(Fraction(found) / exact - 1) < Fraction(1, 10**4)
+
+
+@given(
+    k=st.integers(3, 5000),
+    n=st.integers(1, 10**6),
+    v=st.integers(2, 2000),
+    epsilon=st.decimals("0.001", "50", places=3),
+    g=st.integers(1, 3),
+)
+def test_expected_error_of_drawn_categories_is_the_formula(k, n, v, epsilon, g):
+    """Mixed clusters and wrong draws together never pass 1, where one category for all would do."""
+    mixed = v * k / n / (v * k / n + 8)
+    wrong = (v - 1) / (v - 1 + exp(min(0.4 * k * float(epsilon) / g, 99)))
+    found = expected_error("exponential", k, n, epsilon, g, n_values=v)
+    assert 0 <= found <= 1
+    assert abs(float(found) - (1 - (1 - mixed) * (1 - wrong))) < 1e-4
 
 
 def test_frequency_order_has_no_joint_bound():

@@ -166,3 +166,11 @@ def test_shares_of_one_person_under_other_budget_splits() -> None:
         rule = only_rule(judged(plan("0.750000000001", split)))
         assert rule == "the shares of one person add up to 1.000000000001, more than epsilon 1"
     assert "over 2 groups" in only_rule(judged(plan("0.75", BudgetSplit.OWNER)))
+
+
+def test_an_expected_error_that_is_not_the_formulas() -> None:
+    """A person decides by the plan's figures, so a smaller error than the public formula's is refused."""
+    for stated in ("0.01", "1"):
+        rule = only_rule(judged(with_attribute(expected_error=Decimal(stated))))
+        assert rule == f"expected_error of 'age' is 0.960002, the plan says {stated}"
+    assert isinstance(judged(with_attribute(expected_error=Decimal("0.960002"))), Accept)
