@@ -183,6 +183,11 @@ def _total(plan: Plan) -> str:
 
 
 def _unit(plan: Plan) -> str:
+    if not plan.linking.tokens and len(plan.owners) == 1:
+        return (
+            "The unit of privacy is the record: no identifier is declared, so nothing is promised about "
+            "several records of one person together."
+        )
     if not plan.linking.tokens:
         return (
             "The unit of privacy is the record: no identifier was compared. That no person has records at "

@@ -95,6 +95,9 @@ def test_unit_of_privacy():
     assert "unit of privacy is the record" in asserted
     assert "disjointness asserted, not checked" in asserted
     assert "person together" not in asserted
+    alone = " ".join(promises(make_plan([(["age"], ["a"])], tokens=False)))
+    assert "nothing is promised about several records of one person" in alone
+    assert "asserted" not in alone
     checked = " ".join(promises(make_plan([(["age"], ["a", "b"])])))
     assert "unit of privacy is the person" in checked
     assert "asserted" not in checked

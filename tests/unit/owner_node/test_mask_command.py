@@ -12,6 +12,7 @@ import pytest
 from common import console
 from common.canonical import digest
 from common.errors import IntegrityError
+from common.privacy import MECHANISMS, REQUESTABLE
 from owner_node.cli import application
 from owner_node.database import Database
 from owner_node.history import History
@@ -283,3 +284,31 @@ def test_a_kept_table_that_was_changed_or_deleted(folder, capsys):
     assert (code, "deleted" in document["error"]["message"]) == (2, True)
     assert not Path("b.parquet").exists()
     assert len(spends(folder)) == 1
+
+
+@pytest.mark.parametrize("mechanism", REQUESTABLE)
+def test_every_mechanism(tmp_path, monkeypatch, capsys, mechanism):
+    """All mechanisms that a release may ask for, for all types of attributes, with their own promise."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='accounting = "per-centroid"')
+    code, document = ask(capsys, "--out", "a.parquet", "--mechanism", mechanism)
+    assert code == 0, document
+    assert {each["mechanism"] for each in document["report"]["attributes"]} == {mechanism}
+    individual = any("ndividual differential privacy" in line for line in document["report"]["promises"])
+    assert individual == MECHANISMS[mechanism].individual
+    assert len(pq.read_table("a.parquet")) == 60
+
+
+def test_taxonomies(tmp_path, monkeypatch, capsys):
+    """Categories with a hierarchy are drawn from it, whatever mechanism the others get."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='accounting = "per-centroid"')
+    Path("wards.csv").write_text('medicine;inner;any\n"eye, ear";outer;any\n')
+    text = Path("owner.toml").read_text()
+    declared = 'categories = ["medicine", "eye, ear"]'
+    drawn = f'{declared}\ntaxonomy = "wards.csv"\nmethod = "exponential"'
+    Path("owner.toml").write_text(text.replace(declared, drawn))
+    code, document = ask(capsys, "--out", "a.csv", "--attributes", "age,ward")
+    assert code == 0, document
+    assert [each["mechanism"] for each in document["report"]["attributes"]] == ["idp-joint", "exponential"]
+    assert set(pd.read_csv("a.csv")["ward"]) <= {"medicine", "eye, ear"}
