@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from common import console
-from common.errors import DataError, TesseraError
+from common.errors import DataError, TesseraError, UsageError
 from common.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
+    from owner_node.hypothetical import Question
     from owner_node.sources import LoadedData
 
 _LONGEST_DOMAIN = 60
@@ -21,26 +22,114 @@ _LONGEST_DOMAIN = 60
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Check only this data set.", show_default=False)
 ]
+EpsilonOption = Annotated[
+    str,
+    typer.Option("--epsilon", help="Ask the policy about a release of this epsilon.", show_default=False),
+]
+LayoutOption = Annotated[
+    str, typer.Option("--layout", help="horizontal (default), vertical or mixed.", show_default=False)
+]
+OwnersOption = Annotated[
+    str,
+    typer.Option(
+        "--owners", help="Ids of the owners that would take part.", metavar="a,b", show_default=False
+    ),
+]
+GroupsOption = Annotated[
+    str, typer.Option("--groups", help="The same by group.", metavar="'a,b;c'", show_default=False)
+]
+MechanismOption = Annotated[str, typer.Option("--mechanism", help="Mechanism id.", show_default=False)]
+KOption = Annotated[str, typer.Option("--k", help="Minimum cluster size, or auto.", show_default=False)]
+AggregatorOption = Annotated[
+    str,
+    typer.Option("--aggregator", help="Who would ask; default: the first configured.", show_default=False),
+]
+PurposeOption = Annotated[str, typer.Option("--purpose", help="What it would be for.", show_default=False)]
+AttributesOption = Annotated[
+    str, typer.Option("--attributes", help="Only these attributes.", metavar="a,b", show_default=False)
+]
 
 
 def check(
     config_file: console.ConfigOption = None,
     dataset: DatasetOption = None,
+    epsilon: EpsilonOption = "",
+    layout: LayoutOption = "",
+    owners: OwnersOption = "",
+    groups: GroupsOption = "",
+    mechanism: MechanismOption = "",
+    k: KOption = "",
+    aggregator: AggregatorOption = "",
+    purpose: PurposeOption = "",
+    attributes: AttributesOption = "",
     as_json: console.JsonOption = False,
 ) -> None:
-    """Validate configuration and data, and show what would be sent about them. Sends and spends nothing."""
+    """Validate configuration and data, and show what would be sent about them. Sends and spends nothing.
+
+    With --epsilon it also says what the policy would do with such a release: accept, ask a person, or refuse.
+    """
     owner = config.load(config_file)
     chosen = [owner.dataset(dataset)] if dataset else list(owner.datasets)
+    about = {
+        "layout": layout, "owners": owners, "groups": groups, "mechanism": mechanism, "k": k,
+        "aggregator": aggregator, "purpose": purpose, "attributes": attributes,
+    }  # fmt: skip
+    asked = _question(owner, chosen, epsilon, about)
     results, errors = [], []
     for each in chosen:
         try:
             results.append(_examine(each, owner))
         except DataError as error:
             errors.append(error)
-    if not (as_json and errors):
-        _show(owner, results, as_json=as_json)
     if errors:
+        if not as_json:
+            _show(owner, results, as_json=False)
         raise _together(errors)
+    if asked is None:
+        _show(owner, results, as_json=as_json)
+    else:
+        _show_with_answer(owner, chosen[0], results, asked, as_json=as_json)
+
+
+def _question(
+    owner: OwnerConfig, chosen: list[DatasetConfig], epsilon: str, about: dict[str, str]
+) -> "Question | None":
+    from owner_node.cli.check_release import question
+
+    if not epsilon:
+        given = [f"--{name}" for name, text in about.items() if text]
+        if given:
+            raise UsageError(f"{', '.join(given)} goes with --epsilon", "say which epsilon is asked about")
+        return None
+    if len(chosen) != 1:
+        raise UsageError("a release is about one data set", "name it: --dataset NAME")
+    return question(owner, epsilon=epsilon, **about)
+
+
+def _show_with_answer(
+    owner: OwnerConfig,
+    dataset: DatasetConfig,
+    results: list[dict[str, Any]],
+    asked: "Question",
+    *,
+    as_json: bool,
+) -> None:
+    from owner_node.cli.check_release import ask_policy, show_answer, show_refusal
+
+    schema = Schema.from_document(results[0]["schema"])
+    if not as_json:
+        _show(owner, results, as_json=False)
+        console.print_line()
+    try:
+        answer = ask_policy(owner, dataset, schema, asked)
+    except TesseraError as error:
+        if not as_json:
+            show_refusal(error)
+        raise
+    if as_json:
+        _show(owner, results, as_json=True, release=answer)
+    else:
+        show_answer(answer)
 
 
 def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
@@ -109,12 +198,15 @@ def _identifier_text(schema: Schema) -> str:
     return f"{columns}, {steps}; at most {schema.max_records_per_person} record(s) per person"
 
 
-def _show(owner: OwnerConfig, results: list[dict[str, Any]], *, as_json: bool) -> None:
+def _show(
+    owner: OwnerConfig, results: list[dict[str, Any]], *, as_json: bool, release: dict[str, Any] | None = None
+) -> None:
     if as_json:
         about = {"configuration": str(owner.path), "owner": owner.owner.id}
         warnings = list(_identity_warnings(owner))
         console.print_json(
             {**about, "policy": dict(_policy(owner)), "datasets": results, "warnings": warnings}
+            | ({} if release is None else {"release": release})
         )
         return
     console.print_line(f"configuration {owner.path} of owner {owner.owner.id!r} is valid")

@@ -1,0 +1,208 @@
+"""What `owner-node check --epsilon` asks: what would this owner's policy say to such a release?"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from common import __version__, console
+from common.errors import TesseraError, UsageError
+from common.plan import Layout, Plan
+from common.privacy import parse_epsilon, plain
+from common.schema import Schema
+from owner_node.attempts import Attempts
+from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.consent import Accept, Refuse, judge
+from owner_node.database import Database
+from owner_node.history import History
+from owner_node.ledger import Ledger
+from owner_node.source_place import place_of
+
+if TYPE_CHECKING:
+    from owner_node.foreseen import Forecast
+    from owner_node.hypothetical import Question
+
+
+def question(
+    owner: OwnerConfig,
+    *,
+    epsilon: str,
+    layout: str,
+    owners: str,
+    groups: str,
+    mechanism: str,
+    k: str,
+    aggregator: str,
+    purpose: str,
+    attributes: str,
+) -> "Question":
+    """Read the options of a hypothetical release.
+
+    Raises:
+        UsageError: If one cannot be used, or they do not fit together.
+    """
+    from common.masking_arguments import one_of, parse_k, parse_mechanism
+    from owner_node.hypothetical import Question
+
+    kind = Layout(one_of("layout", layout or "horizontal", [each.value for each in Layout]))
+    size = parse_k(k)
+    names = [each.name for each in owner.aggregators]
+    if not aggregator and not names:
+        raise UsageError("no aggregator is configured", "name one: --aggregator NAME")
+    return Question(
+        parse_epsilon(epsilon),
+        kind,
+        _groups(owner.owner.id, kind, owners, groups),
+        aggregator or names[0],
+        parse_mechanism(mechanism, size),
+        size,
+        purpose,
+        _names(attributes),
+    )
+
+
+def ask_policy(
+    owner: OwnerConfig, dataset: DatasetConfig, schema: Schema, asked: "Question"
+) -> dict[str, Any]:
+    """Ask what the policy would say now; nothing is reserved, sent or counted.
+
+    Raises:
+        RefusedError, BalanceError, UnusableDataError: What the owner would refuse with; every rule that
+            objects is in its details.
+    """
+    from owner_node.hypothetical import hypothetical_plan
+
+    names = {"owner": owner.owner.id, "dataset": dataset.name, "trust_domain": owner.owner.trust_domain}
+    plan = hypothetical_plan(asked, schema, **names, version=__version__)
+    task = plan.task_of(owner.owner.id)
+    with _state(owner) as (ledger, attempts):
+        remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
+        verdict = judge(
+            plan, task, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
+            trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
+            balance=remaining, today=_now().date(),
+        )  # fmt: skip
+        if isinstance(verdict, Refuse):
+            raise verdict.error
+        ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
+        attempts.check(dataset.budget)
+    forecast = _foreseen(owner, dataset, plan)
+    return _document(plan, task.owner, verdict, remaining, forecast)
+
+
+def _document(
+    plan: Plan, own: str, verdict: Accept, remaining: Decimal, forecast: "Forecast"
+) -> dict[str, Any]:
+    task = plan.task_of(own)
+    return {
+        "answer": "ask" if verdict.asks else "accept",
+        "rule": verdict.asks or 'policy.approval = "auto"',
+        "layout": str(plan.layout),
+        "owners": list(plan.owners),
+        "epsilon": verdict.epsilon,
+        "epsilon_joint": verdict.epsilon_joint,
+        "accounting": verdict.accounting,
+        "charge": verdict.charge,
+        "budget": verdict.budget,
+        "remaining": remaining,
+        "remaining_after": plain(remaining - verdict.charge),
+        "attributes": [each.to_document() for each in task.attributes],
+        "forecast": forecast.to_document(),
+    }
+
+
+def _foreseen(owner: OwnerConfig, dataset: DatasetConfig, plan: Plan) -> "Forecast":
+    """Foresee what masking would do to the data, and what the policy says to that."""
+    from common.errors import RefusedError
+    from owner_node.foreseen import is_close, objections
+    from owner_node.masking.forecast import forecast
+    from owner_node.preparation import prepare
+
+    prepared = prepare(dataset, plan, plan.task_of(owner.owner.id), None)
+    found = forecast(prepared.columns, prepared.tasks)
+    if is_close(found, owner.policy):
+        found = forecast(prepared.columns, prepared.tasks, closely=True)
+    rules = objections(found, owner.policy)
+    if rules:
+        raise RefusedError(
+            rules[0],
+            "a larger epsilon or another k changes what is expected",
+            {"rule": rules[0], "rules": list(rules)},
+        )
+    return found
+
+
+@contextmanager
+def _state(owner: OwnerConfig) -> Iterator[tuple[Ledger, Attempts]]:
+    with Database(owner.owner.state_dir, make=False) as db:
+        yield Ledger(db, _now), Attempts(History(db, _now), _now)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    from common.masking_arguments import distinct
+
+    return distinct("name", [each.strip() for each in text.split(",") if each.strip()])
+
+
+def _groups(own: str, layout: Layout, owners: str, groups: str) -> tuple[tuple[str, ...], ...]:
+    if groups and owners:
+        raise UsageError("--owners and --groups say the same in two ways", "use one of them")
+    if groups:
+        found = [_names(group) for group in groups.split(";")]
+    else:
+        named = _names(owners)
+        everybody = named if own in named else (own, *named)
+        found = [(each,) for each in everybody] if layout is Layout.VERTICAL else [everybody]
+    fits = {
+        Layout.HORIZONTAL: len(found) == 1,
+        Layout.VERTICAL: all(len(group) == 1 for group in found),
+        Layout.MIXED: len(found) > 1,
+    }[layout]
+    everyone = [each for group in found for each in group]
+    if not fits or own not in everyone or len(set(everyone)) != len(everyone) or not all(found):
+        raise UsageError(
+            f"the owners do not make a {layout} release of {own}",
+            f"--owners a,b, or --groups 'a,b;c' for a mixed layout, each owner once and {own} among them",
+        )
+    return tuple(found)
+
+
+def show_answer(document: dict[str, Any]) -> None:
+    """Print what the policy would say."""
+    says = {"accept": "would accept", "ask": "would ask a person about"}[document["answer"]]
+    owners = ", ".join(document["owners"])
+    console.print_line(f"the policy {says} a {document['layout']} release of {owners}, by {document['rule']}")
+    after = f"{document['remaining']:f} left, {document['remaining_after']:f} after it"
+    console.print_line(
+        f"charge {document['charge']:f} from budget {document['budget']!r} "
+        f"({document['accounting']} accounting): {after}"
+    )
+    foreseen = {each["name"]: each for each in document["forecast"]["attributes"]}
+    columns = ("attribute", "mechanism", "k", "ε", "ε joint", "expected error", "of these data", "unchanged")
+    console.table(
+        "how every attribute would be masked; errors as shares of those of its mean",
+        columns,
+        [
+            (
+                each["name"], each["mechanism"], each["k"], each["epsilon"],
+                "unbounded" if each["epsilon_joint"] is None else each["epsilon_joint"],
+                f"{each['expected_error']:.3g}",
+                *(foreseen[each["name"]][key] for key in ("error", "unchanged")),
+            )
+            for each in document["attributes"]
+        ],
+    )  # fmt: skip
+
+
+def show_refusal(error: TesseraError) -> None:
+    """Print every rule that objects; the deciding one follows as the error."""
+    rules = error.details.get("rules", [])
+    if len(rules) > 1:
+        console.print_line("every rule that objects:")
+        for rule in rules:
+            console.print_line(f"- {rule}")
