@@ -13,6 +13,8 @@ from aggregator.operator_log import Action, OperatorLog
 from common.errors import IntegrityError
 from common.fragment import LedgerHead
 
+_MOST_PLACES = 20_000
+"""About as many as one message takes."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,6 +56,14 @@ class LedgerHeads:
             "SELECT at FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT 1", (owner,)
         )
         return int(rows[0][0]) if rows else 0
+
+    def places(self, owner: str) -> list[tuple[int, str]]:
+        """Return sequence number and hash of the heads that an owner signed, newest first."""
+        rows = self._db.rows(
+            "SELECT sequence, hash FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT ?",
+            (owner, _MOST_PLACES),
+        )
+        return [(int(sequence), str(mark)) for sequence, mark in rows]
 
     def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
         """Store a ledger head. An older one may come late, and changes nothing.

@@ -111,6 +111,8 @@ class OwnerService(OwnerServiceServicer):
         if len(names) > _MOST_DATASETS or any(len(name) > _LONGEST_TEXT for name in names):
             raise ProtocolError("too many data sets, or too long names", "offer fewer to this aggregator")
         now = int(self._clock())
+        # For owners that compare clocks: certificates and deadlines are judged by them.
+        await context.send_initial_metadata(((TIME_KEY, str(now)),))
         expires = int(certificate.not_valid_after_utc.timestamp())
         key = fingerprint(certificate.public_key())
         version = request.version[:_LONGEST_TEXT]
@@ -193,16 +195,16 @@ class OwnerService(OwnerServiceServicer):
         return wire.RenewResponse(certificate=chain)
 
     @raises
-    async def Recall(
-        self, request: wire.RecallRequest, context: Context
-    ) -> AsyncIterator[wire.RecalledRelease]:
-        """Send what the calling owner signed for every release whose plan it accepted."""
+    async def Recall(self, request: wire.RecallRequest, context: Context) -> AsyncIterator[wire.RecallItem]:
+        """Send what the calling owner signed: its ledger heads, and for the releases that it accepted."""
         owner = self._caller(context)
         newest_at = self._journal.heads.newest_at(owner)
+        places = self._journal.heads.places(owner)
+        yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
         for release in self._conductor.releases:
             told = recalled(release, owner, newest_at)
             if told is not None:
-                yield told
+                yield wire.RecallItem(release=told)
         _log.warning("owner recalls its releases", extra={"owner": owner})
 
     @raises

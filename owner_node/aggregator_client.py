@@ -23,6 +23,7 @@ from owner_node.config import AggregatorSection
 
 PROTOCOL = 1
 _CALL_SECONDS = 20.0
+_RECALL_SECONDS = 600.0
 _POLL_SECONDS = 40.0
 """Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
@@ -126,6 +127,14 @@ class AggregatorClient:
         seconds = _transfer_seconds(fragment.size - offset)
         response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
         return response
+
+    async def recall(self) -> AsyncIterator[wire.RecallItem]:
+        """Ask what this owner signed at this aggregator: its ledger heads, and for its releases."""
+        try:
+            async for item in self._calls.Recall(wire.RecallRequest(), timeout=_RECALL_SECONDS):
+                yield item
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
 
     async def files(self, release: str) -> dict[str, int]:
         """Return the files of a published release by name, with their sizes in bytes.

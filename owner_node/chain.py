@@ -6,24 +6,13 @@ the aggregators keep the owner's newest signed ledger head and return it at ever
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from common.canonical import document_digest
 from common.errors import IntegrityError, InternalError
+from owner_node.chain_head import GENESIS, Head
 from owner_node.database import Database, Transaction
 
-GENESIS = "0" * 64
-"""What the first entry names as the hash before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """Where a chain is."""
-
-    sequence: int
-    """Number of entries."""
-    hash: str
-    """Hash of the newest entry, hexadecimal; 64 zeros if there is none."""
+__all__ = ["GENESIS", "Chain", "Head"]
 
 
 class Chain:

@@ -6,28 +6,21 @@ All releases of a data set add up (sequential composition; Del Vasto-Terrientes 
 """
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
 
-from common.canonical import canonical
 from common.errors import BalanceError, ConflictError, InternalError
 from common.privacy import Accounting, plain
 from owner_node.budget_terms import Column, check_source, check_total, new_columns, recorded_total
-from owner_node.chain import Chain, Head
+from owner_node.chain import Head
 from owner_node.database import Clock, Database, Transaction
 from owner_node.halt import Halt
-from owner_node.ledger_entry import CHARGES, COLUMNS, EXACT, Balance, Entry, Kind, added, read, text
+from owner_node.ledger_book import LedgerBook
+from owner_node.ledger_entry import CHARGES, EXACT, OF_NO_CHARGE, Balance, Entry, Kind, added, text
+from owner_node.lost_entries import LostEntries
 from owner_node.signed_heads import SignedHeads
 
 __all__ = ["Balance", "Entry", "Kind", "Ledger"]
-_KEPT = (
-    "budget", "aggregator", "release", "plan_digest", "charge", "epsilon", "epsilon_joint", "accounting",
-)  # fmt: skip
-_ABOUT_NO_RELEASE: dict[str, str | None] = {
-    "aggregator": "", "release": "", "plan_digest": "", "charge": "0", "epsilon": "0", "epsilon_joint": None,
-    "accounting": "",
-}  # fmt: skip
 
 
 class Ledger:
@@ -39,12 +32,11 @@ class Ledger:
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._clock = clock
-        self._chain = Chain(
-            db, "ledger", "ledger", COLUMNS, later=("note",), skips=lambda row: row["kind"] == Kind.RECOVER
-        )
-        self.heads = SignedHeads(db, self._chain)
+        self._book = LedgerBook(db, clock)
+        self.heads = SignedHeads(db, self._book.chain)
         """Where the ledger was when it was signed."""
+        self.lost = LostEntries(self._book)
+        """What is written after a loss."""
         self.halt = Halt(db, clock)
         """Whether, and why, nothing may be charged."""
 
@@ -110,14 +102,14 @@ class Ledger:
         if charge > remaining:
             raise BalanceError(budget, text(charge), text(remaining))
         note = {"place": place} if place else {}
-        if recorded_total(self.lines(budget), budget) is None:
+        if self.total(budget) is None:
             note["total"] = text(total_epsilon)
         values = {
             "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
             "charge": text(charge), "epsilon": text(charge if epsilon is None else epsilon),
             "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
         }  # fmt: skip
-        self._append(tx, Kind.RESERVE, note, values)
+        self._book.append(tx, Kind.RESERVE, note, values)
 
     def spend(
         self,
@@ -151,7 +143,7 @@ class Ledger:
         columns, budget, lines = tuple(columns), str(found[Kind.RESERVE]["budget"]), self.lines()
         check_source(lines, budget, "", columns)
         marks = new_columns(lines, budget, columns)
-        self._settle(tx, Kind.SPEND, found[Kind.RESERVE], {"columns": marks} if marks else {})
+        self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE], {"columns": marks} if marks else {})
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. What was spent, returned before or never reserved stays as it is.
@@ -165,7 +157,7 @@ class Ledger:
         found = self._of(aggregator, release, plan_digest)
         if set(found) != {Kind.RESERVE}:
             return False
-        self._settle(tx, Kind.RETURN, found[Kind.RESERVE])
+        self._book.settle(tx, Kind.RETURN, found[Kind.RESERVE])
         return True
 
     def balance(self, budget: str, total: Decimal) -> Balance:
@@ -189,6 +181,10 @@ class Ledger:
         remaining = EXACT.subtract(EXACT.subtract(total, held), spent)
         return Balance(plain(total), plain(held), plain(spent), plain(remaining))
 
+    def total(self, budget: str) -> Decimal | None:
+        """Return the recorded total of a budget; None before its first use."""
+        return recorded_total(self.lines(budget), budget)
+
     def check_budget(self, budget: str, total: Decimal, place: str, columns: Iterable[Column] = ()) -> None:
         """Check a budget against what the ledger has recorded, before anything is charged to it.
 
@@ -211,12 +207,11 @@ class Ledger:
 
     def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
         """Return everything that the ledger says about one budget or about all, oldest first."""
-        rows = self._chain.entries() if budget is None else self._chain.entries("budget = ?", (budget,))
-        return tuple(read(row) for row in rows)
+        return self._book.lines(budget)
 
     def head(self) -> Head:
         """Return where the ledger is: what is signed with every consent and upload."""
-        return self._chain.head()
+        return self._book.chain.head()
 
     def behind(self, head: Head) -> bool:
         """Whether this ledger lacks what a head of its own says it had, and no recovery acknowledged that."""
@@ -228,10 +223,18 @@ class Ledger:
         Raises:
             IntegrityError: Naming the first entry that does not hold, or that is missing at the end.
         """
-        self._chain.verify()
+        self.verify_chain()
         signed = self.heads.newest()
         if signed is not None:
             self.heads.check(signed)
+
+    def verify_chain(self) -> None:
+        """Check that no entry was changed, removed, inserted or moved; the end may still be cut off.
+
+        Raises:
+            IntegrityError: Naming the first entry that does not hold.
+        """
+        self._book.chain.verify()
 
     def change_total(self, tx: Transaction, budget: str, total: Decimal, reason: str) -> None:
         """Record another total of a budget, with the reason that a person gave.
@@ -242,70 +245,12 @@ class Ledger:
             total: Its total from now on.
             reason: Why.
         """
-        self._append(
+        self._book.append(
             tx,
             Kind.BUDGET,
             {"total": text(total), "reason": reason},
-            {**_ABOUT_NO_RELEASE, "budget": budget},
+            {**OF_NO_CHARGE, "budget": budget},
         )
-
-    def acknowledge(self, tx: Transaction, lost: Iterable[Head], note: Mapping[str, Any]) -> Head:
-        """Acknowledge that entries were lost, and go on after their numbers.
-
-        Args:
-            tx: The transaction.
-            lost: Heads that this ledger does not have.
-            note: What else is to be said about the loss.
-
-        Returns:
-            The new head.
-        """
-        heads = sorted(lost, key=lambda head: (head.sequence, head.hash))
-        told = [{"sequence": str(head.sequence), "hash": head.hash} for head in heads]
-        skip_to = max((head.sequence for head in heads), default=0) + 1
-        values = {**_ABOUT_NO_RELEASE, "budget": ""}
-        return self._append(tx, Kind.RECOVER, {**note, "lost": told}, values, skip_to)
-
-    def charge_lost(
-        self,
-        tx: Transaction,
-        *,
-        budget: str,
-        charge: Decimal,
-        aggregator: str,
-        release: str,
-        plan_digest: str,
-    ) -> None:
-        """Charge what was spent before entries were lost, whether it fits or not.
-
-        What the ledger has spent or returned already stays as it is; of a reservation that it has, the
-        reserved charge is spent.
-
-        Args:
-            tx: The transaction.
-            budget: Name of the budget.
-            charge: What was spent.
-            aggregator: Name of the aggregator.
-            release: Release id.
-            plan_digest: Digest of the plan.
-        """
-        rows = self._entries_of(aggregator, release)
-        if any(row["plan_digest"] != plan_digest for row in rows):
-            # Another copy of the state directory charged the same release for another plan.
-            release = f"{release}#{plan_digest[:12]}"
-            rows = self._entries_of(aggregator, release)
-        found = {Kind(row["kind"]): row for row in rows}
-        if Kind.SPEND in found or Kind.RETURN in found:
-            return
-        if Kind.RESERVE not in found:
-            values: dict[str, str | None] = {
-                "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
-                "charge": text(charge), "epsilon": text(charge), "epsilon_joint": None,
-                "accounting": "recovered",
-            }  # fmt: skip
-            self._append(tx, Kind.RESERVE, {}, values)
-            found = {Kind(row["kind"]): row for row in self._entries_of(aggregator, release)}
-        self._settle(tx, Kind.SPEND, found[Kind.RESERVE])
 
     def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
         found = self._of(aggregator, release, plan_digest)
@@ -318,7 +263,7 @@ class Ledger:
         return bool(found)
 
     def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[Kind, sqlite3.Row]:
-        rows = self._entries_of(aggregator, release)
+        rows = self._book.of(aggregator, release)
         if any(row["plan_digest"] != plan_digest for row in rows):
             raise ConflictError(
                 f"release {release!r} was charged for another plan",
@@ -326,22 +271,3 @@ class Ledger:
                 {"release": release, "plan_digest": plan_digest},
             )
         return {Kind(row["kind"]): row for row in rows}
-
-    def _entries_of(self, aggregator: str, release: str) -> list[sqlite3.Row]:
-        return self._chain.entries("aggregator = ? AND release = ?", (aggregator, release))
-
-    def _settle(
-        self, tx: Transaction, kind: Kind, reservation: sqlite3.Row, note: Mapping[str, Any] | None = None
-    ) -> None:
-        self._append(tx, kind, note or {}, {name: reservation[name] for name in _KEPT})
-
-    def _append(
-        self,
-        tx: Transaction,
-        kind: Kind,
-        note: Mapping[str, Any],
-        values: Mapping[str, str | None],
-        skip_to: int = 0,
-    ) -> Head:
-        said = {"time": self._clock().isoformat(), "kind": str(kind), **values}
-        return self._chain.append(tx, {**said, "note": canonical(note).decode() if note else None}, skip_to)

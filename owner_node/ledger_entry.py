@@ -18,6 +18,12 @@ COLUMNS = (
     "charge", "epsilon", "epsilon_joint", "accounting", "note",
 )  # fmt: skip
 """The chained columns of the table."""
+OF_A_CHARGE = COLUMNS[2:-1]
+"""Those that are the same in a reservation and in what settles it."""
+OF_NO_CHARGE: dict[str, str | None] = {
+    **dict.fromkeys(OF_A_CHARGE, ""), "charge": "0", "epsilon": "0", "epsilon_joint": None,
+}  # fmt: skip
+"""What they hold in an entry that is about no release."""
 EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 """A sum that would have to be rounded is an error, never a rounded sum."""
 

@@ -64,6 +64,9 @@ class LedgerGuard:
         self._seen[aggregator] = head
 
     def _examine(self, trust: Trust, aggregator: str, shown: wire.LedgerHead) -> None:
+        heads, head = self._records.ledger.heads, Head(shown.sequence, shown.hash)
+        if not heads.misses(head):
+            return
         if not own_head(self._records, self._owner, trust, shown):
             raise IntegrityError(
                 f"aggregator {aggregator} keeps entry {shown.sequence} of this owner's ledger under a "
@@ -73,7 +76,7 @@ class LedgerGuard:
                 {"aggregator": aggregator, "signed": shown.sequence},
             )
         try:
-            self._records.ledger.heads.check(Head(shown.sequence, shown.hash))
+            heads.check(head)
         except IntegrityError as error:
             with self._records.db.transaction() as tx:
                 self._records.ledger.halt.stop(tx, error)
@@ -87,20 +90,29 @@ class LedgerGuard:
 
 
 def own_head(records: Records, owner: str, trust: Trust, shown: wire.LedgerHead) -> bool:
-    """Whether this owner signed a ledger head: by a key it is known to have had, or by its certificate.
+    """Whether this owner signed a ledger head, as an aggregator keeps it; see `own_signature`."""
+    try:
+        payload = LedgerHead(owner, shown.sequence, shown.hash).to_bytes()
+    except ValueError:
+        return False
+    return own_signature(records, trust, Domain.LEDGER_HEAD, payload, shown.signature, shown.certificate)
+
+
+def own_signature(
+    records: Records, trust: Trust, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes
+) -> bool:
+    """Whether this owner signed something: by a key it is known to have had, or by its certificate.
 
     A key outlives the CA that vouched for it; a certificate is what is left when owner.db was lost.
 
     Args:
         records: The owner's state.
-        owner: Its id.
         trust: Knows this owner's certificates.
-        shown: The head, as an aggregator keeps it.
+        domain: What the signature is for.
+        payload: What was signed.
+        signature: DER.
+        chain_pem: The certificate chain that came with it.
     """
-    try:
-        payload = LedgerHead(owner, shown.sequence, shown.hash).to_bytes()
-    except ValueError:
-        return False
-    if records.own_keys.signed(Domain.LEDGER_HEAD, payload, shown.signature):
-        return True
-    return trust.own_head(shown.sequence, shown.hash, shown.signature, shown.certificate) is not None
+    return records.own_keys.signed(domain, payload, signature) or trust.own(
+        domain, payload, signature, chain_pem
+    )

@@ -60,7 +60,9 @@ class SignedHeads:
         if not self.misses(head):
             return
         own = self._chain.head()
-        details = {"chain": "ledger", "sequence": own.sequence, "signed": head.sequence}
+        details = {
+            "chain": "ledger", "sequence": own.sequence, "signed": head.sequence, "signed_hash": head.hash,
+        }  # fmt: skip
         if head.sequence > own.sequence:
             raise IntegrityError(
                 f"the ledger ends at entry {own.sequence}, but this owner has signed entry {head.sequence}: "

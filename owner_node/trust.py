@@ -119,10 +119,24 @@ class Trust:
         """
         try:
             head = LedgerHead(self._owner.name, sequence, digest)
-            leaf, *intermediates = load_certificates(chain_pem)
-            last_moment = leaf.not_valid_after_utc - timedelta(seconds=1)
-            verify_chain(leaf, intermediates, self._authorities(), min(self._clock(), last_moment), "client")
-            verify(leaf, Domain.LEDGER_HEAD, head.to_bytes(), signature)
-        except (TesseraError, ValueError):
+        except ValueError:
             return None
-        return head if party_of_certificate(leaf) == self._owner else None
+        return head if self.own(Domain.LEDGER_HEAD, head.to_bytes(), signature, chain_pem) else None
+
+    def own(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> bool:
+        """Whether this owner signed something, by a certificate that leads to a trusted CA.
+
+        Args:
+            domain: What the signature is for.
+            payload: What was signed.
+            signature: DER.
+            chain_pem: The certificate chain that came with it; it may have expired since.
+        """
+        try:
+            leaf, *intermediates = load_certificates(chain_pem)
+            moment = min(self._clock(), leaf.not_valid_after_utc - timedelta(seconds=1))
+            verify_chain(leaf, intermediates, self._authorities(), moment, "client")
+            verify(leaf, domain, payload, signature)
+        except (TesseraError, ValueError):
+            return False
+        return party_of_certificate(leaf) == self._owner

@@ -27,7 +27,7 @@ def application() -> typer.Typer:
     app = console.application("owner-node", about, __version__)
     app.command()(check.check)
     app.command()(run.run)
-    for command in (status.status, ledger.ledger, history.history):
+    for command in (status.status, history.history):
         app.command()(command)
     for decision in (requests.requests, requests.show, requests.approve, requests.refuse):
         app.command()(decision)
@@ -35,6 +35,7 @@ def application() -> typer.Typer:
     app.command()(releases.download)
     app.command()(releases.verify)
     # A family without a verb is a usage error like any other, not a page of help.
+    app.add_typer(ledger.app, name="ledger", no_args_is_help=False)
     app.add_typer(query.app, name="query", no_args_is_help=False)
     app.add_typer(linkage_key.app, name="linkage-key", no_args_is_help=False)
     app.add_typer(enroll.app, name="enroll", no_args_is_help=False)

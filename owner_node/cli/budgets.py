@@ -33,11 +33,23 @@ def _document(name: str, ledger: Ledger, total: Decimal | None) -> dict[str, Any
     found = ledger.balance(name, Decimal(0) if total is None else total)
     return {
         "budget": name,
-        "total": total,
+        "total": None if total is None else found.total,
         "reserved": found.reserved,
         "spent": found.spent,
         "remaining": None if total is None else found.remaining,
     }
+
+
+def note_raised(owner: OwnerConfig, ledger: Ledger) -> None:
+    """Say of every budget whose configured total is larger than the recorded one what that means."""
+    for name, total in {each.budget: each.total_epsilon for each in owner.datasets}.items():
+        recorded = ledger.total(name)
+        if recorded is not None and total > recorded:
+            console.note(
+                f"warning: total_epsilon = {total:f} for budget {name!r}, the ledger has recorded "
+                f"{recorded:f}: everything is refused until it is set back, or the change recorded with "
+                "owner-node ledger budget"
+            )
 
 
 def show_balances(documents: list[dict[str, Any]]) -> None:

@@ -9,13 +9,21 @@ import typer
 from common import console
 from common.errors import IntegrityError, UsageError
 from owner_node import config
-from owner_node.cli.budgets import balances, show_balances
+from owner_node.cli import ledger_budget, ledger_recover
+from owner_node.cli.budgets import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.database import Database
 from owner_node.history import History
 from owner_node.ledger import Entry, Kind, Ledger
 from owner_node.session import CHARGED
 from owner_node.sessions import Sessions
+
+app = typer.Typer(
+    help="Show the ledger; record another total of a budget; recover lost entries.",
+    invoke_without_command=True,
+)
+app.command()(ledger_budget.budget)
+app.command()(ledger_recover.recover)
 
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Only the budget of this data set.", show_default=False)
@@ -26,7 +34,9 @@ VerifyOption = Annotated[
 ]
 
 
+@app.callback()
 def ledger(
+    context: typer.Context,
     config_file: console.ConfigOption = None,
     dataset: DatasetOption = None,
     budget: BudgetOption = None,
@@ -34,25 +44,33 @@ def ledger(
     as_json: console.JsonOption = False,
 ) -> None:
     """Show the ledger and what is left of every budget. Works with or without the daemon."""
+    if context.invoked_subcommand is not None:
+        _check_alone(config_file, dataset, budget, verify=verify, as_json=as_json)
+        return
     owner = config.load(config_file)
     with Database(owner.owner.state_dir, make=False) as db:
         book = Ledger(db, _now)
         chosen = _chosen(owner, book, dataset, budget)
         if verify:
             _verify(db, book)
-        entries, head = book.entries(chosen), book.head()
+        lines, head, halted = book.lines(chosen), book.head(), book.halt.reason()
         left = balances(owner, book, None if chosen is None else [chosen])
+        if not as_json:
+            note_raised(owner, book)
     if as_json:
         document: dict[str, Any] = {
-            "entries": [_document(entry) for entry in entries],
+            "entries": [_document(entry) for entry in lines],
             "balances": left,
             "head": {"sequence": head.sequence, "hash": head.hash},
+            "halted": None if halted is None else halted.message,
         }
         console.print_json({**document, "verified": True} if verify else document)
         return
     if not (owner.owner.state_dir / "owner.db").is_file():
         console.note(f"there is no ledger in {owner.owner.state_dir} yet: is state_dir the right one?")
-    _show(entries)
+    if halted is not None:
+        console.note(f"no work is done: {halted.message}; {halted.hint}")
+    _show(lines)
     show_balances(left)
     if verify:
         console.print_line(f"ledger and history hold: {head.sequence} ledger entries, head {head.hash}")
@@ -62,15 +80,23 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+def _check_alone(
+    config_file: object, dataset: object, budget: object, *, verify: bool, as_json: bool
+) -> None:
+    if config_file or dataset or budget or verify or as_json:
+        raise UsageError(
+            "options of owner-node ledger stand before a command of it",
+            "write them behind: owner-node ledger recover --config FILE",
+        )
+
+
 def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str | None) -> str | None:
     if dataset is not None and budget is not None:
         raise UsageError("--dataset and --budget exclude each other", "name one of the two")
     if dataset is not None:
         return owner.dataset(dataset).budget
-    known = sorted({each.budget for each in owner.datasets} | {entry.budget for entry in book.entries()})
-    if budget is not None and budget not in known:
-        hint = f"known budgets: {', '.join(known)}" if known else "no data set is declared"
-        raise UsageError(f"there is no budget {budget!r}", hint, {"budget": budget, "known": known})
+    if budget is not None:
+        ledger_budget.check_known(owner, book, budget)
     return budget
 
 
@@ -95,11 +121,23 @@ def _document(entry: Entry) -> dict[str, Any]:
     return {**asdict(entry), "kind": str(entry.kind)}
 
 
-def _show(entries: tuple[Entry, ...]) -> None:
-    columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "accounting", "plan")
+def _show(lines: tuple[Entry, ...]) -> None:
+    columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "accounting", "note")
     rows = [
-        (e.sequence, e.time, str(e.kind), e.budget, e.aggregator, e.release, e.charge, e.accounting,
-         e.plan_digest[:12])
-        for e in entries
-    ]  # fmt: skip
+        (
+            *(e.sequence, e.time, str(e.kind), e.budget or None, e.aggregator or None, e.release or None),
+            *(e.charge if e.release else None, e.accounting or None, _note(e) or None),
+        )
+        for e in lines
+    ]
     console.table("Ledger (epsilon)", columns, rows)
+
+
+def _note(entry: Entry) -> str:
+    """Return what else an entry says, in short; digests of columns and lost heads are for `--json`."""
+    said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
+    if entry.kind is Kind.RECOVER:
+        said.append(f"{len(entry.note.get('lost', []))} lost heads acknowledged")
+    if entry.plan_digest:
+        said.append(f"plan {entry.plan_digest[:12]}")
+    return ", ".join(said)

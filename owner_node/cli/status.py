@@ -8,7 +8,7 @@ import typer
 from common import console
 from common.errors import NotConnectedError
 from owner_node import config
-from owner_node.cli.budgets import balances, show_balances
+from owner_node.cli.budgets import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.database import Database
 from owner_node.ledger import Ledger
@@ -29,7 +29,8 @@ def status(
     """Show the daemon, its connections, the sessions under way and the budgets."""
     owner = config.load(config_file)
     with Database(owner.owner.state_dir, make=False) as db:
-        daemon = Presence(db, _now).state()
+        daemon, ledger = Presence(db, _now).state(), Ledger(db, _now)
+        halted = ledger.halt.reason()
         document = {
             "owner": owner.owner.id,
             "running": daemon.running,
@@ -38,8 +39,11 @@ def status(
             "started": daemon.started,
             "aggregators": _aggregators(owner, daemon),
             "sessions": [_session(each) for each in Sessions(db, _now).live()],
-            "balances": balances(owner, Ledger(db, _now)),
+            "balances": balances(owner, ledger),
+            "halted": None if halted is None else halted.message,
         }
+        if not as_json:
+            note_raised(owner, ledger)
     problem = _problem(document) if check else None
     if not as_json:
         _show(document)
@@ -97,6 +101,8 @@ def _show(document: dict[str, Any]) -> None:
     else:
         running = "not running"
     console.print_line(f"owner {document['owner']}: the daemon is {running}")
+    if document["halted"]:
+        console.note(f"no work is done: {document['halted']}; see owner-node ledger recover")
     for title, key, columns in (
         ("Aggregators", "aggregators", ("name", "address", "connected", "since", "reason")),
         ("Sessions under way", "sessions", ("release", "aggregator", "state", "dataset", "updated")),

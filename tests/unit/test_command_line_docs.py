@@ -15,10 +15,11 @@ PAGE = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encodi
 def commands(command, words: str) -> dict[str, set[str]]:
     """Return every command below one, by its words, with its visible options."""
     below = getattr(command, "commands", None)
+    visible = [option for option in command.params if not getattr(option, "hidden", False)]
+    own = {words: {name for option in visible for name in option.opts if name.startswith("--")}}
     if below is None:
-        visible = [option for option in command.params if not getattr(option, "hidden", False)]
-        return {words: {name for option in visible for name in option.opts if name.startswith("--")}}
-    return {
+        return own
+    return (own if command.invoke_without_command and words.count(" ") else {}) | {
         key: options
         for name, each in below.items()
         for key, options in commands(each, f"{words} {name}").items()

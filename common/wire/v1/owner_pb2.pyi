@@ -925,6 +925,34 @@ class RecallRequest(_message.Message):
 Global___RecallRequest: _TypeAlias = RecallRequest  # noqa: Y015
 
 @_typing.final
+class RecallItem(_message.Message):
+    """First the ledger heads, then one release each."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADS_FIELD_NUMBER: _builtins.int
+    RELEASE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedCompositeFieldContainer[Global___LedgerHead]:
+        """sequence and hash of every head that the owner signed"""
+
+    @_builtins.property
+    def release(self) -> Global___RecalledRelease: ...
+    def __init__(
+        self,
+        *,
+        heads: _abc.Iterable[Global___LedgerHead] | None = ...,
+        release: Global___RecalledRelease | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["release", b"release"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heads", b"heads", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecallItem: _TypeAlias = RecallItem  # noqa: Y015
+
+@_typing.final
 class RecalledRelease(_message.Message):
     """A release whose plan the calling owner accepted."""
 

@@ -67,7 +67,7 @@ class OwnerServiceStub:
         self.Recall = channel.unary_stream(
                 '/tessera.v1.OwnerService/Recall',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
-                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecalledRelease.FromString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.FromString,
                 _registered_method=True)
         self.Download = channel.unary_stream(
                 '/tessera.v1.OwnerService/Download',
@@ -171,7 +171,7 @@ def add_OwnerServiceServicer_to_server(servicer, server):
             'Recall': grpc.unary_stream_rpc_method_handler(
                     servicer.Recall,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.FromString,
-                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecalledRelease.SerializeToString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.SerializeToString,
             ),
             'Download': grpc.unary_stream_rpc_method_handler(
                     servicer.Download,
@@ -367,7 +367,7 @@ class OwnerService:
             target,
             '/tessera.v1.OwnerService/Recall',
             common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
-            common_dot_wire_dot_v1_dot_owner__pb2.RecalledRelease.FromString,
+            common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.FromString,
             options,
             channel_credentials,
             insecure,

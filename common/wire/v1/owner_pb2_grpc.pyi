@@ -48,7 +48,7 @@ class OwnerServiceStub:
     """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
     Renew: _grpc.UnaryUnaryMultiCallable[_owner_pb2.RenewRequest, _owner_pb2.RenewResponse]
     """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
-    Recall: _grpc.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecalledRelease]
+    Recall: _grpc.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecallItem]
     """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
     Download: _grpc.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]
     """Sends a file of a published release to one of its owners."""
@@ -68,7 +68,7 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     """Sends a blob from the offset that UploadState named; the answer to the last chunk is its receipt."""
     Renew: _aio.UnaryUnaryMultiCallable[_owner_pb2.RenewRequest, _owner_pb2.RenewResponse]  # type: ignore[assignment]
     """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
-    Recall: _aio.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecalledRelease]  # type: ignore[assignment]
+    Recall: _aio.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecallItem]  # type: ignore[assignment]
     """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
     Download: _aio.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]  # type: ignore[assignment]
     """Sends a file of a published release to one of its owners."""
@@ -127,7 +127,7 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _owner_pb2.RecallRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_owner_pb2.RecalledRelease], _abc.AsyncIterator[_owner_pb2.RecalledRelease]]:
+    ) -> _typing.Union[_abc.Iterator[_owner_pb2.RecallItem], _abc.AsyncIterator[_owner_pb2.RecallItem]]:
         """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
 
     @_abc_1.abstractmethod

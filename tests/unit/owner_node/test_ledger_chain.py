@@ -149,8 +149,8 @@ def test_a_recovery_goes_on_after_what_was_lost(db: Database, ledger: Ledger) ->
     """Acknowledged heads are not missed any more, what follows is newer than them, and the chain holds."""
     lost = [Head(9, "a" * 64), Head(7, "b" * 64)]
     with db.transaction() as tx:
-        ledger.acknowledge(tx, lost, {"aggregators": ["hub"]})
-        ledger.charge_lost(
+        ledger.lost.acknowledge(tx, lost, {"aggregators": ["hub"]})
+        ledger.lost.charge(
             tx, budget="patients", charge=TOTAL, aggregator="hub", release="gone", plan_digest="e"
         )
     assert [line.sequence for line in ledger.lines()] == [1, 2, 3, 4, 10, 11, 12]
@@ -168,12 +168,12 @@ def test_what_was_lost_is_charged_once(db: Database, ledger: Ledger) -> None:
     with db.transaction() as tx:
         ledger.give_back(tx, "hub", "r2", "d" * 64)
         for release in ("r0", "r1", "r2", "r0"):
-            ledger.charge_lost(
+            ledger.lost.charge(
                 tx, budget="patients", charge=TOTAL, aggregator="hub", release=release, plan_digest="d" * 64
             )
     assert balance(ledger) == ("0.1", "0.2", "0.7")
     with db.transaction() as tx:
-        ledger.charge_lost(
+        ledger.lost.charge(
             tx, budget="patients", charge=TOTAL, aggregator="hub", release="r1", plan_digest="e" * 64
         )
     assert balance(ledger) == ("0.1", "1.2", "-0.3")
