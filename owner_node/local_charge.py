@@ -105,7 +105,9 @@ class LocalCharges:
 
         Raises:
             RefusedError: If its total grew, or the data were charged to another budget.
+            IntegrityError: If the ledger is known to lack entries.
         """
+        self._records.ledger.halt.check()
         self._records.ledger.check_budget(
             work.budget, work.total_epsilon, work.data.place, self._columns(work)
         )

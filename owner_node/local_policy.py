@@ -46,7 +46,7 @@ def check_policy(
         RefusedError: With every rule that objects.
     """
     rules = list(dict.fromkeys([*_attributes(policy, uses), *_amount(policy, uses, epsilon, charge)]))
-    check_rules([*rules, *_dates(policy, today)])
+    check_rules([*rules, *outside_dates(policy, today)])
 
 
 def check_rules(rules: Sequence[str]) -> None:
@@ -90,7 +90,8 @@ def _amount(
         yield f"policy.max_epsilon_per_release = {limit}, this would charge {largest}"
 
 
-def _dates(policy: "PolicyConfig", today: date) -> Iterator[str]:
+def outside_dates(policy: "PolicyConfig", today: date) -> Iterator[str]:
+    """Return the rules that object to a day on which the policy does not hold."""
     first, last = policy.valid_from, policy.valid_until
     if first is not None and today < first:
         yield f"policy.valid_from = {first}, today is {today}"

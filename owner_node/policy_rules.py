@@ -5,6 +5,7 @@ from decimal import Decimal
 
 from common.privacy import MECHANISMS, smallest_k
 from owner_node.consent_request import Objection, Request
+from owner_node.local_policy import outside_dates
 
 
 def amount(request: Request) -> Iterator[Objection]:
@@ -60,8 +61,4 @@ def names(request: Request) -> Iterator[Objection]:
 
 def dates(request: Request) -> Iterator[Objection]:
     """Object outside the days on which the policy holds."""
-    first, last, today = request.policy.valid_from, request.policy.valid_until, request.today
-    if first is not None and today < first:
-        yield Objection(f"policy.valid_from = {first}, today is {today}")
-    if last is not None and today > last:
-        yield Objection(f"policy.valid_until = {last}, today is {today}")
+    yield from map(Objection, outside_dates(request.policy, request.today))

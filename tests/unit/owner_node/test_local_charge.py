@@ -109,8 +109,9 @@ def test_a_ledger_that_lost_entries_charges_nothing(records):
     with records.db.transaction() as tx:
         records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
     for work in (WORK, replace(WORK, id="w2")):
-        with pytest.raises(IntegrityError, match="lost entries"):
-            charges.spend(work)
+        for attempt in (charges.check_budget, charges.spend):
+            with pytest.raises(IntegrityError, match="lost entries"):
+                attempt(work)
     assert len(spent(records)) == 1
 
 
