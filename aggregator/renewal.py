@@ -18,13 +18,13 @@ from aggregator.journal import Journal
 from common.credentials import Credentials, read_identity
 from common.enrolment import key_pem, new_key, read_request
 from common.errors import TesseraError, UsageError
+from common.expiry import expiry_warning
 from common.identity import host_names, renewal_begins
 from common.key_files import switch_pair
 from common.settings import TlsSection
 
 _LOOK_SECONDS = 3600.0
 _WARN_EVERY = timedelta(days=1)
-_WARNED_BEFORE = timedelta(days=30)
 _log = logging.getLogger(__name__)
 
 
@@ -127,10 +127,7 @@ class Renewals:
         self._warned = now
         for owner in self._journal.owners().values():
             ends = datetime.fromtimestamp(owner.certificate_expires, UTC)
-            if ends - _WARNED_BEFORE < now:
-                event = (
-                    "certificate of an owner has expired"
-                    if now > ends
-                    else "certificate of an owner expires soon"
+            if expiry_warning(owner.id, ends, now):
+                _log.warning(
+                    "certificate of an owner ends", extra={"owner": owner.id, "until": ends.isoformat()}
                 )
-                _log.warning(event, extra={"owner": owner.id, "until": ends.isoformat()})

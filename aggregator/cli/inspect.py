@@ -57,6 +57,7 @@ def status(
             ("certificate expires", moment(answer.certificate_expires)),
         ],
     )
+    _warn(f"aggregator {answer.name}", answer.certificate_expires)
 
 
 def owners(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
@@ -94,6 +95,16 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
             for owner in answer.owners
         ],
     )
+    for owner in answer.owners:
+        _warn(f"owner {owner.id}", owner.certificate_expires)
+
+
+def _warn(whose: str, expires: int) -> None:
+    from common.expiry import expiry_warning
+
+    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), datetime.now(UTC))
+    if warning:
+        console.note(f"warning: {warning}")
 
 
 def releases(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:

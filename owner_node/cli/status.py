@@ -37,6 +37,7 @@ def status(
             "pid": daemon.pid,
             "version": daemon.version,
             "started": daemon.started,
+            "certificate": _certificate(owner),
             "aggregators": _aggregators(owner, daemon),
             "sessions": [_session(each) for each in Sessions(db, _now).live()],
             "balances": balances(owner, ledger),
@@ -55,6 +56,25 @@ def status(
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _certificate(owner: OwnerConfig) -> dict[str, Any]:
+    """Tell until when the certificate that the daemon uses is valid, and what is wrong with it."""
+    from common.errors import TesseraError
+    from common.expiry import expiry_warning
+    from common.identity import fingerprint
+    from common.signing import load_chain
+
+    try:
+        found = load_chain(owner.tls.cert)[0]
+    except TesseraError as error:
+        return {"expires": None, "fingerprint": None, "warning": f"there is no certificate: {error.message}"}
+    ends = found.not_valid_after_utc
+    return {
+        "expires": ends.isoformat(),
+        "fingerprint": fingerprint(found.public_key()),
+        "warning": expiry_warning(f"owner {owner.owner.id}", ends, _now()),
+    }
 
 
 def _aggregators(owner: OwnerConfig, daemon: DaemonState) -> list[dict[str, Any]]:
@@ -101,6 +121,8 @@ def _show(document: dict[str, Any]) -> None:
     else:
         running = "not running"
     console.print_line(f"owner {document['owner']}: the daemon is {running}")
+    if document["certificate"]["warning"]:
+        console.note(f"warning: {document['certificate']['warning']}")
     if document["halted"]:
         console.note(f"no work is done: {document['halted']}; see owner-node ledger recover")
     for title, key, columns in (
