@@ -23,7 +23,7 @@ from owner_node.config import DatasetConfig
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 
-__all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "schema_of"]
+__all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "probe", "schema_of"]
 
 
 def load(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> LoadedData:
@@ -71,6 +71,22 @@ def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = Non
         n_records = count(dataset, chosen, source, findings)
     findings.check(dataset.name, dataset.place)
     return n_records
+
+
+def probe(dataset: DatasetConfig) -> None:
+    """Open a source and look whether the declared columns are there, without reading a record.
+
+    Raises:
+        DataError: If the source cannot be opened, or lacks a column.
+        SourceUnreachableError: If a database cannot be used now.
+        ConfigurationError: If a database does not let the owner node in.
+    """
+    from owner_node.sources.reading import present
+
+    findings = Findings()
+    with _opened(dataset, findings) as source:
+        present(dataset, dataset.attributes, source, findings)
+    findings.check(dataset.name, dataset.place)
 
 
 def schema_of(

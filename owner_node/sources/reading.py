@@ -62,7 +62,8 @@ def read(
         The data; meaningless if anything was found.
     """
     progress = _Progress([[] for _ in attributes], [[] for _ in dataset.identifier])
-    for batch in _batches(dataset, attributes, source, findings):
+    names, ids = present(dataset, attributes, source, findings)
+    for batch in _batches(dataset, attributes, source, findings, names, ids):
         progress.n_records += batch.n_records
         progress.dropped += batch.dropped
         _keep(progress, dataset, attributes, batch, findings)
@@ -86,16 +87,17 @@ def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Sourc
     A database counts itself; identifiers that only a normalisation step makes blank count there until they
     are read.
     """
-    present, identifiers = _present(dataset, attributes, source, findings)
-    tally = source.tally(present, identifiers, findings) if present or identifiers else None
+    names, identifiers = present(dataset, attributes, source, findings)
+    tally = source.tally(names, identifiers, findings) if names or identifiers else None
     if tally is None:
-        return sum(batch.n_records for batch in _batches(dataset, attributes, source, findings))
+        batches = _batches(dataset, attributes, source, findings, names, identifiers)
+        return sum(batch.n_records for batch in batches)
     drops = dataset.missing == "drop"
     if not drops:
         for name in identifiers:
             _find_missing_identifiers(name, tally.missing[name], findings)
         for attribute in attributes:
-            if attribute.name in present and not _is_filled(dataset, attribute):
+            if attribute.name in names and not _is_filled(dataset, attribute):
                 _find_missing_values(attribute, tally.missing[attribute.name], findings)
     n_records = tally.n_complete if drops else tally.n_records
     _find_emptiness(tally.n_records, n_records, findings)
@@ -103,25 +105,39 @@ def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Sourc
 
 
 def _batches(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
+    dataset: DatasetConfig,
+    attributes: Sequence[Attribute],
+    source: Source,
+    findings: Findings,
+    names: Sequence[str],
+    identifiers: Sequence[str],
 ) -> Iterator[_Batch]:
-    """Read what is there of the columns asked for, and find those that are not."""
-    names, identifiers = _present(dataset, attributes, source, findings)
-    present = [*names, *identifiers]
+    """Read the columns that are there."""
+    wanted = [*names, *identifiers]
     n_records = n_seen = 0
-    for arrays in source.batches(present, findings) if present else ():
+    for arrays in source.batches(wanted, findings) if wanted else ():
         n_seen += len(arrays[0])
-        found = dict(zip(present, arrays, strict=True))
+        found = dict(zip(wanted, arrays, strict=True))
         batch = _cleaned(dataset, attributes, found, findings)
         n_records += batch.n_records
         yield batch
     _find_emptiness(n_seen, n_records, findings)
 
 
-def _present(
+def present(
     dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
 ) -> tuple[list[str], list[str]]:
-    """Return which of the attributes and identifiers the source has."""
+    """Return which of the attributes and identifiers the source has, once each, and find the others.
+
+    Args:
+        dataset: The settings of the data set.
+        attributes: The attributes wanted.
+        source: Where to look.
+        findings: Takes every column that is not there, or more than once.
+
+    Returns:
+        Names of attributes, and names of identifiers.
+    """
     names = [each.name for each in attributes if _occurs_once(each.name, source, findings)]
     return names, [name for name in dataset.identifier if _occurs_once(name, source, findings)]
 

@@ -254,3 +254,11 @@ def test_a_header_that_never_ends(dataset):
         (None, "the header cannot be read", None)
     ]
     assert problems(dataset('"age\nword\n'), ["word"]) == [("age", "not in the source", None)]
+
+
+def test_counting_finds_a_column_once(dataset):
+    """What is wrong with the header is told the same by counting and by loading."""
+    settings = dataset("age,age,sex\n1,2,male\n", attributes=(AGE, SEX))
+    with pytest.raises(DataError) as caught:
+        count_records(settings)
+    assert "occurs more than once (2 columns)" in caught.value.message
