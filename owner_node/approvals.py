@@ -60,7 +60,9 @@ class Approvals:
     def __init__(self, history: History, clock: Clock) -> None:
         self._history, self._clock = history, clock
 
-    def approve(self, tx: Transaction, session: Session, person: Person, valid: timedelta) -> Approval:
+    def approve(
+        self, tx: Transaction, session: Session, person: Person, valid: timedelta, epsilon: str = ""
+    ) -> Approval:
         """Note that a person agrees to a session's plan; a later approval of it replaces this one.
 
         Args:
@@ -68,11 +70,12 @@ class Approvals:
             session: The session; its plan is known.
             person: Who agrees.
             valid: How long the approval holds.
+            epsilon: What the plan asks of this owner, for the record.
         """
         until = self._clock() + valid
         self._history.record(
             tx, aggregator=session.aggregator, release=session.release, event=APPROVED, decision="approve",
-            purpose=session.purpose, plan_digest=session.plan_digest,
+            purpose=session.purpose, epsilon=epsilon, plan_digest=session.plan_digest,
             details={
                 **person.to_document(), "until": until.isoformat(), "source": session.source_digest
             },

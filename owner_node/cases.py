@@ -1,10 +1,12 @@
 """The sessions with one aggregator: found, read back and noted, the same way for every piece of work."""
 
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 from common.errors import ProtocolError
 from common.plan import Plan, Task
+from common.privacy import plain
 from owner_node import linkage_key
 from owner_node.answers import Failure, RefusedBeforeError
 from owner_node.config import OwnerConfig
@@ -88,10 +90,13 @@ class Cases:
         key = linkage_key.load(self.config.owner.state_dir).key
         return release_key(key, plan.release, plan.digest)
 
-    def note(self, tx: Transaction, session: Session, event: str, **details: Any) -> None:
+    def note(
+        self, tx: Transaction, session: Session, event: str, *, epsilon: Decimal | None = None, **details: Any
+    ) -> None:
         """Write a line of history about a session."""
         self.records.history.record(
             tx, aggregator=self.aggregator, release=session.release, event=event, purpose=session.purpose,
+            epsilon="" if epsilon is None else format(plain(epsilon), "f"),
             plan_digest=session.plan_digest, details=details,
         )  # fmt: skip
 

@@ -97,7 +97,8 @@ class Decisions:
         """
         with self._db.transaction() as tx:
             session = self._awaiting(name, digest)
-            return session, self.approvals.approve(tx, session, person, valid)
+            approval = self.approvals.approve(tx, session, person, valid, self._epsilon(session))
+            return session, approval
 
     def refuse(self, name: str, digest: str, person: Person, reason: str) -> Session:
         """Refuse the plan that a session waits with. The aggregator hears that, and not why.
@@ -118,11 +119,16 @@ class Decisions:
             text = f"refused by {person.name}: {reason}"
             return self._sessions.advance(tx, session, Event.REFUSE, reason=text, refusal=PERSON)
 
+    def _epsilon(self, session: Session) -> str:
+        """Return the epsilon that a person was asked about, as the history has it."""
+        lines = self._history.entries(session.aggregator, session.release)
+        return next((line.epsilon for line in lines if line.event == "awaiting-approval"), "")
+
     def _note_refusal(self, tx: Transaction, session: Session, person: Person, reason: str) -> None:
         self._history.record(
             tx, aggregator=session.aggregator, release=session.release, event="refused", decision="refuse",
             rule=f"refused by {person.name}: {reason}", purpose=session.purpose,
-            plan_digest=session.plan_digest, details=person.to_document(),
+            epsilon=self._epsilon(session), plan_digest=session.plan_digest, details=person.to_document(),
         )  # fmt: skip
 
     def _awaiting(self, name: str, digest: str) -> Session:

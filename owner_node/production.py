@@ -59,8 +59,10 @@ class Production:
             self._charged.check(session, plan, prepared)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
-                known = {"records": prepared.n_records, "source": prepared.source_digest}
-                self._cases.note(tx, session, "linked", **known, co_owners=proved)
+                self._cases.note(
+                    tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
+                    co_owners=proved,
+                )  # fmt: skip
             self._cases.records.sessions.advance(
                 tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records
             )
@@ -123,7 +125,9 @@ class Production:
         self._check_signed(session, Domain.RECEIPT, receipt, signature, certificate)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.SEALED:
-                self._cases.note(tx, session, "uploaded", fragment=session.fragment_digest)
+                self._cases.note(
+                    tx, session, "uploaded", fragment=session.fragment_digest, receipt=found.digest
+                )
             session = self._cases.records.sessions.advance(tx, session, Event.UPLOAD)
             self._cases.records.sessions.advance(
                 tx, session, Event.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature

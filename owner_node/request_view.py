@@ -1,5 +1,6 @@
 """A plan as the owner's people see it before anything leaves: what, about whom, for what, at what price."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -41,6 +42,7 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
         "attributes": [_attribute(plan.attribute(each.name), each) for each in task.attributes],
         "leaves": _leaves(plan, task),
         "co_owners": [_co_owner(each, config.policy) for each in plan.tasks if each is not task],
+        "forecast": json.loads(session.forecast) if session.forecast else None,
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),
     }

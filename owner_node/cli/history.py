@@ -1,37 +1,67 @@
 """`owner-node history`: what was asked of this owner, what it decided and by which rule."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from common import console
 from owner_node import config
 from owner_node.database import Database
-from owner_node.history import History
+from owner_node.history import History, Line
+
+_SHORT_DIGEST = 12
 
 ReleaseOption = Annotated[
-    str | None, typer.Option("--release", help="Only this release.", show_default=False, metavar="ID")
+    str | None,
+    typer.Option(
+        "--release", help="Only this release; AGGREGATOR/ID where two aggregators use the same.",
+        show_default=False, metavar="ID",
+    ),
+]  # fmt: skip
+AggregatorOption = Annotated[
+    str | None, typer.Option("--aggregator", help="Only what this aggregator asked.", show_default=False)
 ]
 
 
 def history(
     config_file: console.ConfigOption = None,
     release: ReleaseOption = None,
+    aggregator: AggregatorOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Show the history, oldest first. Works with or without the daemon."""
+    """Show the history, oldest first: every request, decision, rule and digest. Needs no daemon."""
     owner = config.load(config_file)
+    by, _, wanted = (release or "").rpartition("/")
     with Database(owner.owner.state_dir, make=False) as db:
-        lines = History(db, lambda: datetime.now(UTC)).entries(release=release)
+        lines = History(db, lambda: datetime.now(UTC)).entries(by or aggregator, wanted or None)
+    if by and aggregator not in (None, by):
+        lines = ()
     if as_json:
         console.print_json({"history": [asdict(line) for line in lines]})
         return
-    columns = ("line", "time", "aggregator", "release", "event", "decision", "epsilon", "purpose", "rule")
+    columns = ("line", "time", "aggregator", "release", "event", "decision", "ε", "plan", "about")
     rows = [
-        (each.sequence, each.time, each.aggregator, each.release, each.event,
-         each.decision or None, each.epsilon or None, each.purpose or None, each.rule or None)
+        (each.sequence, each.time, each.aggregator or None, each.release, each.event, each.decision or None,
+         each.epsilon or None, each.plan_digest[:_SHORT_DIGEST] or None, _about(each) or None)
         for each in lines
     ]  # fmt: skip
     console.table("History", columns, rows)
+
+
+def _about(line: Line) -> str:
+    """Return the deciding rule, the purpose where it was asked for, and what the line speaks of, in short."""
+    purpose = f"for: {line.purpose}" if line.purpose and line.decision else ""
+    return "; ".join(part for part in (line.rule, purpose, ", ".join(_details(line.details))) if part)
+
+
+def _details(details: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in details.items():
+        if isinstance(value, str) and value and value != "None":
+            yield f"{name} {value[:_SHORT_DIGEST] if _is_digest(value) else value}"
+
+
+def _is_digest(value: str) -> bool:
+    return len(value) == 64 and all(each in "0123456789abcdef" for each in value)

@@ -1,5 +1,6 @@
 """A plan in words, for the person who decides about it."""
 
+from decimal import Decimal
 from typing import Any
 
 from common import console
@@ -16,6 +17,7 @@ def show_request(document: dict[str, Any]) -> None:
         return
     console.print_line()
     _attributes(document)
+    _forecast(document["forecast"])
     _list("What leaves this owner", document["leaves"])
     _co_owners(document)
     _list("What is promised", document["promises"])
@@ -85,6 +87,38 @@ def _attributes(document: dict[str, Any]) -> None:
         "The expected error is the aggregator's own figure from public numbers: a share of the variance of "
         "values spread evenly over the domain; 1 means that the attribute's mean would do as well."
     )
+
+
+def _forecast(forecast: dict[str, Any] | None) -> None:
+    """Print what masking is expected to do to this owner's own data; the aggregator learns nothing of it."""
+    if forecast is None:
+        return
+    console.print_line()
+    console.table(
+        "What is expected of this owner's data, before any noise is drawn; known only here",
+        ("attribute", "error", "leaves unchanged", "without noise", ""),
+        [
+            (
+                each["name"], each["error"] and _number(each["error"]), _percent(each["unchanged"]),
+                _percent(each["zero_noise"]),
+                "its mean would do as well" if each["error"] and Decimal(each["error"]) >= 1 else "",
+            )
+            for each in forecast["attributes"]
+        ],
+    )  # fmt: skip
+    values, whole = _percent(forecast["unchanged_values"]), _percent(forecast["unchanged_records"])
+    sse, of_means = _number(forecast["mean_sse"]), _number(forecast["mean_sse_of_means"])
+    console.print_line("An error is a share of that of the attribute's mean. All attributes together:")
+    console.print_line(f"{values} of values and {whole} of whole records are expected to leave unchanged;")
+    console.print_line(f"mean SSE {sse}; with every value replaced by its mean it would be {of_means}.")
+
+
+def _number(text: str) -> str:
+    return f"{Decimal(text):.3g}"
+
+
+def _percent(text: str) -> str:
+    return f"{Decimal(text) * 100:.3g} %"
 
 
 def _co_owners(document: dict[str, Any]) -> None:
