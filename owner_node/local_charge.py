@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from common.canonical import canonical, document_digest
 from common.errors import ConflictError, InternalError, TesseraError
 from common.privacy import Accounting
+from owner_node.approvals import Person
 from owner_node.budget_terms import Column
 from owner_node.database import Clock
 from owner_node.history import Line
@@ -94,10 +95,11 @@ class LocalCharges:
 
     Args:
         records: The owner's state.
+        person: Who does the work.
     """
 
-    def __init__(self, records: Records) -> None:
-        self._records = records
+    def __init__(self, records: Records, person: Person) -> None:
+        self._records, self._person = records, person
         self._known: dict[str, tuple[Column, ...]] = {}
 
     def check_budget(self, work: LocalWork) -> None:
@@ -157,7 +159,13 @@ class LocalCharges:
                 epsilon_joint=work.epsilon_joint, accounting=work.accounting, place=work.data.place,
             )  # fmt: skip
             self._records.ledger.spend(tx, LOCAL, work.id, work.digest, columns)
-            self._note(tx, work, "spent", decision="accepted", details={"asked": dict(work.document)})
+            self._note(
+                tx,
+                work,
+                "spent",
+                decision="accepted",
+                details={"asked": dict(work.document), **self._person.to_document()},
+            )
 
     def deliver(self, work: LocalWork, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Record the result, unless another process has recorded one first.
@@ -177,7 +185,14 @@ class LocalCharges:
     def refused(self, work: LocalWork, error: TesseraError) -> None:
         """Note in the history that the work was refused, and why."""
         with self._records.db.transaction() as tx:
-            self._note(tx, work, "refused", decision="refused", rule=error.message)
+            self._note(
+                tx,
+                work,
+                "refused",
+                decision="refused",
+                rule=error.message,
+                details=self._person.to_document(),
+            )
 
     def _columns(self, work: LocalWork) -> tuple[Column, ...]:
         from owner_node.source_columns import columns_of

@@ -23,6 +23,7 @@ from common.shuffle import random_order
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config_file import misdeclared
 from owner_node.dataset_table import DatasetTable
+from owner_node.decisions import this_person
 from owner_node.ledger import Balance
 from owner_node.local_charge import LocalCharges, Standing, new_id
 from owner_node.local_mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
@@ -229,7 +230,7 @@ class Workspace:
             now=_now(),
         )
         with (records := self._records()).db:
-            charges, tables = LocalCharges(records), MaskedTables(self.folder)
+            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
             if charges.standing(job.work) is Standing.NEW:
                 judge_mask(job, self._policy, charges, _now())
             report = make_masked(job, charges, tables, "a notebook")

@@ -152,12 +152,13 @@ def _job(
 def _masked(
     job: "MaskJob", owner: OwnerConfig, records: "Records", out: Path, *, yes: bool, as_json: bool
 ) -> int:
+    from owner_node.decisions import this_person
     from owner_node.local_charge import LocalCharges, Standing
     from owner_node.local_mask import foresee, judge_mask, make_masked
     from owner_node.masked_delivery import check_free, deliver
     from owner_node.masked_tables import MaskedTables
 
-    work_id, charges = job.work.id, LocalCharges(records)
+    work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
     if before is Standing.NEW:
         check_free(out)

@@ -153,13 +153,14 @@ def _ask(
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     query = _prepared(Kind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
+    from owner_node.decisions import this_person
     from owner_node.local_charge import LocalCharges, Standing
     from owner_node.local_query import answer_query, judge_query
     from owner_node.records import Records
 
     records = Records.open(owner.owner.state_dir, _now)
     with records.db:
-        charges = LocalCharges(records)
+        charges = LocalCharges(records, this_person())
         new = charges.standing(query.work) is Standing.NEW
         if new:
             judge_query(query, owner.policy, charges, _now().date())

@@ -12,12 +12,14 @@ from common.errors import BalanceError, ConflictError, IntegrityError, InternalE
 from common.identity import is_name
 from common.masking_arguments import parse_id
 from common.schema import Attribute, AttributeType
+from owner_node.approvals import Person
 from owner_node.ledger import Kind
 from owner_node.local_charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing, new_id
 from owner_node.records import Records
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+ANNA = Person("anna", "root")
 WORK = LocalWork(
     "w1", {"kind": "mask", "data": "d" * 64, "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
     Decimal("0.4"), Decimal("0.5"), "joint",
@@ -40,7 +42,7 @@ def spent(records: Records) -> list[tuple[str, Decimal]]:
 
 def test_one_charge_and_one_result(records):
     """Spending again changes nothing, and the first result that is recorded holds."""
-    charges = LocalCharges(records)
+    charges = LocalCharges(records, ANNA)
     assert charges.standing(WORK) is Standing.NEW
     charges.spend(WORK)
     assert charges.standing(WORK) is Standing.SPENT
@@ -52,7 +54,9 @@ def test_one_charge_and_one_result(records):
     assert spent(records) == [("w1", Decimal("0.5"))]
     entry = records.ledger.entries()[-1]
     assert (entry.aggregator, entry.plan_digest, entry.epsilon) == (LOCAL, WORK.digest, Decimal("0.4"))
-    assert [line.event for line in records.history.entries()] == ["spent", "delivered"]
+    lines = records.history.entries()
+    assert [line.event for line in lines] == ["spent", "delivered"]
+    assert (lines[0].details["by"], lines[0].details["sudo_user"]) == ("anna", "root")
     records.ledger.verify()
 
 
@@ -66,7 +70,7 @@ def test_one_charge_and_one_result(records):
 )
 def test_an_id_stands_for_one_thing(records, changes, told, differs):
     """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
-    charges = LocalCharges(records)
+    charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
     other = replace(WORK, document={**WORK.document, **changes})
     for attempt in (charges.standing, charges.spend):
@@ -78,7 +82,7 @@ def test_an_id_stands_for_one_thing(records, changes, told, differs):
 
 def test_what_does_not_fit_is_not_charged(records):
     """A refused charge leaves neither an entry nor a line that says it was spent."""
-    charges = LocalCharges(records)
+    charges = LocalCharges(records, ANNA)
     with pytest.raises(BalanceError):
         charges.spend(replace(WORK, charge=Decimal("2.000000000001")))
     assert records.ledger.entries() == ()
@@ -88,23 +92,24 @@ def test_what_does_not_fit_is_not_charged(records):
 def test_work_without_a_bound_is_never_charged(records):
     """Whatever passes the policy has a charge; anything else is our own fault."""
     with pytest.raises(InternalError):
-        LocalCharges(records).spend(replace(WORK, charge=None))
+        LocalCharges(records, ANNA).spend(replace(WORK, charge=None))
     assert records.ledger.entries() == ()
 
 
 def test_a_refusal_is_in_the_history_and_does_not_use_up_the_id(records):
     """The audit log has the rule; the same id can be asked again once the policy allows it."""
-    charges = LocalCharges(records)
+    charges = LocalCharges(records, ANNA)
     charges.refused(WORK, RefusedError("policy.min_k = 9"))
     (line,) = records.history.entries(aggregator=LOCAL)
     assert (line.event, line.decision, line.rule) == ("refused", "refused", "policy.min_k = 9")
+    assert line.details["by"] == "anna"
     charges.spend(WORK)
     assert charges.standing(WORK) is Standing.SPENT
 
 
 def test_a_ledger_that_lost_entries_charges_nothing(records):
     """What stops releases stops local work, also the redrawing of what was spent before."""
-    charges = LocalCharges(records)
+    charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
     with records.db.transaction() as tx:
         records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
@@ -117,13 +122,13 @@ def test_a_ledger_that_lost_entries_charges_nothing(records):
 
 def test_data_that_were_charged_to_another_budget(records):
     """A copy under another budget's name is known by its place or its values: no budget refills so."""
-    LocalCharges(records).spend(replace(WORK, data=replace(WORK.data, place="file:/x")))
+    LocalCharges(records, ANNA).spend(replace(WORK, data=replace(WORK.data, place="file:/x")))
     same_values = replace(WORK, id="w2", budget="fresh")
     same_place = replace(
         same_values, data=replace(WORK.data, columns={"age": np.arange(100)}, place="file:/x")
     )
     for work in (same_values, same_place):
-        charges = LocalCharges(records)
+        charges = LocalCharges(records, ANNA)
         for attempt in (charges.check_budget, charges.spend):
             with pytest.raises(RefusedError, match="'people'"):
                 attempt(work)
@@ -132,7 +137,7 @@ def test_data_that_were_charged_to_another_budget(records):
 
 def test_a_total_that_grew(records):
     """A budget is not refilled by calling it larger."""
-    charges = LocalCharges(records)
+    charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
     with pytest.raises(RefusedError, match="does not refill"):
         charges.spend(replace(WORK, id="w2", total_epsilon=Decimal(3)))
@@ -146,7 +151,7 @@ def test_charges_at_the_same_time_never_overdraw(tmp_path):
         opened = Records.open(tmp_path / "state", lambda: NOW)
         with opened.db:
             try:
-                LocalCharges(opened).spend(replace(work, id=f"w{number}"))
+                LocalCharges(opened, ANNA).spend(replace(work, id=f"w{number}"))
             except BalanceError:
                 return False
             return True
@@ -161,7 +166,7 @@ def test_the_same_work_at_the_same_time_is_charged_once(tmp_path):
     def attempt(number: int) -> str:
         opened = Records.open(tmp_path / "state", lambda: NOW)
         with opened.db:
-            charges = LocalCharges(opened)
+            charges = LocalCharges(opened, ANNA)
             charges.spend(WORK)
             return str(charges.deliver(WORK, {"answer": number})["answer"])
 
