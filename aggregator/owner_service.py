@@ -30,7 +30,7 @@ from aggregator.uploads import Uploads, timely
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.identity import fingerprint, party_of_certificate
-from common.tls import peer_certificate
+from common.tls import TIME_KEY, peer_certificate
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.status import raises
 from common.wire.v1 import owner_pb2 as wire

@@ -35,6 +35,9 @@ from common.signing import Signer
 MESSAGE_LIMIT = 4 * 1024 * 1024
 """Most bytes of one message, either way."""
 
+TIME_KEY = "tessera-time"
+"""Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
+
 _KEEPALIVE_MS = 30_000
 _CLIENT_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _HOST_MISMATCH = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
