@@ -41,6 +41,7 @@ def _load_libraries() -> None:
     """Import what an idle daemon does without, and a release cannot."""
     import scipy.optimize  # noqa: F401
 
+    import owner_node.masking.forecast
     import owner_node.sealing  # noqa: F401
 
 
