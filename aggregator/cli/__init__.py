@@ -9,12 +9,13 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from aggregator.cli import delete, enroll, history, init, inspect, release, serve, verify
+    from aggregator.cli import delete, doctor, enroll, history, init, inspect, release, serve, verify
 
     about = "Joins the protected fragments of several owners into one release. Sees no original data."
     app = console.application("aggregator", about, __version__)
     for command in (
         init.init,
+        doctor.doctor,
         serve.serve,
         inspect.status,
         inspect.owners,

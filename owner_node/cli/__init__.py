@@ -11,6 +11,7 @@ def application() -> typer.Typer:
     """Return the command line with all its commands."""
     from owner_node.cli import (
         check,
+        doctor,
         enroll,
         history,
         ledger,
@@ -26,6 +27,7 @@ def application() -> typer.Typer:
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
     app.command()(check.check)
+    app.command()(doctor.doctor)
     app.command()(run.run)
     for command in (status.status, history.history):
         app.command()(command)

@@ -1,0 +1,195 @@
+"""What `owner-node doctor` looks at, in the order in which one thing leans on another."""
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from common import __version__
+from common.credentials import Identity
+from common.doctor import (
+    Check,
+    Finding,
+    Outcome,
+    database,
+    examine,
+    failed_with,
+    free_disk,
+    identity,
+    kept_clock,
+    passed,
+    private_file,
+    private_folder,
+    skipped,
+    warned,
+)
+from common.errors import TesseraError
+from common.identity import Party, PartyKind
+from owner_node import config, linkage_key
+from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig
+from owner_node.credentials import own_party
+from owner_node.database import FILE_NAME, Database
+from owner_node.history import History
+from owner_node.ledger import Ledger
+from owner_node.presence import Presence
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def examination(path: Path | None) -> Iterator[Finding]:
+    """Look at everything that an owner node needs, enrolled or not.
+
+    Args:
+        path: What `--config` named.
+
+    Yields:
+        Findings as they are made.
+    """
+    yield passed("software", f"owner-node {__version__}")
+    try:
+        owner = config.load(path)
+    except TesseraError as error:
+        yield failed_with("configuration", error)
+        yield from examine([("clock", kept_clock)])
+        return
+    offered = f"{len(owner.datasets)} data set(s), {len(owner.aggregators)} aggregator(s)"
+    yield passed("configuration", f"{owner.path}: owner {owner.owner.id!r}, {offered}")
+    yield from examine(_local(owner))
+    findings, own = identity("identity", owner.tls, own_party(owner), "client", _now())
+    yield from findings
+    yield from examine(_of_data(owner))
+    for aggregator in owner.aggregators:
+        yield from examine(_of_aggregator(owner, aggregator, own))
+    if not owner.aggregators:
+        yield warned("aggregator", "none is named", "add an [[aggregator]] with name and address")
+    yield from examine([("daemon", lambda: _daemon(owner))])
+
+
+def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
+    state = owner.owner.state_dir
+    yield "state", lambda: private_folder("state", state)
+    yield "disk", lambda: free_disk("disk", state)
+    yield "clock", kept_clock
+    yield "database", lambda: database("database", state / FILE_NAME)
+    if (state / FILE_NAME).is_file():
+        yield "ledger", lambda: _ledger(state)
+
+
+def _ledger(state: Path) -> Iterator[Finding]:
+    """Re-check both chains, and whether the ledger is known to lack entries."""
+    with Database(state, make=False) as db:
+        book = Ledger(db, _now)
+        book.verify()
+        History(db, _now).verify()
+        halted = book.halt.reason()
+        if halted is not None:
+            raise halted
+        yield passed("ledger", f"ledger and history hold, {book.head().sequence} ledger entries")
+
+
+def _of_data(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
+    for dataset in owner.datasets:
+        yield f"data set {dataset.name!r}", _source_of(dataset)
+    if any(dataset.identifier for dataset in owner.datasets):
+        yield "linkage key", lambda: _linkage_key(owner)
+
+
+def _source_of(dataset: DatasetConfig) -> Check:
+    def check() -> Iterator[Finding]:
+        from owner_node.sources import probe
+
+        name = f"data set {dataset.name!r}"
+        if dataset.password_file is not None:
+            yield from private_file(name, dataset.password_file)
+        probe(dataset)
+        yield passed(name, f"{dataset.place} can be read and has the declared columns")
+
+    return check
+
+
+def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:
+    try:
+        linkage_key.load(owner.owner.state_dir)
+    except TesseraError as error:
+        yield warned("linkage key", error.message, error.hint)
+    else:
+        yield passed("linkage key", "there is one")
+
+
+def _of_aggregator(
+    owner: OwnerConfig, aggregator: AggregatorSection, own: Identity | None
+) -> Iterator[tuple[str, Check]]:
+    name = f"aggregator {aggregator.name!r}"
+    yield name, lambda: _network(owner, aggregator, own, name)
+
+
+def _network(
+    owner: OwnerConfig, aggregator: AggregatorSection, own: Identity | None, check: str
+) -> Iterator[Finding]:
+    """Go the way to an aggregator step by step, as far as it leads."""
+    from common import doctor_network as network
+
+    host, port = _place(aggregator)
+    taken, direct = network.proxy(f"{check}, proxy", host, os.environ)
+    yield taken
+    names = [*network.name(f"{check}, name", host)]
+    yield from names
+    if direct and any(each.outcome is Outcome.FAIL for each in names):
+        return
+    found, seen = network.reach(f"{check}, TLS", host, port, direct=direct)
+    yield found
+    if seen is not None:
+        party = Party(PartyKind.AGGREGATOR, aggregator.name, owner.owner.trust_domain)
+        shown = f"{check}, certificate"
+        yield from examine([(shown, lambda: network.shown_names(shown, host, seen, party, _now()))])
+        if own is None:
+            yield from examine([(shown, lambda: network.issued_under(shown, host, port, owner.tls.ca))])
+    if own is None:
+        yield skipped(f"{check}, calls", "they need a certificate of this owner")
+    elif seen is not None or not direct:
+        yield from _calls(owner, aggregator, own, check, explain=seen is not None)
+
+
+def _place(aggregator: AggregatorSection) -> tuple[str, int]:
+    host, _, port = aggregator.address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _calls(
+    owner: OwnerConfig, aggregator: AggregatorSection, own: Identity, check: str, *, explain: bool
+) -> Iterator[Finding]:
+    """Call the aggregator as the daemon does, and compare versions and clocks."""
+    from common.doctor_network import skew
+    from owner_node.aggregator_client import PROTOCOL
+    from owner_node.aggregator_client import explain as explain_handshake
+    from owner_node.greeting import greet
+
+    reason: TesseraError | None = explain_handshake(aggregator, owner.tls, _now()) if explain else None
+    before = time.time()
+    if reason is None:
+        try:
+            version, theirs = greet(aggregator.address, own, [each.name for each in owner.datasets])
+        except TesseraError as error:
+            reason = error
+        else:
+            yield passed(f"{check}, calls", f"taken; version {version}, protocol {PROTOCOL} as here")
+            yield skew(f"{check}, clock", theirs, before, time.time())
+            return
+    yield failed_with(f"{check}, calls", reason)
+
+
+def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
+    with Database(owner.owner.state_dir, make=False) as db:
+        state = Presence(db, _now).state()
+    if not state.running:
+        yield warned("daemon", "it does not run", "start it: owner-node run")
+        return
+    yield passed("daemon", f"runs as process {state.pid} since {state.started}, version {state.version}")
+    for each in state.connections:
+        if each.connected:
+            yield passed("daemon", f"connected to {each.aggregator!r} since {each.since}")
+        else:
+            yield warned("daemon", f"not connected to {each.aggregator!r}: {each.reason}", "see above")
