@@ -16,15 +16,22 @@ import grpc
 import numpy as np
 import pytest
 
+from aggregator import messages
 from aggregator.owner_service import OwnerService
+from aggregator.protocol.release import Release
+from common.fragment import Consent
+from common.identity import fingerprint
 from common.schema import Attribute, AttributeType
 from common.settings import TlsSection
+from common.signing import Domain, Signer, load_chain
 from common.wire.v1 import control_pb2 as control
+from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
 from owner_node import linkage_key
-from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig, OwnerSection
+from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig, OwnerSection, PolicyConfig
 from owner_node.daemon import Daemon
 from owner_node.database import Database
+from owner_node.ledger import Ledger
 from owner_node.masking.mask import mask_table
 from owner_node.presence import Connection, Presence, is_running
 from owner_node.session import State
@@ -113,13 +120,18 @@ def connection(config: OwnerConfig) -> Connection:
         return Presence(db, lambda: datetime.now(UTC)).state().connections[0]
 
 
-async def published(aggregator: Any) -> None:
-    """Wait until release r1 is published."""
+async def ended(aggregator: Any, release: str = "r1") -> str:
+    """Wait until a release has ended; return how."""
+    state = ""
     async with asyncio.timeout(30):
-        async for view in aggregator.calls.Watch(control.ReleaseRequest(release="r1")):
-            if view.state == "published":
-                return
-    pytest.fail("the release ended otherwise")
+        async for view in aggregator.calls.Watch(control.ReleaseRequest(release=release)):
+            state = view.state
+    return state
+
+
+async def published(aggregator: Any, release: str = "r1") -> None:
+    """Wait until a release is published."""
+    assert await ended(aggregator, release) == "published"
 
 
 async def test_a_restored_ledger_does_no_work(
@@ -211,6 +223,53 @@ async def test_stopping_waits_for_what_is_being_masked(
     assert session.state in (State.SPENT, State.SEALED)
     assert bool(session.fragment_digest) == (session.state is State.SEALED)
     assert not is_running(state)
+
+
+def swapped(stranger: Signer) -> Callable[..., Any]:
+    """Return how a hostile aggregator shows co-owners: with consents that a key of its own signed."""
+    honest = messages._link
+
+    def link(release: Release, owner: str) -> wire.Link:
+        shown = honest(release, owner)
+        for each in shown.co_owners:
+            consent = Consent(release.id, each.id, release.plan_digest, each.key_check, "accept")
+            each.signature = stranger.sign(Domain.CONSENT, consent.to_bytes())
+            each.certificate = stranger.chain_pem.encode()
+        return shown
+
+    return link
+
+
+@pytest.mark.parametrize("lie", ["nobody", "swapped"])
+async def test_an_aggregator_that_invents_co_owners_links_nothing(
+    launch: Callable[..., Any],
+    tmp_path: Path,
+    certificates: Path,
+    heard: Heard,
+    monkeypatch: pytest.MonkeyPatch,
+    lie: str,
+) -> None:
+    """Consents left out or signed by another key: nothing is spent, and an honest release follows."""
+    aggregator = await launch()
+    address = aggregator.daemon.address
+    configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
+    share_key(configs)
+    own = load_chain(certificates / "owner-b.pem")[0]
+    pinned = PolicyConfig(co_owners=(f"b={fingerprint(own.public_key())}",))
+    stranger = Signer.load(certificates / "owner-a.key", certificates / "owner-a.pem")
+    lies = {"nobody": lambda *_: wire.Link(), "swapped": swapped(stranger)}
+    async with running(replace(configs[0], policy=pinned), configs[1]):
+        await heard.wait_for("connected", times=2)
+        with monkeypatch.context() as patched:
+            patched.setattr(messages, "_link", lies[lie])
+            await aggregator.start("a", "b")
+            assert await ended(aggregator) == "refused"
+        assert (await aggregator.show()).error.message == "owner a: refused by owner policy"
+        await aggregator.start("a", "b", release="r2")
+        await published(aggregator, "r2")
+    with Database(configs[0].owner.state_dir, make=False) as db:
+        kinds = [(str(each.kind), each.release) for each in Ledger(db, lambda: datetime.now(UTC)).entries()]
+    assert kinds == [("reserve", "r1"), ("return", "r1"), ("reserve", "r2"), ("spend", "r2")]
 
 
 async def test_an_aggregator_at_fault_ends_nothing(
