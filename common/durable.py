@@ -163,8 +163,14 @@ def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
 
     Raises:
         UsageError: If another process holds it; names that process and what it said it is.
+        ConfigurationError: If the file cannot be written.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be written: {error.strerror}", hint="check the disk and whose folder it is"
+        ) from None
     with os.fdopen(descriptor, "r+b") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -34,6 +34,14 @@ _SETTINGS = (
 )
 
 
+class CannotStoreError(ConfigurationError):
+    """The disk is full, read-only or failing now. Nothing of a transaction happened; it can be repeated."""
+
+
+class BusyError(UsageError):
+    """Another process keeps the database locked now."""
+
+
 def _append_only(table: str, skipping: str = "") -> tuple[str, ...]:
     """Return the triggers of a table whose entries stay; one `skipping` kind may leave numbers out."""
     refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
@@ -272,11 +280,12 @@ def _explain(path: Path, error: sqlite3.Error) -> TesseraError:
     name = str(getattr(error, "sqlite_errorname", "SQLITE_ERROR"))
     details = {"file": str(path), "sqlite": name}
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return UsageError(f"{path} is in use by another process", "try again when that is done", details)
+        return BusyError(f"{path} is in use by another process", "try again when that is done", details)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         hint = "restore the newest backup, then compare the ledger with the aggregators' newest head"
         return IntegrityError(f"{path} is damaged", hint, details)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         hint = "check free space, the disk, and that this user may write there"
-        return ConfigurationError(f"{path} cannot be used ({name})", hint=hint)
+        closed = "" if os.access(path.parent, os.W_OK) else f"{path.parent} cannot be written to: "
+        return CannotStoreError(f"{closed}{path} cannot be used ({name})", hint=hint)
     return InternalError(f"{path}: {name}", details=details)

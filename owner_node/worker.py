@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sqlite3
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,13 +11,14 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
 from owner_node.co_owners import CoOwner
+from owner_node.database import BusyError, CannotStoreError
 from owner_node.invitations import Offer
 from owner_node.node import Node
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-PASSING = (OSError, sqlite3.OperationalError)
+PASSING = (OSError, CannotStoreError, BusyError)
 """A full disk, a database that is busy: nothing that a release should end for."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class Worker:
         Raises:
             NotConnectedError: If the answer did not arrive; the work is told again.
             NotTakenError: If the aggregator did not take it; the work is told again.
-            OSError, sqlite3.OperationalError: If this machine cannot do it now (a full disk).
+            OSError, CannotStoreError, BusyError: If this machine cannot do it now (a full disk).
         """
         step = work.WhichOneof("step") or ""
         extra = {"release": work.release, "step": step}

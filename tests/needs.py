@@ -1,4 +1,4 @@
-"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser.
+"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser, mounting a tmpfs.
 
 A test marked `@pytest.mark.needs("data")` is skipped with the reason where the thing is missing. Where
 `TESSERA_REQUIRE` names the thing (comma or space separated), the same test fails instead, so that a machine
@@ -8,6 +8,7 @@ which was set up to have it cannot lose it unnoticed.
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,16 @@ def missing_chromium() -> str | None:
     return f"there is no working browser ({', '.join(BROWSERS)})"
 
 
+def missing_tmpfs() -> str | None:
+    """Return why no small file system of our own can be mounted, or None."""
+    if os.geteuid() != 0:
+        return "only root may mount a file system"
+    with tempfile.TemporaryDirectory() as folder:
+        if not _succeeds("mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", folder):
+            return "a tmpfs cannot be mounted here"
+        return None if _succeeds("umount", folder) else "a mounted tmpfs cannot be unmounted"
+
+
 def _succeeds(*command: str) -> bool:
     """Tell whether a command ends well within the time of a probe."""
     try:
@@ -81,6 +92,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "docker": cache(missing_docker),
     "postgres": cache(missing_postgres),
     "chromium": cache(missing_chromium),
+    "tmpfs": cache(missing_tmpfs),
 }
 
 
