@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
-from common.errors import ConflictError, InternalError, TesseraError
+from common.errors import BalanceError, ConflictError, InternalError, TesseraError
 from common.privacy import Accounting
 from owner_node.approvals import Person
 from owner_node.budget_terms import Column
@@ -103,16 +103,20 @@ class LocalCharges:
         self._known: dict[str, tuple[Column, ...]] = {}
 
     def check_budget(self, work: LocalWork) -> None:
-        """Check the work's budget against what the ledger has recorded, before anybody is asked.
+        """Check the work's budget and what is left of it, before anybody is asked.
 
         Raises:
             RefusedError: If its total grew, or the data were charged to another budget.
+            BalanceError: If not enough is left.
             IntegrityError: If the ledger is known to lack entries.
         """
         self._records.ledger.halt.check()
         self._records.ledger.check_budget(
             work.budget, work.total_epsilon, work.data.place, self._columns(work)
         )
+        left = self._records.ledger.balance(work.budget, work.total_epsilon).remaining
+        if work.charge is not None and work.charge > left:
+            raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
 
     def standing(self, work: LocalWork) -> Standing:
         """Return how far the work has come.

@@ -158,6 +158,7 @@ def judge_mask(
 
     Raises:
         RefusedError: With every rule that objects, or if the data are known to belong to another budget.
+        BalanceError: If the budget does not cover it.
     """
     work, limits = job.work, (policy.max_zero_noise_share, policy.max_unchanged_share)
     try:

@@ -71,6 +71,7 @@ def judge_query(query: Query, policy: PolicyConfig, charges: LocalCharges, today
 
     Raises:
         RefusedError: With every rule that objects, or if the data are known to belong to another budget.
+        BalanceError: If the budget does not cover it.
     """
     question, work = query.question, query.work
     uses = [Use(question.attribute.name, "dp" if question.kind.counts else "idp")]

@@ -185,16 +185,11 @@ def _masked(
 
 def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bool, as_json: bool) -> bool:
     """Show what would be charged and promised, and ask."""
-    from common.errors import BalanceError
-
     work = job.work
     left = records.ledger.balance(work.budget, work.total_epsilon).remaining
-    cost = work.charge or Decimal(0)
-    if cost > left:
-        raise BalanceError(work.budget, format(cost, "f"), format(left, "f"))
     if not as_json:
         _show_plan(job, expected, left)
-    return yes or console.confirm(f"Charge {cost:f} to budget {work.budget!r} and mask?")
+    return yes or console.confirm(f"Charge {work.charge or 0:f} to budget {work.budget!r} and mask?")
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:

@@ -206,13 +206,10 @@ def _prepared(
 
 def _agreed(query: "Query", records: "Records", *, yes: bool, as_json: bool) -> bool:
     """Show what would be charged and promised, and ask."""
-    from common.errors import BalanceError
     from owner_node.questions import promises
 
     work, question = query.work, query.question
     left = records.ledger.balance(work.budget, work.total_epsilon).remaining
-    if work.epsilon > left:
-        raise BalanceError(work.budget, format(work.epsilon, "f"), format(left, "f"))
     if not as_json:
         console.print_line(f"{question.kind} of {question.attribute.name}, ε {question.epsilon:f}")
         for line in promises(question):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.errors import UnusableDataError
 from common.schema import Attribute, AttributeType
 from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
 from owner_node.questions import Kind, Question, Range
@@ -96,6 +97,24 @@ def test_the_scale_keeps_epsilon(table, epsilon, g, kind):
     assert scale >= 1
     assert Fraction(max(exact.sensitivity, 1) << f, scale) <= Fraction(epsilon)
     assert Fraction(max(exact.sensitivity, 1) << f, scale - 1 or 1) > Fraction(epsilon) or scale == 1
+
+
+def test_domains_that_are_too_wide_are_refused_before_anything_is_drawn():
+    """Sums and noise stay exact in 63 bits, or there is no answer and the reason is told."""
+    wide = Attribute("x", AttributeType.INTEGER, -(2**61), 2**61)
+    for kind in STATISTICS:
+        with pytest.raises(UnusableDataError) as caught:
+            check_answerable(Question(kind, wide, Decimal("0.1")), 10)
+        assert caught.value.hint
+    # Counts do not depend on the domain.
+    assert check_answerable(Question(Kind.COUNT, wide, Decimal("0.1"), 1, CUTS[:1]), 10) == 20
+
+
+def test_a_second_maximum_needs_two_records():
+    """One record has none."""
+    with pytest.raises(UnusableDataError):
+        draw_answer(question(Kind.SECOND_MAXIMUM), np.array([1]), SeededBits(1))
+    assert len(draw_answer(question(Kind.MEDIAN), np.array([1]), SeededBits(1))) == 1
 
 
 @given(table=TABLES, epsilon=EPSILONS, kind=st.sampled_from(list(Kind)), seed=st.integers(0, 2**32))

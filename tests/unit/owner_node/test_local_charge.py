@@ -83,8 +83,10 @@ def test_an_id_stands_for_one_thing(records, changes, told, differs):
 def test_what_does_not_fit_is_not_charged(records):
     """A refused charge leaves neither an entry nor a line that says it was spent."""
     charges = LocalCharges(records, ANNA)
-    with pytest.raises(BalanceError):
-        charges.spend(replace(WORK, charge=Decimal("2.000000000001")))
+    too_much = replace(WORK, charge=Decimal("2.000000000001"))
+    for attempt in (charges.check_budget, charges.spend):
+        with pytest.raises(BalanceError):
+            attempt(too_much)
     assert records.ledger.entries() == ()
     assert charges.standing(WORK) is Standing.NEW
 
