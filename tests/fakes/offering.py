@@ -1,7 +1,7 @@
 """An aggregator reduced to what it signs: plans, addenda and receipts, true or false, for one owner node."""
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -35,10 +35,6 @@ DOMAIN = "node.test"
 N_RECORDS = 60
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass
 class Offering:
     """One owner node on real state, real keys and a real file, and the aggregator that asks it.
@@ -48,6 +44,7 @@ class Offering:
 
     folder: Path
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    later: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
         ca = DevelopmentCa(DOMAIN)
@@ -74,18 +71,22 @@ class Offering:
             aggregators=(AggregatorSection("hub", "localhost:1"),), tls=tls, policy=self.policy,
             datasets=(cohort,),
         )  # fmt: skip
-        self.records = Records.open(state, _now)
+        self.records = Records.open(state, self.now)
         linkage_key.new(state)
         self.restart()
+
+    def now(self) -> datetime:
+        """Return the owner's time."""
+        return datetime.now(UTC) + self.later
 
     def restart(self) -> None:
         """Forget everything that is not on the disk."""
         self.records.db.close()
-        self.records = Records.open(self.config.owner.state_dir, _now)
+        self.records = Records.open(self.config.owner.state_dir, self.now)
         signer = Signer.load(self.config.tls.key, self.config.tls.cert)
         authorities = load_chain(self.config.tls.ca)
-        trust = Trust(lambda: authorities, DOMAIN, "a", "hub", _now)
-        self.node = Node(self.config, "hub", self.records, signer, trust, _now)
+        trust = Trust(lambda: authorities, DOMAIN, "a", "hub", self.now)
+        self.node = Node(self.config, "hub", self.records, signer, trust, self.now)
 
     def write_source(self, seed: int) -> None:
         """Write the owner's file."""

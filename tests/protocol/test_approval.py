@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import BalanceError, ConflictError, ProtocolError, RefusedError
+from common.errors import BalanceError, ConflictError, IdentityError, ProtocolError, RefusedError
 from common.plan import Plan
 from owner_node.answers import RefusedBeforeError
 from owner_node.approvals import Person
@@ -167,6 +167,17 @@ def test_a_refusal_is_answered_the_same_again(offering: Offering) -> None:
             offering.node.invitations.consent("r1", again.digest, offering.offer(again))
         assert caught.value.failure == failure
     assert events(offering) == lines
+
+
+def test_a_certificate_that_ends_while_a_person_decides(offering: Offering) -> None:
+    """The plan was signed when the certificate held: an answer may take longer; a new plan may not use it."""
+    plan = asked(offering)
+    offering.later = timedelta(days=100)
+    approve(offering)
+    assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is not None
+    late = offering.plan(offering.node.invitations.describe("r2", "cohort"), "r2")
+    with pytest.raises(IdentityError, match="expired"):
+        offering.node.invitations.consent("r2", late.digest, offering.offer(late))
 
 
 def test_an_end_while_waiting(offering: Offering) -> None:
