@@ -11,8 +11,8 @@ import pytest
 
 from common import doctor
 from common.doctor import Finding, Outcome
-from common.doctor_network import name, proxy, skew
-from common.errors import ConfigurationError, ExitCode, IntegrityError
+from common.doctor_network import Seen, name, proxy, shown_names, skew
+from common.errors import ConfigurationError, ExitCode, IdentityError, IntegrityError
 from common.identity import Party, PartyKind
 from common.settings import TlsSection
 from deploy.development_ca import DevelopmentCa
@@ -229,3 +229,18 @@ def test_the_systems_clock_is_judged_somehow():
 def test_errors_keep_their_own_code():
     """A configuration that cannot be read ends the command as it ends any other."""
     assert doctor.failed_with("x", ConfigurationError("no")).exit_code is ExitCode.USAGE
+
+
+def test_names_of_a_certificate_are_compared_with_the_host_that_is_dialled():
+    """A name that is not in the certificate fails with both names; a wildcard stands for one label."""
+    ca, hub = DevelopmentCa(DOMAIN), Party(PartyKind.AGGREGATOR, "hub", DOMAIN)
+    certificate = ca.aggregator("hub", ["*.hub.example", "127.0.0.1"]).certificate
+    seen = Seen("TLSv1.3", speaks_grpc=True, certificate=certificate)
+    for host, outcome in (
+        ("a.HUB.example", "pass"), ("127.0.0.1", "pass"), ("hub.example", "fail"), ("a.b.hub.example", "fail"),
+    ):  # fmt: skip
+        (found,) = shown_names("names", host, seen, hub, NOW)
+        assert str(found.outcome) == outcome
+        assert f"for {host}; seen {hub.uri} for *.hub.example, 127.0.0.1" in found.text
+    with pytest.raises(IdentityError, match="expired"):
+        list(shown_names("names", "127.0.0.1", seen, hub, NOW + timedelta(days=4000)))
