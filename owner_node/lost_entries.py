@@ -45,6 +45,7 @@ class LostEntries:
         aggregator: str,
         release: str,
         plan_digest: str,
+        note: Mapping[str, Any] | None = None,
     ) -> None:
         """Charge what was spent before entries were lost, whether it fits or not.
 
@@ -58,6 +59,7 @@ class LostEntries:
             aggregator: Name of the aggregator.
             release: Release id.
             plan_digest: Digest of the plan.
+            note: What a reservation records of budget and source.
         """
         rows = self._book.of(aggregator, release)
         if any(row["plan_digest"] != plan_digest for row in rows):
@@ -73,6 +75,6 @@ class LostEntries:
                 "charge": text(charge), "epsilon": text(charge), "epsilon_joint": None,
                 "accounting": "recovered",
             }  # fmt: skip
-            self._book.append(tx, Kind.RESERVE, {}, values)
+            self._book.append(tx, Kind.RESERVE, note or {}, values)
             found = {Kind(row["kind"]): row for row in self._book.of(aggregator, release)}
         self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE])

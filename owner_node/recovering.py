@@ -1,16 +1,19 @@
 """Carries out a recovery of the ledger: acknowledges what was lost, charges it, and lets work go on."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from owner_node.chain import Head
+from owner_node.config import DatasetConfig
 from owner_node.database import Transaction
+from owner_node.ledger import Ledger
 from owner_node.ledger_entry import text
 from owner_node.records import Records
 from owner_node.recovery import Recovery
 from owner_node.session import FINAL, Event
+from owner_node.source_place import place_of
 
 LOST = "(lost)"
 """Stands where an aggregator's name would, for entries that no aggregator knows; none can be called so."""
@@ -39,7 +42,7 @@ def carry_out(
     records: Records,
     recovery: Recovery,
     estimate: Estimate,
-    totals: Mapping[str, Decimal],
+    datasets: Sequence[DatasetConfig],
     said: Mapping[str, Any],
 ) -> Head:
     """Charge what was lost, in one transaction, and lift the halt.
@@ -50,7 +53,7 @@ def carry_out(
         records: The owner's state.
         recovery: What has to be done.
         estimate: What a person says about the rest.
-        totals: Configured total of every budget.
+        datasets: The configured data sets, whose totals and sources are recorded anew.
         said: What else goes into ledger and history: who, which aggregators were asked.
 
     Returns:
@@ -60,17 +63,18 @@ def carry_out(
     note = {**said, "unexplained": recovery.unexplained, "stated": rest, "exhausted": estimate.exhaust}
     with records.db.transaction() as tx:
         head = ledger.lost.acknowledge(tx, recovery.lost, note)
+        by_name, totals = {each.name: each for each in datasets}, _totals(datasets)
         for each in recovery.charges:
+            terms = {"place": place_of(by_name[each.dataset]), **_unrecorded(ledger, totals, each.budget)}
             ledger.lost.charge(
                 tx, budget=each.budget, charge=each.charge, aggregator=each.aggregator, release=each.release,
-                plan_digest=each.plan_digest,
+                plan_digest=each.plan_digest, note=terms,
             )  # fmt: skip
-        charges = dict(estimate.charges)
-        _charge_rest(tx, records, charges, head)
+        _charge_rest(tx, ledger, estimate.charges, totals, f"rest-{head.sequence}")
         _end_sessions(tx, records)
         if estimate.exhaust:
             left = {name: ledger.balance(name, total).remaining for name, total in totals.items()}
-            _charge_rest(tx, records, left, head, "all")
+            _charge_rest(tx, ledger, left, totals, f"all-{head.sequence}")
         records.history.record(
             tx, aggregator="", release="", event="recovered", decision="recover",
             rule=f"{recovery.missing} lost entries, {len(recovery.charges)} releases charged",
@@ -80,14 +84,28 @@ def carry_out(
         return ledger.head()
 
 
+def _totals(datasets: Sequence[DatasetConfig]) -> dict[str, Decimal]:
+    return {each.budget: each.total_epsilon for each in datasets}
+
+
+def _unrecorded(ledger: Ledger, totals: Mapping[str, Decimal], budget: str) -> dict[str, str]:
+    """Return what the first charge to a budget records: its total."""
+    known = budget not in totals or ledger.total(budget) is not None
+    return {} if known else {"total": text(totals[budget])}
+
+
 def _charge_rest(
-    tx: Transaction, records: Records, charges: Mapping[str, Decimal], head: Head, what: str = "rest"
+    tx: Transaction,
+    ledger: Ledger,
+    charges: Mapping[str, Decimal],
+    totals: Mapping[str, Decimal],
+    what: str,
 ) -> None:
     for budget, charge in charges.items():
         if charge > 0:
-            records.ledger.lost.charge(
-                tx, budget=budget, charge=charge, aggregator=LOST,
-                release=f"{what}-{head.sequence}-{budget}", plan_digest=head.hash,
+            ledger.lost.charge(
+                tx, budget=budget, charge=charge, aggregator=LOST, release=f"{what}-{budget}",
+                plan_digest="", note=_unrecorded(ledger, totals, budget),
             )  # fmt: skip
 
 

@@ -69,8 +69,10 @@ class Shown:
 class LostCharge:
     """A charge that the ledger lost."""
 
+    dataset: str
+    """Name of the data set."""
     budget: str
-    """Name of the budget."""
+    """Name of its budget."""
     charge: Decimal
     """What was spent."""
     aggregator: str
@@ -146,7 +148,11 @@ def assess(
         max(missing - explained, 0),
         tuple(
             LostCharge(
-                budgets[task.dataset], _charge(release.plan, task, accounting), *release.key, release.proved
+                task.dataset,
+                budgets[task.dataset],
+                _charge(release.plan, task, accounting),
+                *release.key,
+                release.proved,
             )
             for release in releases
             if (release.masking_asked or release.sealed) and not _settled(release, entries)

@@ -137,7 +137,8 @@ def _note(entry: Entry) -> str:
     """Return what else an entry says, in short; digests of columns and lost heads are for `--json`."""
     said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
     if entry.kind is Kind.RECOVER:
-        said.append(f"{len(entry.note.get('lost', []))} lost heads acknowledged")
+        lost = [each["sequence"] for each in entry.note.get("lost", [])]
+        said.append(f"lost up to entry {lost[-1]}" if lost else "nothing lost")
     if entry.plan_digest:
         said.append(f"plan {entry.plan_digest[:12]}")
     return ", ".join(said)

@@ -194,9 +194,8 @@ def _carry_out(
     from owner_node.recovering import carry_out
 
     asked = [each.name for each in owner.aggregators if each.name not in without]
-    totals = {each.budget: each.total_epsilon for each in owner.datasets}
     said = {"asked": asked, "without": list(without), "by": asdict(this_person())}
-    head = carry_out(records, recovery, estimate, totals, said)
+    head = carry_out(records, recovery, estimate, owner.datasets, said)
     left = balances(owner, records.ledger)
     if as_json:
         charges = [_document(each) for each in recovery.charges]
