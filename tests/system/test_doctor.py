@@ -52,12 +52,8 @@ def examined(cluster: LocalCluster, owner: str = "") -> tuple[int, dict[str, lis
 
 def failures(found: dict[str, list[dict[str, Any]]]) -> dict[str, str]:
     """Return what failed, by check."""
-    return {
-        check: each["text"]
-        for check, findings in found.items()
-        for each in findings
-        if each["outcome"] == "fail"
-    }
+    told = [each for findings in found.values() for each in findings if each["outcome"] == "fail"]
+    return {each["check"]: each["text"] for each in told}
 
 
 def test_all_is_well(cluster: LocalCluster) -> None:
@@ -121,7 +117,7 @@ def test_nobody_there(cluster: LocalCluster, config: Path) -> None:
 
 
 def test_data_and_configuration(cluster: LocalCluster, config: Path) -> None:
-    """A data set that cannot be opened, and a file that cannot be read, are failures like any other: exit 2."""
+    """A data set that cannot be opened and a file that cannot be read fail like anything else: exit 2."""
     before = config.read_text()
     config.write_text(before.replace("patients.csv", "patient.csv"))
     code, found = examined(cluster, "b")
