@@ -134,7 +134,7 @@ def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, faul
         problem, hint = "it asks for a password", "name it with password_file or password_env"
     else:
         problem = "it does not let the owner node in"
-        hint = "check user, password, database, TLS options, and whom the database lets in from here"
+        hint = "check user, password, database and TLS options, whom it lets in from here, and how many"
     return ConfigurationError(
         f"data set {dataset.name!r} cannot be read: {dataset.place}: {problem}", hint=hint
     )

@@ -298,6 +298,7 @@ def test_passwords_come_from_a_file_or_the_environment(server, ask, tmp_path, mo
     secret.write_text(f"{PASSWORD}\n")
     settings = ask("select 7 as age", AGE, password_env=None, password_file=secret)
     assert values(settings) == values(replace(settings, source=server.socket_url())) == [7]
+    assert values(replace(settings, source=server.url().replace("+psycopg", ""))) == [7]
     own = tmp_path / "pgpass"
     own.touch(0o600)
     own.write_text("*:*:*:*:" + PASSWORD.replace(":", "\\:"))
