@@ -13,6 +13,7 @@ from owner_node.config import OwnerConfig
 from owner_node.database import Database
 from owner_node.ledger import Ledger
 from owner_node.presence import DaemonState, Presence
+from owner_node.session import State
 from owner_node.sessions import Session, Sessions
 
 CheckOption = Annotated[
@@ -132,4 +133,7 @@ def _show(document: dict[str, Any]) -> None:
         rows = [[None if each[name] == "" else each[name] for name in columns] for each in document[key]]
         if rows:
             console.table(title, columns, rows)
+    waiting = sum(each["state"] == State.AWAITING_APPROVAL for each in document["sessions"])
+    if waiting:
+        console.print_line(f"{waiting} of them wait for a person: owner-node requests")
     show_balances(document["balances"])

@@ -35,8 +35,10 @@ def made(folder: Path, **deadlines: str) -> LocalCluster:
     for position, owner in enumerate(OWNERS):
         write(folder, owner, "patients", people(identifiers(SIZE * position, SIZE), seed=position))
     rules = {"a": policy(approval="manual"), "b": policy(co_owners=["a"])}
-    audit = section("[audit]", {"file": "audit.jsonl"})
-    says = {owner: rule + audit + declared("patients") for owner, rule in rules.items()}
+    # Owner b's file cannot be written before somebody makes its folder: no release waits for that.
+    files = {"a": "audit.jsonl", "b": "absent/audit.jsonl"}
+    audit = {owner: section("[audit]", {"file": file}) for owner, file in files.items()}
+    says = {owner: rule + audit[owner] + declared("patients") for owner, rule in rules.items()}
     make_setup(folder, says, deadlines=deadlines)
     share_linkage_key(folder, OWNERS)
     return LocalCluster(folder)
@@ -84,6 +86,20 @@ def events(cluster: LocalCluster, release: str, owner: str = "a") -> list[dict[s
     return found
 
 
+def audited(cluster: LocalCluster, owner: str, file: str) -> list[dict[str, Any]]:
+    """Return what an owner's audit file says, once it has what the history has: the same, each line once."""
+    path, until = cluster.owner(owner).config.parent / file, monotonic() + 30
+    while True:
+        told = [json.loads(line) for line in path.read_text().splitlines()]
+        kept = ask(cluster, "owner-node", "history", owner=owner)[1]["history"]
+        if len(told) >= len(kept):
+            break
+        assert monotonic() < until
+    assert [{"log": "history", "owner": owner, **line} for line in kept] == told[: len(kept)]
+    assert [line["sequence"] for line in told] == list(range(1, len(told) + 1))
+    return told
+
+
 def check_published(cluster: LocalCluster, command: Any, release: str) -> None:
     """Check that a release is published, and was charged once."""
     code, document = answer_of(command)
@@ -118,17 +134,14 @@ def test_the_audit_file_tells_the_same(cluster):
     assert approve(cluster, "audited")[0] == ExitCode.DONE
     check_published(cluster, command, "audited")
     cluster.restart(cluster.owner("a"))
-    path = cluster.owner("a").config.parent / "audit.jsonl"
-    until = monotonic() + 30
-    while True:
-        told = [json.loads(line) for line in path.read_text().splitlines()]
-        kept = ask(cluster, "owner-node", "history", owner="a")[1]["history"]
-        if len(told) >= len(kept):
-            break
-        assert monotonic() < until
-    assert [{"log": "history", "owner": "a", **line} for line in kept] == told[: len(kept)]
-    assert [line["sequence"] for line in told] == list(range(1, len(told) + 1))
-    assert "approved" in [line["event"] for line in told]
+    assert "approved" in [line["event"] for line in audited(cluster, "a", "audit.jsonl")]
+    cluster.owner("b").wait_for("audit sink fails")
+    (cluster.owner("b").config.parent / "absent").mkdir()
+    command = waiting(cluster, "audited-again")
+    cluster.owner("b").wait_for("audit sink caught up")
+    assert approve(cluster, "audited-again")[0] == ExitCode.DONE
+    check_published(cluster, command, "audited-again")
+    assert "published" in [line["event"] for line in audited(cluster, "b", "absent/audit.jsonl")]
 
 
 def test_approved_while_the_daemon_is_down(cluster):
