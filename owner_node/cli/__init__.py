@@ -14,6 +14,7 @@ def application() -> typer.Typer:
         doctor,
         enroll,
         history,
+        init,
         ledger,
         linkage_key,
         mask,
@@ -26,6 +27,7 @@ def application() -> typer.Typer:
 
     about = "Takes part in joint releases for one organisation. Original data never leave it."
     app = console.application("owner-node", about, __version__)
+    app.command()(init.init)
     app.command()(check.check)
     app.command()(doctor.doctor)
     app.command()(run.run)

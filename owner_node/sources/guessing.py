@@ -1,0 +1,232 @@
+"""A first guess at what the columns of a file are, for a person to correct. No domain is taken from the data.
+
+What is guessed (types, decimals, how dates and numbers are written) says nothing about a person. The ends of
+numbers and the labels of categories would; they are told rounded, in comments that nothing reads.
+"""
+
+import codecs
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from owner_node.config import CsvOptions
+from owner_node.sources.dates import days
+from owner_node.sources.files import open_file
+from owner_node.sources.findings import Findings
+from owner_node.sources.texts import as_text, is_readable, plain
+
+MOST_LABELS = 50
+"""A column with more different texts than that is no category."""
+_DELIMITERS = (",", ";", "\t", "|")
+_SAMPLED_LINES = 50
+_MISSING = ("", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "?", "-", ".")
+_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
+_WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
+_INTEGER = r"^[+-]?(?:0|[1-9][0-9]*)$"
+_NUMBER = {
+    # Digits behind a leading zero are a code, such as a postal code, and no number.
+    "point": r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$",
+    "comma": r"^[+-]?(?:0|[1-9][0-9]*)(?:,[0-9]+)?$",
+}
+
+
+@dataclass(slots=True)
+class ColumnGuess:
+    """What one column seems to hold."""
+
+    name: str
+    """Its heading."""
+    still: set[str] = field(default_factory=lambda: {"integer", "point", "comma", "boolean", *_DATES})
+    """What every value so far could be."""
+    labels: set[str] | None = field(default_factory=set)
+    """Its different texts; None if there are more than `MOST_LABELS`."""
+    missing: set[str] = field(default_factory=set)
+    """Texts in it that seem to mean a missing value."""
+    n_missing: int = 0
+    """How many values are missing."""
+    n_values: int = 0
+    """How many are not."""
+    decimals: int = 0
+    """Most decimal places, if it holds numbers."""
+    ends: tuple[float, float] | None = None
+    """Smallest and largest, if it holds numbers."""
+    distinct: bool = True
+    """Whether no text occurs twice, as far as was looked."""
+
+    @property
+    def type(self) -> str:
+        """The type of attribute that fits best; empty if none does."""
+        if not self.n_values:
+            return ""
+        if "boolean" in self.still or (self.labels is not None and self.labels == {"0", "1"}):
+            return "boolean"
+        if "integer" in self.still:
+            return "" if self.distinct and self.n_values > 1 and self.labels is None else "integer"
+        if "point" in self.still or "comma" in self.still:
+            return "number"
+        if self.date_format:
+            return "date"
+        return "category" if self.labels is not None and not self._all_different else ""
+
+    @property
+    def _all_different(self) -> bool:
+        return self.distinct and self.n_values > 2
+
+    @property
+    def date_format(self) -> str:
+        """How its dates are written; empty if it holds none."""
+        return next((form for form in _DATES if form in self.still), "")
+
+    def rounded_ends(self) -> tuple[Decimal, Decimal] | None:
+        """Return ends that enclose the values, rounded outwards to one digit."""
+        if self.ends is None:
+            return None
+        low, high = (Decimal(repr(end)) for end in self.ends)
+        return _outwards(low, ROUND_FLOOR), _outwards(high, ROUND_CEILING)
+
+
+def _outwards(value: Decimal, rounding: str) -> Decimal:
+    if not value:
+        return Decimal(0)
+    return value.quantize(Decimal(1).scaleb(value.adjusted()), rounding)
+
+
+@dataclass(frozen=True, slots=True)
+class FileGuess:
+    """What a file seems to be."""
+
+    form: CsvOptions
+    """How it is written, if it is a CSV file."""
+    is_csv: bool
+    """Whether it is one."""
+    columns: tuple[ColumnGuess, ...]
+    """Its columns, in their order."""
+    n_records: int
+    """How many records it has."""
+
+
+def guess(path: Path) -> FileGuess:
+    """Look through a file.
+
+    Raises:
+        DataError: If it cannot be read; by columns and counts, never a value.
+    """
+    findings = Findings()
+    form = _form(path)
+    source = open_file(path, form, findings)
+    findings.check(path.stem, str(path))
+    if source is None:
+        raise findings.error(path.stem, str(path))
+    columns = [ColumnGuess(name) for name in source.names]
+    n_records = 0
+    for batch in source.batches(source.names, findings):
+        n_records += len(batch[0]) if batch else 0
+        for column, array in zip(columns, batch, strict=True):
+            if is_readable(plain(array).type):
+                _look(column, as_text(array))
+            else:
+                column.still, column.labels, column.n_values = set(), None, column.n_values + len(array)
+    source.close()
+    findings.check(path.stem, str(path))
+    missing = {text for column in columns if column.type for text in column.missing}
+    comma = any("comma" in each.still and "point" not in each.still for each in columns if each.n_values)
+    dates = [each.date_format for each in columns if each.type == "date"]
+    form = replace(
+        form,
+        decimal="," if comma and form.delimiter != "," else ".",
+        date_format=dates[0] if dates else form.date_format,
+        na_values=("", *sorted(missing - {""})),
+    )
+    is_csv = type(source).__name__ == "CsvSource"
+    return FileGuess(form, is_csv, tuple(columns), n_records)
+
+
+def _look(column: ColumnGuess, texts: Any) -> None:
+    """Take the next values of a column."""
+    values = pc.utf8_trim_whitespace(texts)
+    absent = pc.or_(pc.is_null(values), pc.fill_null(pc.is_in(values, pa.array(_MISSING)), True))
+    column.missing |= set(pc.unique(values.filter(absent).drop_null()).to_pylist())
+    column.n_missing += int(pc.sum(absent).as_py() or 0)
+    values = values.filter(pc.invert(absent))
+    if not len(values):
+        return
+    column.n_values += len(values)
+    _narrow(column, values)
+    different = pc.unique(values)
+    column.distinct = column.distinct and len(different) == len(values)
+    if column.labels is not None:
+        if len(different) <= MOST_LABELS:
+            before = len(column.labels)
+            column.labels.update(different.to_pylist())
+            column.distinct = column.distinct and len(column.labels) == before + len(different)
+        if len(different) > MOST_LABELS or len(column.labels) > MOST_LABELS:
+            column.labels = None
+    if "point" in column.still or "comma" in column.still:
+        _measure(column, values)
+
+
+def _narrow(column: ColumnGuess, values: Any) -> None:
+    """Rule out what not every value can be."""
+    tests = {"integer": _INTEGER, **_NUMBER}
+    column.still = {kind for kind in column.still if _fits(kind, tests, values)}
+
+
+def _fits(kind: str, patterns: dict[str, str], values: Any) -> bool:
+    if kind in patterns:
+        return bool(pc.all(pc.match_substring_regex(values, patterns[kind])).as_py())
+    if kind == "boolean":
+        return bool(pc.all(pc.is_in(pc.utf8_lower(values), pa.array(_WORDS))).as_py())
+    return bool(days(values, kind)[1].all())
+
+
+def _measure(column: ColumnGuess, values: Any) -> None:
+    numerals = values if "point" in column.still else pc.replace_substring(values, ",", ".")
+    found = pc.min_max(numerals.cast(pa.float64())).as_py()
+    low, high = column.ends or (found["min"], found["max"])
+    column.ends = min(low, found["min"]), max(high, found["max"])
+    places = pc.extract_regex(numerals, r"\.(?P<places>[0-9]+)").field("places").drop_null()
+    if len(places):
+        column.decimals = max(column.decimals, int(pc.max(pc.utf8_length(places)).as_py()))
+
+
+def _form(path: Path) -> CsvOptions:
+    """Guess the encoding and the delimiter of a CSV file."""
+    encoding = "utf-8" if _is_utf8(path) else "cp1252"
+    counts: dict[str, int] = {}
+    for delimiter in _DELIMITERS:
+        widths = {len(row) for row in _sample(path, encoding, delimiter)}
+        counts[delimiter] = max(widths) if len(widths) == 1 else 0
+    best = max(_DELIMITERS, key=lambda delimiter: counts[delimiter])
+    return CsvOptions(delimiter=best if counts[best] > 1 else ",", encoding=encoding)
+
+
+def _sample(path: Path, encoding: str, delimiter: str) -> Iterator[list[str]]:
+    try:
+        with path.open(encoding=encoding, errors="replace", newline="") as file:
+            for number, row in enumerate(csv.reader(file, delimiter=delimiter)):
+                if number == _SAMPLED_LINES:
+                    return
+                if row:
+                    yield row
+    except (OSError, csv.Error):
+        return
+
+
+def _is_utf8(path: Path) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        with path.open("rb") as file:
+            while data := file.read(1 << 20):
+                decoder.decode(data)
+            decoder.decode(b"", final=True)
+    except OSError:
+        return True
+    except UnicodeDecodeError:
+        return False
+    return True
