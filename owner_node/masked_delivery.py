@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,8 @@ from common.errors import UsageError
 SUFFIXES = (".csv", ".parquet")
 """Endings of the files that can be written."""
 _READ_BYTES = 1 << 20
+_LONGEST_NAME = 200
+"""Bytes; what is added to it while it is written, and for the report, has room in 255."""
 
 
 def report_path(out: Path) -> Path:
@@ -25,14 +28,18 @@ def check_out(out: Path) -> None:
     """Check, before anything is charged, that a file can be written, and what kind of file it is to be.
 
     Raises:
-        UsageError: If it has another ending, or its folder is not there.
+        UsageError: If it has another ending or too long a name, or its folder is not there or not writable.
     """
+    if len(out.name.encode()) > _LONGEST_NAME:
+        raise UsageError("the name of the file is too long", f"use at most {_LONGEST_NAME} letters")
     if out.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"{out} is neither CSV nor Parquet", f"name a file that ends in {' or '.join(SUFFIXES)}"
         )
     if not out.parent.is_dir():
         raise UsageError(f"there is no folder {out.parent}", "make it, or name a file in another one")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{out.parent} is not writable", "name a file in a folder you can write to")
 
 
 def check_free(out: Path) -> None:

@@ -1,7 +1,17 @@
 """An owner's folder with one small data set: a real configuration and a real file, and no daemon."""
 
+import json
 import random
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+from common import console
+from owner_node.cli import application
+from owner_node.database import Database
+from owner_node.history import History
+from owner_node.ledger import Kind, Ledger
 
 OWNER = """
 [owner]
@@ -74,3 +84,25 @@ def write_patients(folder: Path, n_records: int, seed: int = 1) -> None:
         for n in range(n_records)
     ]
     (folder / "patients.csv").write_text("\n".join(lines) + "\n")
+
+
+def ask_mask(capsys: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
+    """Mask the data set with ε 1, --yes and --json; nothing that is printed holds an identifier."""
+    command = ["mask", "--dataset", "patients", "--epsilon", "1", *arguments, "--yes", "--json"]
+    code = console.run(application(), "owner-node", command)
+    captured = capsys.readouterr()
+    assert "secret" not in captured.out + captured.err
+    return code, json.loads(captured.out)
+
+
+def spends(folder: Path) -> list[tuple[str, Decimal]]:
+    """Ids and charges of all spends of a folder's owner, the chains checked."""
+
+    def now() -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+    with Database(folder / "state", make=False) as db:
+        ledger = Ledger(db, now)
+        ledger.verify()
+        History(db, now).verify()
+        return [(each.release, each.charge) for each in ledger.entries() if each.kind is Kind.SPEND]
