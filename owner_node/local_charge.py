@@ -135,10 +135,6 @@ class LocalCharges:
         recorded: Mapping[str, Any] = self._lines(work.id)["delivered"].details["result"]
         return recorded
 
-    def spent_at(self, work: LocalWork) -> str:
-        """Return when charged work was charged, ISO 8601."""
-        return self._lines(work.id)["spent"].time
-
     def spend(self, work: LocalWork) -> None:
         """Reserve and spend the charge, once; after it, noise may be drawn.
 
