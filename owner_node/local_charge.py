@@ -163,7 +163,7 @@ class LocalCharges:
                 tx,
                 work,
                 "spent",
-                decision="accepted",
+                decision="accept",
                 details={"asked": dict(work.document), **self._person.to_document()},
             )
 
@@ -189,7 +189,7 @@ class LocalCharges:
                 tx,
                 work,
                 "refused",
-                decision="refused",
+                decision="refuse",
                 rule=error.message,
                 details=self._person.to_document(),
             )

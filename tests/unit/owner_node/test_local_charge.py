@@ -103,7 +103,7 @@ def test_a_refusal_is_in_the_history_and_does_not_use_up_the_id(records):
     charges = LocalCharges(records, ANNA)
     charges.refused(WORK, RefusedError("policy.min_k = 9"))
     (line,) = records.history.entries(aggregator=LOCAL)
-    assert (line.event, line.decision, line.rule) == ("refused", "refused", "policy.min_k = 9")
+    assert (line.event, line.decision, line.rule) == ("refused", "refuse", "policy.min_k = 9")
     assert line.details["by"] == "anna"
     charges.spend(WORK)
     assert charges.standing(WORK) is Standing.SPENT

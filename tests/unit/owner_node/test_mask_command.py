@@ -129,7 +129,7 @@ def test_the_policy_holds(tmp_path, monkeypatch, capsys, policy, arguments, rule
     assert rule in document["error"]["message"]
     assert console.run(application(), "owner-node", ["history", "--json"]) == 0
     (line,) = json.loads(capsys.readouterr().out)["history"]
-    assert line["decision"] == "refused"
+    assert line["decision"] == "refuse"
     assert rule in line["rule"]
     assert spends(tmp_path) == []
 
