@@ -7,7 +7,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.credentials import Credentials
-from common.errors import IdentityError
+from common.errors import ConfigurationError, IdentityError
 from common.identity import (
     Party,
     PartyKind,
@@ -36,6 +36,11 @@ def own_credentials(config: OwnerConfig, clock: Callable[[], datetime]) -> Crede
         ConfigurationError: If a file cannot be used, or the certificate is another party's.
         IdentityError: If the certificate is not valid now.
     """
+    if not config.tls.cert.exists():
+        raise ConfigurationError(
+            f"{config.tls.cert} is not there: this owner has no certificate yet",
+            hint="get one: owner-node enroll request --out FILE, then owner-node enroll install",
+        )
     return Credentials(config.tls, own_party(config), clock)
 
 

@@ -66,11 +66,11 @@ def export(
     json: JsonOption = False,
 ) -> None:
     """Seal the linkage key to one recipient, sign it, and write it to a file."""
-    from common.signing import Signer
+    from common.credentials import read_identity
     from owner_node import linkage_key
 
     settings = configuration.load(config)
-    signer = Signer.load(settings.tls.key, settings.tls.cert)
+    signer = read_identity(settings.tls).signer
     document = linkage_key.export(settings.owner.state_dir, signer, to, fingerprint)
     _write(out, document, mode=0o600)
     if json:
