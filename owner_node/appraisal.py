@@ -145,7 +145,7 @@ class Appraisal:
         self._count(session, rules[0])
         raise RefusedError(
             rules[0],
-            "nothing was spent; a larger epsilon or another k changes what is expected",
+            "nothing was spent; with a smaller epsilon, a larger k or other attributes less is expected to",
             {"release": session.release, "rule": rules[0], "rules": list(rules)},
         )
 

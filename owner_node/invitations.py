@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from common.canonical import canonical
 from common.errors import ProtocolError, RefusedError
@@ -179,17 +180,18 @@ class Invitations:
         `anew`: the data are not those that the person was asked about before.
         """
         records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL and not anew
+        rule = f"{verdict.asks}; the data changed while a person was waited for" if anew else verdict.asks
         records.sessions.advance(tx, session, Event.WAIT)
         expired = records.approvals.note_expired(tx, session)
         if not asked:
             records.history.record(
                 tx, aggregator=session.aggregator, release=session.release, event="awaiting-approval",
-                decision="ask", rule=verdict.asks, purpose=session.purpose,
+                decision="ask", rule=rule, purpose=session.purpose,
                 epsilon=format(verdict.epsilon, "f"), plan_digest=session.plan_digest,
-                details={"charge": verdict.charge, "budget": verdict.budget, "source": session.source_digest},
+                details={"charge": verdict.charge, "budget": verdict.budget, **_found(session)},
             )  # fmt: skip
         if expired or not asked:
-            extra = {"release": session.release, "rule": verdict.asks, "expired": expired}
+            extra = {"release": session.release, "rule": rule, "expired": expired}
             _log.warning("a person has to decide: owner-node requests", extra=extra)
 
     def _schema(self, dataset: DatasetConfig) -> Schema:
@@ -246,9 +248,11 @@ class Invitations:
             tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
             rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
-            details={
-                "charge": verdict.charge, "budget": verdict.budget, **by,
-                "source": session.source_digest, "records": session.n_records,
-                "forecast": json.loads(session.forecast),
-            },
+            details={"charge": verdict.charge, "budget": verdict.budget, **by, **_found(session)},
         )  # fmt: skip
+
+
+def _found(session: Session) -> dict[str, Any]:
+    """Return what was found about a session's data, for the history: a person decided by it."""
+    forecast = json.loads(session.forecast)
+    return {"source": session.source_digest, "records": session.n_records, "forecast": forecast}

@@ -274,7 +274,9 @@ def test_data_that_changed_while_a_person_decided(offering: Offering) -> None:
     assert (after.state, offering.kinds()) == (State.AWAITING_APPROVAL, [])
     assert after.source_digest != before.source_digest
     assert after.forecast != before.forecast
-    assert len(events(offering, "awaiting-approval")) == 2
+    asked = 'policy.approval = "manual"'
+    changed = f"{asked}; the data changed while a person was waited for"
+    assert events(offering, "awaiting-approval") == [asked, changed]
     assert not consent(offering, plan)
     approve(offering)
     assert consent(offering, plan)
