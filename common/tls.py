@@ -197,6 +197,8 @@ def explain_handshake(
 def _context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # As in gRPC, whatever the CA file holds is trusted, also an authority under another one.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["h2"])
     try:
         context.load_verify_locations(ca)

@@ -7,6 +7,7 @@ here, and is on the disk only together with its certificate.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -14,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.credentials import Credentials
 from common.enrolment import key_pem, make_request, new_key
-from common.errors import IdentityError, TesseraError
+from common.errors import ConfigurationError, IdentityError, TesseraError
 from common.identity import Party
 from common.key_files import switch_pair
 from common.settings import TlsSection
@@ -51,6 +52,7 @@ class Renewal:
             self._asked[aggregator] = self._clock()
             key = new_key()
             try:
+                self._check_folders()
                 chain = await client.renew(make_request(key, self._party))
                 await asyncio.to_thread(self._install, key, chain)
             except (TesseraError, OSError) as error:
@@ -59,6 +61,15 @@ class Renewal:
                 _log.warning("certificate not renewed", extra=extra)
             else:
                 await self._credentials.look()
+
+    def _check_folders(self) -> None:
+        """Ask for nothing that could not be stored."""
+        for folder in {self._tls.cert.parent, self._tls.key.parent}:
+            if not os.access(folder, os.W_OK):
+                raise ConfigurationError(
+                    f"{folder} cannot be written to",
+                    hint="let this user write there, or renew the files there",
+                )
 
     def _due(self, aggregator: str) -> bool:
         asked = self._asked.get(aggregator)

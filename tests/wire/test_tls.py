@@ -1,37 +1,37 @@
 """Real TLS between real gRPC endpoints: who gets through, who does not, and what each side is told."""
 
-import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.credentials import read_identity
-from common.errors import ConfigurationError, IdentityError, NotConnectedError, TesseraError
-from common.identity import party_of_certificate
-from common.settings import TlsSection
-from common.tls import (
-    MESSAGE_LIMIT,
-    channel_credentials,
-    channel_options,
-    explain_handshake,
-    peer_certificate,
-    server_credentials,
-    server_options,
-)
+from aggregator.authority import Authority, key_usage
+from common.enrolment import new_key
+from common.errors import ConfigurationError, IdentityError, NotConnectedError
+from common.identity import Party, PartyKind
+from common.tls import MESSAGE_LIMIT, channel_credentials, explain_handshake
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
-
-TRUST_DOMAIN = "tests.example"
-HOSTS = ("localhost", "127.0.0.1")
-NOW = datetime.now(UTC)
-DAY = timedelta(days=1)
-Files = tuple[Path, Path, Path]
+from tests.fakes.tls_endpoints import (
+    DAY,
+    HOSTS,
+    NOW,
+    OWNER,
+    TRUST_DOMAIN,
+    Files,
+    Folder,
+    ask,
+    explain,
+    refused_with,
+    serving,
+    serving_with,
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,86 +40,10 @@ def authority() -> DevelopmentCa:
     return DevelopmentCa(TRUST_DOMAIN)
 
 
-class Folder:
-    """Writes certificates of one CA and returns the three paths that TLS takes."""
-
-    def __init__(self, directory: Path, authority: DevelopmentCa) -> None:
-        self._directory = directory
-        self._ca, _ = authority.issued.write(directory, "ca")
-        self._count = 0
-
-    def files(self, issued: Issued, ca: DevelopmentCa | None = None) -> Files:
-        """Write a certificate and its key; return the paths of CA, certificate and key."""
-        self._count += 1
-        cert, key = issued.write(self._directory, f"party-{self._count}")
-        trusted = self._ca
-        if ca is not None:
-            trusted, _ = ca.issued.write(self._directory, f"ca-{self._count}")
-        return trusted, cert, key
-
-
 @pytest.fixture
 def folder(tmp_path: Path, authority: DevelopmentCa) -> Folder:
     """Where one test keeps its certificates."""
     return Folder(tmp_path, authority)
-
-
-def serving_with(ca: Path, cert: Path, key: Path) -> grpc.ServerCredentials:
-    """Return the credentials of a server whose files stay as they are."""
-    identity = read_identity(TlsSection(ca, cert, key))
-    return server_credentials(lambda: identity)
-
-
-@asynccontextmanager
-async def serving(
-    credentials: grpc.ServerCredentials | None, now: datetime = NOW, host: str = "127.0.0.1"
-) -> AsyncIterator[int]:
-    """Run a server whose one method answers who called, or with the code of the identity error."""
-
-    async def who(request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
-        try:
-            return party_of_certificate(peer_certificate(context, TRUST_DOMAIN, now)).uri.encode()
-        except IdentityError as error:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
-
-    handler = grpc.unary_unary_rpc_method_handler(who)
-    server = grpc.aio.server(options=server_options())
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Who", {"Ask": handler}),))
-    if credentials is None:
-        port = server.add_insecure_port(f"{host}:0")
-    else:
-        port = server.add_secure_port(f"{host}:0", credentials)
-    await server.start()
-    try:
-        yield port
-    finally:
-        await server.stop(None)
-
-
-async def ask(port: int, files: Files | None, host: str = "127.0.0.1", request: bytes = b"") -> str:
-    """Call the server as an owner would; without files, in plaintext."""
-    address, options = f"{host}:{port}", channel_options()
-    if files is None:
-        channel = grpc.aio.insecure_channel(address, options)
-    else:
-        channel = grpc.aio.secure_channel(address, channel_credentials(*files), options)
-    async with channel:
-        answer: Any = await channel.unary_unary("/test.Who/Ask", bytes, bytes)(request, timeout=20)
-        return bytes(answer).decode()
-
-
-async def refused_with(port: int, files: Files | None, host: str = "127.0.0.1") -> grpc.StatusCode:
-    """Call the server, which must fail; return the status."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await ask(port, files, host)
-    return caught.value.code()
-
-
-async def explain(
-    port: int, files: Files, host: str = "127.0.0.1", now: datetime = NOW
-) -> TesseraError | None:
-    """Ask for the reason beside the running server."""
-    return await asyncio.to_thread(explain_handshake, (host, port), *files, now, 3.0)
 
 
 async def test_parties_reach_each_other(folder: Folder, authority: DevelopmentCa) -> None:
@@ -128,6 +52,38 @@ async def test_parties_reach_each_other(folder: Folder, authority: DevelopmentCa
     async with serving(serving_with(*folder.files(server))) as port:
         assert await ask(port, owner) == f"spiffe://{TRUST_DOMAIN}/owner/a"
         assert await explain(port, owner) is None
+
+
+async def test_an_authority_under_another_one(tmp_path: Path) -> None:
+    """An organisation's issuing CA can be trusted without its root; the explanation sees it as gRPC does."""
+    root, key = DevelopmentCa(TRUST_DOMAIN), new_key()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "issuing")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(root.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(NOW - DAY)
+        .not_valid_after(NOW + DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(root.issued.key.public_key()), critical=False
+        )
+        .sign(root.issued.key, hashes.SHA256())
+    )
+    ca = tmp_path / "issuing.pem"
+    ca.write_bytes(certificate.public_bytes(Encoding.PEM))
+    files: list[Files] = []
+    for party, hosts in ((Party(PartyKind.AGGREGATOR, "main", TRUST_DOMAIN), HOSTS), (OWNER, ())):
+        own = new_key()
+        issued = Authority(certificate, key).issue(own.public_key(), party, NOW, hosts)
+        files.append((ca, *Issued(issued, own).write(tmp_path, party.name)))
+    async with serving(serving_with(*files[0])) as port:
+        assert await ask(port, files[1]) == OWNER.uri
+        assert await explain(port, files[1]) is None
 
 
 async def test_wrong_ca_at_the_owner(folder: Folder, authority: DevelopmentCa) -> None:
