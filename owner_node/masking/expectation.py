@@ -167,12 +167,12 @@ def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Arr
 
 def _of_single(exact: ExactSums, sorted_values: Int64Array, setting: Setting) -> Expectation:
     """Add up the closed forms of all clusters."""
-    n_records = sorted_values.size
+    n_records, divisors = sorted_values.size, exact.divisors
     unchanged = np.empty(n_records)
     squares = 0.0
     for clusters, ranks, shape in _blocks(n_records, Clusters(n_records, setting.k)):
         outcome = _Outcome.of(
-            exact.sums[clusters], exact.divisors[clusters], exact.scales[clusters], setting.n_values
+            exact.sums[clusters], divisors[clusters], exact.scales[clusters], setting.n_values
         )
         distances = sorted_values[ranks].reshape(shape) - outcome.centre[:, None]
         once, twice = outcome.moments()

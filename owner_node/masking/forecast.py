@@ -59,16 +59,18 @@ def forecast(
     Returns:
         What is expected.
     """
-    n_records = columns[tasks[0].attribute.name].size
     source = SystemBits() if bits is None else bits
-    whole = np.ones(n_records)
-    turn = Lock()
+    whole, turn = np.ones(columns[tasks[0].attribute.name].size), Lock()
 
     def foreseen(task: AttributeTask) -> _Foreseen:
         return _foreseen(columns[task.attribute.name], task, source, CLOSER if closely else 1, whole, turn)
 
-    found = for_each(foreseen, tasks)
-    n_attributes = len(found)
+    return _together(for_each(foreseen, tasks), whole)
+
+
+def _together(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
+    """Put the attributes together; `whole`: probability that a record leaves unchanged, `(n_records,)`."""
+    n_attributes, n_records = len(found), whole.size
     errors = sum(each.error for each in found if each.error is not None)
     return Forecast(
         tuple(
