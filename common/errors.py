@@ -113,7 +113,7 @@ class UnusableDataError(RefusedError):
 
 
 class DataChangedError(UnusableDataError):
-    """The source changed between linking and masking; nothing was spent."""
+    """The source is not what it was when its owner consented; nothing was spent."""
 
     code = "data_changed"
 

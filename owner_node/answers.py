@@ -16,7 +16,7 @@ _PUBLIC = {
     "refused": "refused by owner policy",
     "balance": "the budget does not cover the charge",
     "unusable_data": "the data set cannot take part in this plan",
-    "data_changed": "the data set changed after linking",
+    "data_changed": "the data set changed since the owner consented",
     "bad_data": "the data set cannot be used; the owner's log says why",
     "usage": "the owner has no such data set",
     "configuration": "the owner node is not set up for this release; its log says what is missing",
