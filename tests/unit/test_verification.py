@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from aggregator import publication
 from aggregator.manifest import ReleasedFile, manifest_document, to_bytes
-from aggregator.publication import publish
 from common.canonical import digest
 from common.errors import IntegrityError, UsageError
 from common.evidence import Signed
@@ -200,12 +200,19 @@ def test_owner_as_aggregator(made, folder):
 
 
 def republished(made, directory, evidence, signer=None, when=None):
-    """Publish the same data with other evidence."""
+    """Publish the same data with other evidence, as an aggregator would that does not check itself."""
     import pyarrow.parquet as pq
 
-    table = pq.read_table(made.folder / "data.parquet")
-    publish(directory, evidence, table, signer or made.aggregator, when or datetime.now(UTC), ("parquet",))
-    return directory / made.plan.release
+    table, key, formats = pq.read_table(made.folder / "data.parquet"), signer or made.aggregator, ("parquet",)
+    folder = directory / made.plan.release
+    folder.mkdir()
+    document = manifest_document(evidence, key.chain_pem, when or datetime.now(UTC))
+    publication._write_data(folder, table, formats)
+    publication._write_report(folder, document, evidence, formats)
+    manifest = to_bytes(document, publication._listed(folder))
+    (folder / "manifest.json").write_bytes(manifest)
+    (folder / "manifest.sig").write_bytes(key.sign(Domain.MANIFEST, manifest))
+    return folder
 
 
 def all_signed(made, owners=None, aggregator=None, records=None):
