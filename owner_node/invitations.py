@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from common.canonical import canonical
-from common.errors import ProtocolError, RefusedError
+from common.errors import BalanceError, ProtocolError, RefusedError
 from common.fragment import Consent
 from common.plan import RELEASE_ID, Plan, Task
 from common.schema import Schema
@@ -149,6 +149,11 @@ class Invitations:
         """
         records = self._cases.records
         verdict = self._judge(plan, task, session)
+        if not isinstance(verdict, Refuse) or isinstance(verdict.error, BalanceError):
+            # Nobody is asked about a budget whose total or source the ledger refuses, and of a total that was
+            # raised this says more than its balance.
+            dataset = self._cases.config.dataset(session.dataset)
+            records.ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
         if isinstance(verdict, Refuse):
             raise verdict.error
         if verdict.asks and not self.decided(plan.release):
