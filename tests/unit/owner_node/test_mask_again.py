@@ -7,9 +7,11 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+from common import console
+from common.durable import exclusive_lock
 from common.errors import IntegrityError
 from owner_node import config
-from owner_node.cli import mask
+from owner_node.cli import application, mask
 from owner_node.decisions import this_person
 from owner_node.local_charge import LocalCharges
 from owner_node.records import Records
@@ -124,4 +126,28 @@ def test_a_place_that_takes_no_file(folder, capsys):
     Path("b.csv.report.json").rmdir()
     assert ask(capsys, "--out", "b.csv", "--id", "once")[0] == 0
     assert Path("b.csv").read_bytes() == Path("a.csv").read_bytes()
+    assert len(spends(folder)) == 1
+
+
+def test_one_process_masks_at_a_time(folder, capsys):
+    """Who comes second is told who is at it, and is not charged."""
+    (folder / "state" / "masked").mkdir(parents=True, mode=0o700)
+    (folder / "state").chmod(0o700)
+    with exclusive_lock(folder / "state" / "masked" / "lock", "owner-node mask"):
+        code, document = ask(capsys, "--out", "a.csv")
+    assert (code, document["error"]["details"]["holder"]) == (2, "owner-node mask")
+    assert spends(folder) == []
+    assert ask(capsys, "--out", "a.csv")[0] == 0
+
+
+def test_a_ledger_that_lost_entries(folder, capsys):
+    """No mask and no query is charged, and nobody is asked; what was made before is still given."""
+    ask(capsys, "--out", "a.csv", "--id", "once")
+    records = Records.open(folder / "state", lambda: datetime(2026, 1, 1, tzinfo=UTC))
+    with records.db, records.db.transaction() as tx:
+        records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
+    assert ask(capsys, "--out", "b.csv")[0] == 7
+    query = ["query", "median", "--dataset", "patients", "--attribute", "age", "--epsilon", "1", "--yes"]
+    assert console.run(application(), "owner-node", query) == 7
+    assert ask(capsys, "--out", "c.csv", "--id", "once")[0] == 0
     assert len(spends(folder)) == 1
