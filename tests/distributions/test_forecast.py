@@ -10,14 +10,17 @@ from math import exp
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+from common.errors import UnusableDataError
 from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.categories import frequency_order
 from owner_node.masking.expectation import _Outcome, expect
 from owner_node.masking.exponential import GRID_BITS, distance_table
 from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask, mask_attribute, mechanism_of
+from owner_node.masking.mask import AttributeTask, check_table, mask_attribute, mechanism_of
 from owner_node.masking.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
 
@@ -242,3 +245,33 @@ def test_more_draws_are_surer():
     assert many.deviation < few.deviation
     means = [expect(chosen, values, task.setting, SeededBits(s), 8).unchanged.mean() for s in range(40)]
     assert np.std(means) < few.deviation * 2
+
+
+@given(
+    mechanism=st.sampled_from(sorted(MECHANISMS)),
+    n_values=st.sampled_from([1, 2, 3, 1000, 10**9, 10**15]),
+    n_records=st.sampled_from([5, 7, 30, 300]),
+    epsilon=st.sampled_from(["0.000001", "0.001", "1", "1000000"]),
+    k=st.integers(5, 300),
+    g=st.integers(1, 2),
+    seed=st.integers(0, 5),
+)
+def test_extremes_give_shares_and_no_warning(mechanism, n_values, n_records, epsilon, k, g, seed):
+    """Noise far wider or far narrower than the domain, one value, one cluster: always shares, never a number
+    that is none, and nothing that numpy warns of.
+    """
+    values = np.random.default_rng(seed).integers(0, n_values, n_records)
+    k = min(k, n_records) if MECHANISMS[mechanism] else None
+    attribute = Attribute("x", AttributeType.INTEGER, 0, n_values - 1)
+    task = AttributeTask(attribute, Decimal(epsilon), k, mechanism, g)
+    try:
+        check_table({"x": values}, [task])
+    except UnusableDataError:
+        assume(False)
+    foreseen = forecast({"x": values}, [task], SeededBits(seed))
+    (one,) = foreseen.attributes
+    assert 0 <= foreseen.unchanged_records <= 1
+    assert 0 <= one.unchanged <= 1
+    assert 0 <= one.zero_noise <= 1
+    assert (one.error is None) == (np.ptp(values) == 0)
+    assert one.error is None or one.error >= 0
