@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from common.attribute_plan import plan_attribute
-from common.cluster_size import check_k, check_records
+from common.cluster_size import check_k
 from common.errors import UsageError
 from common.guarantee import invariants, promises
 from common.plan import BudgetSplit, Layout, Linking, Plan, Task
@@ -61,7 +61,6 @@ def make_mask_plan(
 
     Raises:
         UsageError: If epsilon cannot be divided so, or an attribute or k does not go with it.
-        UnusableDataError: If there are fewer than k records.
     """
     g = schema.max_records_per_person
     check_k(request.mechanism, request.k, g)
@@ -83,7 +82,6 @@ def make_mask_plan(
         for attribute in attributes
     )
     tasks = (Task(owner, dataset, 0, schema.records_rounded, planned),)
-    check_records(tasks, {owner: schema})
     return Plan(
         release=work_id,
         aggregator=made_by,

@@ -6,7 +6,7 @@ as for `owner-node mask`; with an owner's own folder it is the same ledger.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -167,6 +167,11 @@ class Workspace:
             BalanceError: If the budget does not cover it.
             ConflictError: If the id stands for something else.
         """
+        if not isinstance(frame, pd.DataFrame):
+            raise UsageError(
+                f"what is masked is a DataFrame, not {type(frame).__name__}",
+                "make one: pandas.DataFrame(...)",
+            )
         size = parse_k(str(k))
         request = MaskRequest(
             parse_epsilon(str(epsilon)),
@@ -245,13 +250,19 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _written(table: Mapping[str, Any]) -> dict[str, Any]:
+def _written(table: Any) -> Any:
     """Return an attribute's settings as a file would hold them: decimals as they were written."""
-    plain: dict[str, Any] = {}
-    for key, value in table.items():
-        exact = Decimal(repr(value)) if type(value) is float else value
-        plain[key] = list(exact) if isinstance(exact, tuple) else exact
-    return plain
+    return {key: _plain(value) for key, value in table.items()} if isinstance(table, Mapping) else table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, datetime):
+        return value.date() if value.time() == time.min else value
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _contradictions(document: Mapping[str, Any]) -> list[Problem]:

@@ -191,6 +191,27 @@ def test_a_wrong_schema_is_told_as_in_a_file(workspace, frame, table, told):
     assert told in caught.value.message
 
 
+def test_bounds_may_be_numpys_and_pandas_own(workspace, frame):
+    """What people have at hand: numpy integers, floats, timestamps; decimals as they are written."""
+    schema = {
+        "age": {"type": "integer", "min": np.int64(0), "max": np.int64(120)},
+        "pay": {"type": "number", "min": 0.0, "max": np.float64(900.5), "decimals": 2},
+        "day": {"type": "date", "min": pd.Timestamp(2020, 1, 1), "max": pd.Timestamp(2026, 12, 31)},
+    }
+    masked = workspace.mask(frame, schema, epsilon="1")
+    assert [each.get("max") for each in masked.report["schema"]] == ["120", "900.50", "2026-12-31"]
+
+
+def test_what_is_no_frame_and_no_schema(workspace, frame):
+    """Errors of the catalogue, not of Python."""
+    with pytest.raises(UsageError, match="not list"):
+        workspace.mask([1, 2], SCHEMA, epsilon="1")
+    with pytest.raises(ConfigurationError):
+        workspace.mask(frame, {"age": 3}, epsilon="1")
+    with pytest.raises(ConfigurationError):
+        workspace.mask(frame, {}, epsilon="1")
+
+
 def test_an_owners_data_set(tmp_path):
     """Its schema, policy and ledger: the same that the command line and the daemon charge."""
     make_owner_folder(tmp_path, policy='mechanisms = ["idp-joint"]')
