@@ -21,6 +21,7 @@ from common.errors import ConflictError, IdentityError, ProtocolError, UsageErro
 from common.identity import Party, fingerprint, party_of_certificate, renewal_begins
 
 _MOST_RENEWALS_A_DAY = 10
+_FORGOTTEN_AFTER = timedelta(days=7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +102,17 @@ class Enrolment:
             )
 
     def note_seen(self, certificate: x509.Certificate) -> None:
-        """Take note of a certificate that is used here; one that another CA issued is known from then on."""
+        """Take note of a certificate that is used here; one that another CA issued is known from then on.
+
+        Those that ended long ago are forgotten then: some authorities issue one every hour.
+        """
         if not self._db.rows("SELECT 1 FROM certificates WHERE digest = ?", (_digest(certificate),)):
+            long_ago = int((self._clock() - _FORGOTTEN_AFTER).timestamp())
             with self._db.transaction() as tx:
+                tx.execute(
+                    "DELETE FROM certificates WHERE origin = 'seen' AND revoked IS NULL AND expires < ?",
+                    (long_ago,),
+                )
                 self._store(tx, certificate, "seen")
 
     def renew(

@@ -63,7 +63,7 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     """Tell until when the certificate that the daemon uses is valid, and what is wrong with it."""
     from common.errors import TesseraError
     from common.expiry import expiry_warning
-    from common.identity import fingerprint
+    from common.identity import fingerprint, renewal_begins
     from common.signing import load_chain
 
     try:
@@ -74,7 +74,7 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     return {
         "expires": ends.isoformat(),
         "fingerprint": fingerprint(found.public_key()),
-        "warning": expiry_warning(f"owner {owner.owner.id}", ends, _now()),
+        "warning": expiry_warning(f"owner {owner.owner.id}", ends, _now(), ends - renewal_begins(found)),
     }
 
 

@@ -144,6 +144,23 @@ def test_a_certificate_of_another_ca_is_known_once_seen(registry):
         registry.register.check(seen)
 
 
+def test_what_was_seen_is_forgotten_in_time(registry):
+    """An authority that issues every hour does not fill the register; what is revoked stays revoked."""
+    elsewhere, brief = DevelopmentCa("example.org"), timedelta(hours=1)
+    seen = [elsewhere.owner("north", not_after=registry.now + brief).certificate for _ in range(2)]
+    for certificate in seen:
+        registry.register.note_seen(certificate)
+    registry.register.revoke("op", serial=f"{seen[0].serial_number:x}")
+    approved = registry.approve(asking(SOUTH), SOUTH)
+    registry.now += timedelta(days=100)
+    newer = elsewhere.owner("north", not_after=registry.now + brief).certificate
+    registry.register.note_seen(newer)
+    kept = {each.serial for each in registry.register.certificates()}
+    assert kept == {f"{each.serial_number:x}" for each in (seen[0], approved, newer)}
+    with pytest.raises(IdentityError):
+        registry.register.check(seen[0])
+
+
 def test_renewal(registry):
     """From thirty days before the end a new key gets a certificate of the same name, whatever it asks for."""
     first = registry.approve(asking())

@@ -205,7 +205,8 @@ def test_status_tells_when_the_certificate_ends(used: Path, capsys) -> None:
     assert "there is no certificate" in document["certificate"]["warning"]
     path = used / "north.pem"
     ends = datetime.now(UTC) + timedelta(days=9, hours=1)
-    path.write_bytes(DevelopmentCa("d").owner("a", not_after=ends).certificate_pem)
+    begins = ends - timedelta(days=90)
+    path.write_bytes(DevelopmentCa("d").owner("a", not_before=begins, not_after=ends).certificate_pem)
     code, document = _json(capsys, "status")
     assert "ends in 9 days" in document["certificate"]["warning"]
     assert "warning: the certificate of owner" in _run(capsys, "status")[2]
