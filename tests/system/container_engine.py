@@ -9,6 +9,7 @@ build/containers and in the engine.
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from deploy.local_process import run_program
 from deploy.local_setup import free_port
 
 PROJECT = Path(__file__).parents[2]
@@ -28,6 +30,13 @@ BASE = f"tessera-test/base:{SUITE}"
 IMAGES = "tessera-test"
 """Prefix of the images that are built, so that nobody's own are replaced."""
 _PACKAGES = "python3,python3-venv"
+_CONNECT = """
+import socket, sys
+try:
+    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3).close()
+except OSError as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
 _CONTEXT = ("common", "aggregator", "owner_node", "deploy")
 _FILES = (".dockerignore", "pyproject.toml", "README.md", "requirements.lock")
 
@@ -122,6 +131,31 @@ def newer_compose() -> tuple[str, ...]:
     return (str(program),)
 
 
+def documented(name: str) -> list[list[str]]:
+    """Return the compose commands that the documentation gives for a demonstration, in its order."""
+    start = f"docker compose -f deploy/{name}/compose.yaml "
+    lines = (PROJECT / "docs" / "containers.md").read_text().splitlines()
+    found = [line.strip() for line in lines if line.strip().startswith(start)]
+    return [shlex.split(line.removeprefix(start)) for line in found]
+
+
+@contextmanager
+def brought_up(demonstration: "Demonstration") -> Iterator["Demonstration"]:
+    """Do what the documentation says, which makes a release `first`, and remove everything in the end."""
+    *commands, removal = documented(demonstration.folder.name)
+    assert (commands[0][0], removal) == ("up", ["down", "-v"])
+    try:
+        with one_at_a_time():
+            demonstration.compose("build")
+        for verb, *arguments in commands:
+            # There is no terminal, which docker-compose 1.29 has to be told for `exec`.
+            demonstration.compose(verb, *(["-T"] if verb == "exec" else []), *arguments)
+        yield demonstration
+    finally:
+        demonstration.compose(*removal)
+    assert demonstration.left() == []
+
+
 def checkout(folder: Path) -> Path:
     """Return a copy of what a user checks out and images are built from, the wheels where they belong."""
     for name in _CONTEXT:
@@ -160,17 +194,21 @@ class Demonstration:
         quick = self.folder / "quick-health.yaml"
         quick.write_text(json.dumps({"services": {self.watched: health}}))
         files = ("-f", str(self.folder / "compose.yaml"), "-f", str(quick))
+        self._containers: dict[str, str] = {}
         self._command = (*command, "--project-name", self.project, *files)
-        self._environment = {**os.environ, **environment}
-        self._environment |= {"TESSERA_PORT": str(port), "TESSERA_IMAGES": IMAGES, "DOCKER_BUILDKIT": "0"}
+        self.environment = {**os.environ, **environment}
+        """Environment of the compose commands."""
+        self.environment |= {"TESSERA_PORT": str(port), "TESSERA_IMAGES": IMAGES, "DOCKER_BUILDKIT": "0"}
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command of compose to its end."""
-        return run(*self._command, *arguments, check=check, timeout=600, env=self._environment)
+        return run(*self._command, *arguments, check=check, timeout=600, env=self.environment)
 
     def container(self, service: str) -> str:
-        """Return the id of a service's container."""
-        return self.compose("ps", "-q", service).stdout.strip()
+        """Return the id of a service's container, which it keeps until it is removed."""
+        if service not in self._containers:
+            self._containers[service] = self.compose("ps", "-q", service).stdout.strip()
+        return self._containers[service]
 
     def inspect(self, service: str) -> Any:
         """Return what the engine knows of a service's container."""
@@ -183,6 +221,24 @@ class Demonstration:
     def release(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Make a release as the walk-through does."""
         return self.compose("run", "--rm", "-T", "release", *arguments, check=check)
+
+    def verified(self) -> Path:
+        """Check the release on the host, outside of every container, as a user of it does; returns it."""
+        ca, folder = self.folder / "ca.pem", self.folder / "releases" / "first"
+        ca.write_text(self.execute("aggregator", "cat", "tls/ca.pem").stdout)
+        ended = run_program("aggregator", ["verify", folder, "--ca", ca], self.folder)
+        assert ended.returncode == 0, ended.stderr
+        return folder
+
+    def reaches(self, service: str, host: str, port: int) -> bool:
+        """Tell whether a connection can be made from a service's container."""
+        return self.execute(service, "python", "-c", _CONNECT, host, str(port), check=False).returncode == 0
+
+    def address(self, service: str) -> str:
+        """Return the address of a service that stands in one network."""
+        (network,) = self.inspect(service)["NetworkSettings"]["Networks"].values()
+        address: str = network["IPAddress"]
+        return address
 
     def wait_until(self, what: str, holds: Callable[[], bool], seconds: float = 90) -> None:
         """Look again and again until something holds, and fail when the time is up."""

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploy.demo_data import DEPARTMENTS, HOSPITALS, N_PEOPLE
-from deploy.local_process import run_program
 from tests.system.container_engine import (
     Demonstration,
+    brought_up,
     checkout,
     makes_base,
     newer_compose,
@@ -23,16 +23,9 @@ from tests.system.container_engine import (
 
 # The first test also waits for the images to be built, on a machine that has other things to do.
 pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
-DEMONSTRATIONS = ("horizontal", "vertical")
+DEMONSTRATIONS = ("horizontal", "vertical", "real-data")
 STOPPING_SECONDS = 9
 """Less than the 10 s after which the engine kills."""
-CONNECT = """
-import socket, sys
-try:
-    socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3).close()
-except OSError as error:
-    sys.exit(f"{type(error).__name__}: {error}")
-"""
 
 
 @pytest.fixture(scope="module")
@@ -43,50 +36,32 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def top(environment, tmp_path_factory) -> Iterator[Path]:
-    """A checkout of its own."""
+    """A checkout of its own, wheels included."""
     folder = tmp_path_factory.mktemp("checkout")
     yield checkout(folder)
     shutil.rmtree(folder)
-
-
-def raised(demonstration: Demonstration) -> Iterator[Demonstration]:
-    """Bring a demonstration up, make its release `first`, and remove everything in the end."""
-    try:
-        demonstration.compose("up", "-d", "--build")
-        demonstration.release("--id", "first")
-        yield demonstration
-    finally:
-        demonstration.compose("--profile", "release", "down", "-v")
 
 
 @pytest.fixture(scope="module")
 def hospitals(top, environment) -> Iterator[Demonstration]:
     """The horizontal demonstration, by the older docker-compose where there is one."""
     command = older_compose() or newer_compose()
-    yield from raised(Demonstration(command, top, "horizontal", tuple(HOSPITALS), environment))
+    with brought_up(Demonstration(command, top, "horizontal", tuple(HOSPITALS), environment)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def departments(top, environment) -> Iterator[Demonstration]:
     """The vertical demonstration, by Compose v2 where there is one."""
     command = newer_compose() or older_compose()
-    yield from raised(Demonstration(command, top, "vertical", tuple(DEPARTMENTS), environment))
+    with brought_up(Demonstration(command, top, "vertical", tuple(DEPARTMENTS), environment)) as made:
+        yield made
 
 
 def answers(demonstration: Demonstration) -> bool:
     """Tell whether the aggregator's daemon runs."""
     asked = demonstration.execute("aggregator", "aggregator", "status", "--check", check=False)
     return asked.returncode == 0
-
-
-def verified(demonstration: Demonstration) -> Path:
-    """Check the release on the host, outside of every container, as a user of it does; returns its folder."""
-    ca = demonstration.folder / "ca.pem"
-    ca.write_text(demonstration.execute("aggregator", "cat", "tls/ca.pem").stdout)
-    folder = demonstration.folder / "releases" / "first"
-    ended = run_program("aggregator", ["verify", folder, "--ca", ca], demonstration.folder)
-    assert ended.returncode == 0, ended.stderr
-    return folder
 
 
 @pytest.mark.parametrize("name", DEMONSTRATIONS)
@@ -105,7 +80,7 @@ def test_valid_for_both(top, environment, name):
 
 def test_horizontal_release(hospitals):
     """One command makes a release of all hospitals that verifies on the host and belongs to its user."""
-    folder = verified(hospitals)
+    folder = hospitals.verified()
     assert pq.read_table(folder / "data.parquet").num_rows == N_PEOPLE
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["release"], manifest["layout"]) == ("first", "horizontal")
@@ -116,16 +91,14 @@ def test_horizontal_release(hospitals):
 
 
 def test_vertical_release(departments):
-    """The departments' attributes are joined by tokens; the release verifies on the host and at its owners,
-    and a second release with other options charges again.
+    """The departments' attributes are joined by tokens; the release verifies on the host, and options can
+    follow the command that makes one.
     """
-    table = pq.read_table(verified(departments) / "data.parquet")
+    table = pq.read_table(departments.verified() / "data.parquet")
     names = [name for each in DEPARTMENTS.values() for name in each]
     assert (table.num_rows, set(table.column_names)) == (N_PEOPLE, {"record", *names})
     said = departments.release("--id", "second", "--epsilon", "0.5", "--k", "auto").stdout
     assert "on this host: deploy/vertical/releases/second" in said
-    departments.execute("pharmacy", "owner-node", "download", "second", "--out", "/tmp/second")
-    departments.execute("pharmacy", "owner-node", "verify", "/tmp/second")
 
 
 @pytest.mark.parametrize("service", ["aggregator", "valley"])
@@ -173,21 +146,15 @@ def test_volumes_apart(hospitals):
 
 def test_networks_apart(hospitals):
     """An owner reaches the aggregator and nobody else: no other owner, not even by address, nor the world."""
-
-    def reaches(owner: str, host: str, port: int) -> bool:
-        ended = hospitals.execute(owner, "python", "-c", CONNECT, host, str(port), check=False)
-        return ended.returncode == 0
-
-    assert reaches("north", "aggregator", 8443)
-    (network,) = hospitals.inspect("valley")["NetworkSettings"]["Networks"].values()
-    address = network["IPAddress"]
+    assert hospitals.reaches("north", "aggregator", 8443)
+    address = hospitals.address("valley")
     # Somebody listens there, so that only the network can be what stands between the two.
     listen = "import socket\nwith socket.create_server(('', 9000)) as s:\n while True: s.accept()[0].close()"
     run("docker", "exec", "--detach", hospitals.container("valley"), "timeout", "60", "python", "-c", listen)
-    hospitals.wait_until("valley listens", lambda: reaches("valley", "127.0.0.1", 9000))
-    assert reaches("valley", address, 9000)
-    assert not reaches("north", address, 9000)
-    assert not reaches("north", "1.1.1.1", 443)
+    hospitals.wait_until("valley listens", lambda: hospitals.reaches("valley", "127.0.0.1", 9000))
+    assert hospitals.reaches("valley", address, 9000)
+    assert not hospitals.reaches("north", address, 9000)
+    assert not hospitals.reaches("north", "1.1.1.1", 443)
     assert hospitals.execute("aggregator", "cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "0"
 
 
