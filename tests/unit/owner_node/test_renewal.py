@@ -123,7 +123,7 @@ async def test_a_bad_answer_changes_nothing(
 
 
 async def test_asked_again_after_a_while(owner: Owner) -> None:
-    """A refusal or a lost connection is asked about again after an hour; other aggregators are asked at once."""
+    """After a refusal or a lost connection it asks again in an hour; another aggregator is asked at once."""
 
     def refuse(asked: CertificateRequest) -> bytes:
         raise UsageError("this aggregator does not renew certificates")
