@@ -213,9 +213,10 @@ class Workspace:
             told = f"declared attributes: {', '.join(declared.names)}"
             raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", told)
         chosen = tuple(each for each in declared.attributes if not allowed or each.name in allowed)
-        source, findings = FrameSource(frame, drop=dataset.missing == "drop"), Findings()
         # Records with a missing value are left out by the source, which knows their index.
-        strict = replace(dataset, missing="error") if dataset.missing == "drop" else dataset
+        drop = dataset.missing == "drop"
+        source = FrameSource(frame, drop=drop, identifiers=dataset.identifier, normalise=dataset.normalise)
+        strict, findings = replace(dataset, missing="error") if drop else dataset, Findings()
         loaded = read(strict, chosen, source, findings)
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.min_k)

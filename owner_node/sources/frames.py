@@ -8,8 +8,10 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Tally
+from owner_node.sources.reading import identified
 
 BATCH_RECORDS = 2**16
 """Records that are converted at a time."""
@@ -21,13 +23,22 @@ class FrameSource:
     Args:
         frame: The records; columns that are not asked for are not looked at.
         drop: Whether records with a missing value in a column that is asked for are left out.
+        identifiers: Columns where a text that identifies nobody is missing, too.
+        normalise: Steps that say which texts do not.
     """
 
     ordered = True
 
-    def __init__(self, frame: pd.DataFrame, *, drop: bool = False) -> None:
-        self._frame = frame
-        self._drop = drop
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        *,
+        drop: bool = False,
+        identifiers: Sequence[str] = (),
+        normalise: Sequence[str] = (),
+    ) -> None:
+        self._frame, self._drop = frame, drop
+        self._identifiers, self._normalise = identifiers, normalise
         self._kept: list[NDArray[np.bool_]] = []
         labels: list[Any] = list(frame.columns)
         self.names: Sequence[str] = tuple(label for label in labels if isinstance(label, str))
@@ -45,11 +56,18 @@ class FrameSource:
             arrays = [_arrow(records[name], findings) for name in columns]
             complete = np.ones(len(records), dtype=np.bool_)
             if self._drop:
-                for array in arrays:
-                    complete &= array.is_valid().to_numpy(zero_copy_only=False)
+                for name, array in zip(columns, arrays, strict=True):
+                    complete &= self._present(name, array)
                 arrays = [array.filter(pa.array(complete)) for array in arrays]
             self._kept.append(complete)
             yield arrays
+
+    def _present(self, name: str, array: Any) -> NDArray[np.bool_]:
+        if name in self._identifiers and texts.is_readable(array.type):
+            # What is wrong with identifiers is found when they are read.
+            array = identified(name, texts.as_text(texts.plain(array)), self._normalise, Findings())
+        present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+        return present
 
     def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
         """Count nothing: the records are at hand (see `Source`)."""

@@ -171,7 +171,7 @@ def _cleaned(
         del found[name]
     found = {name: texts.plain(array) for name, array in found.items()}
     for name in filter(found.__contains__, dataset.identifier):
-        found[name] = _identifier(name, texts.as_text(found[name]), dataset.normalise, findings)
+        found[name] = identified(name, texts.as_text(found[name]), dataset.normalise, findings)
     if dataset.missing == "drop":
         complete = _complete(found, n_records)
         found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
@@ -188,7 +188,7 @@ def _cleaned(
     )
 
 
-def _identifier(name: str, written: Any, steps: Sequence[str], findings: Findings) -> Any:
+def identified(name: str, written: Any, steps: Sequence[str], findings: Findings) -> Any:
     """Return identifiers as written, null where their normal form is blank and so identifies nobody."""
     try:
         (normal,) = normalise([written], steps)

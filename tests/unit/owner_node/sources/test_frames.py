@@ -97,6 +97,15 @@ def test_names_that_are_no_text_and_names_that_occur_twice():
     assert problems(twice) == [("age", "occurs more than once", 2)]
 
 
+def test_who_is_identified_by_nothing_is_left_out_too():
+    """As in a file: a blank identifier is a missing one, by the normal form that was declared."""
+    frame = pd.DataFrame({"id": ["a1", " ", "b2", None, "--"], "age": [1, 2, 3, 4, 5]})
+    for steps, kept in (((), [0, 2, 4]), (("digits-only",), [0, 2])):
+        source = FrameSource(frame, drop=True, identifiers=("id",), normalise=steps)
+        list(source.batches(("id", "age"), Findings()))
+        assert np.flatnonzero(source.kept).tolist() == kept
+
+
 def test_records_with_missing_values_are_left_out_and_known():
     """In every batch: the kept records can be found in the frame again."""
     ages = np.arange(BATCH_RECORDS + 10, dtype=float) % 100
