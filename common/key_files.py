@@ -52,12 +52,24 @@ def finish_switch(certificate: Path, key: Path) -> None:
         return
     # Another process may finish the same switch at the same time.
     with suppress(FileNotFoundError):
+        if _is_newer(certificate, key):
+            _next(certificate).unlink(missing_ok=True)
+            _next(key).unlink()
+            return
         if _belong_together(_next(certificate), _next(key)):
             _next(certificate).replace(certificate)
             sync_directory(certificate.parent)
         if _belong_together(certificate, _next(key)):
             _next(key).replace(key)
             sync_directory(key.parent)
+
+
+def _is_newer(certificate: Path, key: Path) -> bool:
+    """Whether the pair in place was issued after the one that waits: somebody put it there since."""
+    if not _belong_together(certificate, key) or not _belong_together(_next(certificate), _next(key)):
+        return False
+    present, waiting = load_chain(certificate)[0], load_chain(_next(certificate))[0]
+    return present.not_valid_before_utc > waiting.not_valid_before_utc
 
 
 def _belong_together(certificate: Path, key: Path) -> bool:

@@ -1,6 +1,7 @@
 """A key and its certificate change together, whenever the power fails."""
 
 import stat
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -55,6 +56,19 @@ def test_a_crash_at_any_point(tmp_path, pairs, done):
     assert in_use(certificate, key) == fingerprint(expected.key.public_key())
     finish_switch(certificate, key)
     assert in_use(certificate, key) == fingerprint(expected.key.public_key())
+
+
+def test_a_newer_pair_is_not_switched_back(tmp_path):
+    """A pair that somebody put in place since is kept; the one that waited is thrown away."""
+    ca, now = DevelopmentCa("example.org"), datetime.now(UTC)
+    waiting, present = (ca.owner("north", not_before=now - timedelta(days=age)) for age in (2, 1))
+    certificate, key = place(tmp_path, present)
+    place(tmp_path, waiting)[1].rename(tmp_path / "north.key.next")
+    certificate.rename(tmp_path / "north.pem.next")
+    place(tmp_path, present)
+    finish_switch(certificate, key)
+    assert in_use(certificate, key) == fingerprint(present.key.public_key())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["north.key", "north.pem"]
 
 
 def test_a_half_written_certificate_changes_nothing(tmp_path, pairs):
