@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from common.credentials import Credentials
 from common.errors import (
     IntegrityError,
+    InternalError,
     NotConnectedError,
     ProtocolError,
     SourceUnreachableError,
@@ -32,11 +33,24 @@ _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 """How long work is left alone whose answer found no connection."""
+_PAUSE_SECONDS = 0.1
 _REST_SECONDS = 5.0
 """How long work is left alone that failed for another passing reason."""
 _MOST_TASKS = 64
 """Most pieces of work that are done, or rest, at a time; an aggregator tells the others again."""
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Keep what nobody thought of with the aggregator that it came from: the others are worked for."""
+    try:
+        yield
+    except TesseraError:
+        raise
+    except Exception as fault:  # noqa: BLE001 - the edge of a connection
+        _log.error("internal fault", exc_info=fault)
+        raise InternalError("an internal fault, see the log") from None
 
 
 class Connection:
@@ -86,7 +100,8 @@ class Connection:
             while True:
                 async with await self._connected() as client:
                     try:
-                        await self._work(client)
+                        with _contained():
+                            await self._work(client)
                     except TesseraError as error:
                         await self._note_broken(error)
                         pause = _RETRY_SECONDS if isinstance(error, NotConnectedError) else _REST_SECONDS
@@ -107,7 +122,8 @@ class Connection:
         self._identity = self._credentials.current
         client = AggregatorClient(self._aggregator.address, self._identity)
         try:
-            await self._greet(client)
+            with _contained():
+                await self._greet(client)
         except BaseException:
             await client.close()
             raise
@@ -132,12 +148,16 @@ class Connection:
         while self._credentials.current is self._identity:
             await self._renewal.renew(client, self._aggregator.name)
             await self._wait_for_room()
+            known = len(self._tasks)
             for work in await self._poll(client):
                 if not RELEASE_ID.fullmatch(work.release):
                     raise ProtocolError("the aggregator names a release by what is no release id")
                 key = (work.release, work.WhichOneof("step") or "")
                 if key not in self._tasks and self._has_room():
                     self._tasks[key] = asyncio.create_task(self._do(work, key))
+            if len(self._tasks) <= known:
+                # A poll that is answered at once with nothing new must not be repeated as fast as it can be.
+                await asyncio.sleep(_PAUSE_SECONDS)
 
     def _has_room(self) -> bool:
         return len(self._tasks) - len(self._waiting) < _MOST_TASKS
@@ -258,7 +278,8 @@ class Connection:
         if error.message == self._reason:
             return
         self._reason = error.message
-        await asyncio.to_thread(self._records.presence.disconnected, self._aggregator.name, error.message)
+        with suppress(TesseraError, *PASSING):
+            await asyncio.to_thread(self._records.presence.disconnected, self._aggregator.name, error.message)
         _log.warning(
             "not connected",
             extra={"aggregator": self._aggregator.name, "reason": error.message, "hint": error.hint},

@@ -11,6 +11,7 @@ from owner_node.chain import Head
 from owner_node.records import Records
 from owner_node.trust import Trust
 
+_MOST_ENTRIES = 2**62
 _log = logging.getLogger(__name__)
 
 
@@ -53,6 +54,8 @@ class LedgerGuard:
             IntegrityError: If the ledger lacks it, which stops the work for all aggregators; or if this owner
                 cannot have signed it, which stops it for this one.
         """
+        if shown.sequence > _MOST_ENTRIES:
+            raise IntegrityError(f"aggregator {aggregator} shows a place that no ledger has")
         head = Head(shown.sequence, shown.hash)
         if self._seen.get(aggregator) == head:
             return

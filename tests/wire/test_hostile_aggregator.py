@@ -1,0 +1,405 @@
+"""A real owner daemon at an aggregator that lies: refused each time, nothing spent, and on it works."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common.errors import IntegrityError, NotConnectedError, TesseraError, UsageError
+from common.fragment import LedgerHead
+from common.plan import Layout, Plan
+from common.schema import Schema
+from common.signing import Domain
+from common.wire.v1 import owner_pb2 as wire
+from owner_node import linkage_key
+from owner_node.config import OwnerConfig, PolicyConfig
+from owner_node.database import Database
+from owner_node.download import download
+from owner_node.ledger import Ledger
+from owner_node.outbox import Outbox
+from owner_node.session import State
+from owner_node.sessions import Sessions
+from tests.fakes.hostile_aggregator import HostileAggregator, serving
+from tests.wire.test_owner_daemon import owner, running
+
+POLICY = PolicyConfig(
+    max_epsilon_per_release=Decimal(2), min_k=5, mechanisms=("idp-joint",), layouts=("horizontal",),
+    purposes=("", "care"),
+)  # fmt: skip
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Siege:
+    """A running owner daemon and the aggregator that it is connected to."""
+
+    hostile: HostileAggregator
+    config: OwnerConfig
+
+    def kinds(self) -> list[str]:
+        """Return the kinds of all ledger entries, the chain checked."""
+        with Database(self.config.owner.state_dir, make=False) as db:
+            ledger = Ledger(db, _now)
+            ledger.verify()
+            return [str(entry.kind) for entry in ledger.entries() if str(entry.kind) != "budget"]
+
+    def state(self, release: str) -> State | None:
+        """Return where a session is."""
+        with Database(self.config.owner.state_dir, make=False) as db:
+            session = Sessions(db, _now).get("hub", release)
+            return session.state if session else None
+
+    async def refused(self, work: wire.Work) -> str:
+        """Tell work that is to be refused; return the code that comes back."""
+        answer = await self.hostile.ask(work)
+        assert answer.WhichOneof("answer") == "failure", answer
+        assert answer.release == work.release
+        return answer.failure.code
+
+    async def accepted(self, release: str) -> Plan:
+        """Bring a release to a reservation."""
+        plan = self.hostile.plan(await self.hostile.schema(release), release)
+        assert (await self.hostile.ask(self.hostile.consent(plan))).WhichOneof("answer") == "consented"
+        return plan
+
+
+@pytest.fixture
+async def siege(tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Siege]:
+    """An owner daemon with a policy, at a hostile aggregator; afterwards an honest release still works."""
+    for name in ("_REST_SECONDS", "_RETRY_SECONDS", "_FIRST_WAIT_SECONDS", "_LONGEST_WAIT_SECONDS"):
+        monkeypatch.setattr(f"owner_node.connection.{name}", 0.02)
+    hostile = HostileAggregator(certificates)
+    async with serving(hostile, certificates) as address:
+        config = replace(owner(tmp_path / "a", "a", address, certificates), policy=POLICY)
+        linkage_key.new(config.owner.state_dir)
+        siege = Siege(hostile, config)
+        async with running(config):
+            async with asyncio.timeout(20):
+                await hostile.connected.wait()
+            yield siege
+            before = siege.kinds()
+            await hostile.honest_release("good")
+            assert siege.kinds() == [*before, "reserve", "spend"]
+
+
+def _stretched(plan: Plan, **changes: Any) -> Plan:
+    tasks = tuple(replace(task, **changes) for task in plan.tasks)
+    return replace(plan, tasks=tasks)
+
+
+def _attributes(plan: Plan, **changes: Any) -> Plan:
+    return _stretched(plan, attributes=tuple(replace(a, **changes) for a in plan.tasks[0].attributes))
+
+
+BEYOND = {
+    "more epsilon": lambda h, s, r: h.plan(s, r, epsilon="2.5"),
+    "smaller k": lambda h, s, r: h.plan(s, r, k="4"),
+    "another mechanism": lambda h, s, r: h.plan(s, r, mechanism="dp-ir"),
+    "another purpose": lambda h, s, r: replace(h.plan(s, r), purpose="marketing"),
+    "another layout": lambda h, s, r: replace(h.plan(s, r), layout=Layout.VERTICAL),
+    "another attribute": lambda h, s, r: h.plan(_named(s, "salary"), r),
+    "a wider domain": lambda h, s, r: h.plan(_wider(s), r),
+    "fewer records": lambda h, s, r: _stretched(h.plan(s, r), records_rounded=10),
+    "a smaller bound": lambda h, s, r: _attributes(h.plan(s, r), epsilon_joint=Decimal("0.01")),
+    "a better error": lambda h, s, r: _attributes(h.plan(s, r), expected_error=Decimal("0.000001")),
+    "another data set": lambda h, s, r: _stretched(h.plan(s, r), dataset="trial"),
+    "several records each": lambda h, s, r: replace(h.plan(s, r), max_records_per_person=3),
+    "another aggregator": lambda h, s, r: replace(h.plan(s, r), aggregator=h.other.party.uri),
+    "no tokens": lambda h, s, r: replace(h.plan(replace(s, identifier=None), r)),
+}
+
+
+def _named(schema: Schema, name: str) -> Schema:
+    return replace(schema, attributes=tuple(replace(each, name=name) for each in schema.attributes))
+
+
+def _wider(schema: Schema) -> Schema:
+    return replace(schema, attributes=tuple(replace(each, upper=5000) for each in schema.attributes))
+
+
+async def test_plans_beyond_policy_and_truth(siege: Siege) -> None:
+    """More than the policy allows, or something else than was described, reserves nothing."""
+    for number, make in enumerate(BEYOND.values()):
+        release = f"beyond-{number}"
+        schema = await siege.hostile.schema(release)
+        code = await siege.refused(siege.hostile.consent(make(siege.hostile, schema, release)))
+        assert code in ("refused", "protocol", "usage", "data_changed"), list(BEYOND)[number]
+        assert siege.state(release) is not State.RESERVED
+    assert siege.kinds() == []
+
+
+async def test_plans_that_are_not_the_aggregators(siege: Siege) -> None:
+    """Wrong keys, wrong domains, other releases' plans and bytes that are no plan are not even considered."""
+    hostile = siege.hostile
+    plan = hostile.plan(await hostile.schema("r1"), "r1")
+    of_another = hostile.plan(await hostile.schema("r2"), "r2")
+    work = hostile.consent(plan)
+    wrong_domain, unsigned, renamed, other_digest = (wire.Work() for _ in range(4))
+    for each in (wrong_domain, unsigned, renamed, other_digest):
+        each.CopyFrom(work)
+    wrong_domain.consent.signature = hostile.hub.sign(Domain.MANIFEST, plan.to_bytes())
+    unsigned.consent.signature = b""
+    renamed.consent.CopyFrom(hostile.consent(of_another).consent)
+    other_digest.plan_digest = of_another.digest
+    huge = plan.to_bytes().replace(b'"epsilon":"1"', b'"epsilon":"1E+100000000"', 1)
+    grid = plan.to_bytes().replace(b'"group":"0"', b'"group":"100000000"')
+    works = [hostile.consent(plan, hostile.other), wrong_domain, unsigned, renamed, other_digest]
+    works += [
+        hostile.consent(plan, data=data) for data in (b"", b"{}", b"\xff" * 99, b"[" * 9999, huge, grid)
+    ]
+    codes = {await siege.refused(work) for work in works}
+    assert codes <= {"identity", "integrity", "protocol"}
+    assert siege.kinds() == []
+    assert siege.state("r1") is State.INVITED
+    assert (await hostile.ask(work)).WhichOneof("answer") == "consented"
+
+
+async def test_one_id_one_plan_one_charge(siege: Siege) -> None:
+    """A plan that was agreed to cannot be exchanged, and repeating any step changes and charges nothing."""
+    hostile = siege.hostile
+    plan = await siege.accepted("r1")
+    changed = replace(plan, epsilon=Decimal("1.5"), purpose="care")
+    assert await siege.refused(hostile.consent(changed)) in ("conflict", "protocol")
+    assert siege.kinds() == ["reserve"]
+    again = [await hostile.ask(hostile.consent(plan)) for _ in range(2)]
+    assert again[0].consented.key_check == again[1].consented.key_check
+    linked = [(await hostile.ask(hostile.link(plan))).linked for _ in range(3)]
+    assert linked[0] == linked[1] == linked[2]
+    sealed = [(await hostile.ask(hostile.mask(plan, 40))).sealed for _ in range(3)]
+    assert len({each.fragment_digest for each in sealed}) == 1
+    assert siege.kinds() == ["reserve", "spend"]
+    assert await siege.refused(hostile.mask(plan, 39)) in ("protocol", "conflict")
+    assert await siege.refused(hostile.consent(changed)) in ("conflict", "protocol")
+    await hostile.ask(hostile.conclude("r1", "failed", reason="x"))
+    for work in (hostile.consent(plan), hostile.link(plan), hostile.mask(plan, 40), hostile.collect(plan)):
+        assert await siege.refused(work) == "protocol"
+    assert siege.kinds() == ["reserve", "spend"]
+
+
+async def test_nothing_leaves_before_it_is_sealed(siege: Siege) -> None:
+    """An upload asked for too early is refused, and what linking is said to have found must be true."""
+    hostile = siege.hostile
+    plan = await siege.accepted("r1")
+    assert await siege.refused(hostile.collect(plan)) == "protocol"
+    assert await siege.refused(hostile.mask(plan, 40)) == "protocol"
+    await hostile.ask(hostile.link(plan))
+    assert await siege.refused(hostile.collect(plan)) == "protocol"
+    lies = [
+        hostile.mask(plan, 41),
+        hostile.mask(plan, 40, linking="asserted"),
+        hostile.mask(plan, 40, signer=hostile.other),
+        hostile.mask(replace(plan, purpose="care"), 40),
+    ]
+    lies[3].plan_digest = plan.digest
+    for work in lies:
+        assert await siege.refused(work) in ("protocol", "identity", "integrity")
+    assert siege.kinds() == ["reserve"]
+    assert not list(Outbox(siege.config.owner.state_dir).sealed())
+    sealed = (await hostile.ask(hostile.mask(plan, 40))).sealed
+    assert sealed.n_records == 40
+
+
+async def test_receipts_and_ends_that_lie(siege: Siege) -> None:
+    """A receipt for something else is not kept, and a lie about the end cannot be told twice differently."""
+    hostile = siege.hostile
+    plan = await siege.accepted("r1")
+    await hostile.ask(hostile.link(plan))
+    await hostile.ask(hostile.mask(plan, 40))
+
+    async def lying(chunks: AsyncIterator[wire.UploadChunk], _context: Any) -> wire.UploadResponse:
+        async for _ in chunks:
+            pass
+        return hostile.receipt("r1", plan.digest, "ab" * 32)
+
+    hostile.misbehave["Upload"] = lying
+    assert await siege.refused(hostile.collect(plan)) == "protocol"
+    assert siege.state("r1") is State.SEALED
+    del hostile.misbehave["Upload"]
+    await hostile.deliver(plan)
+    await hostile.ask(hostile.conclude("r1", "published", manifest_digest="ab" * 32))
+    await hostile.ask(hostile.conclude("r1", "published", manifest_digest="cd" * 32))
+    await hostile.ask(hostile.conclude("r1", "failed", reason="no"))
+    assert siege.state("r1") is State.PUBLISHED
+    assert len(list(Outbox(siege.config.owner.state_dir).sealed())) == 1
+    assert siege.kinds() == ["reserve", "spend"]
+
+
+async def test_ledger_heads_that_lie(siege: Siege, caplog: pytest.LogCaptureFixture) -> None:
+    """A head that this owner did not sign stops this aggregator's work, and no other; a stale one is true."""
+    hostile = siege.hostile
+    caplog.set_level(logging.WARNING)
+    answer = await hostile.ask(hostile.consent(hostile.plan(await hostile.schema("r1"), "r1")))
+    true = answer.consented.ledger_head
+    text = "ab" * 32
+    forged = hostile.other.sign(Domain.LEDGER_HEAD, LedgerHead("a", 99, text).to_bytes())
+    stale = true.__class__()
+    stale.CopyFrom(true)
+    heads = [
+        wire.LedgerHead(sequence=99, hash=text, signature=forged, certificate=true.certificate),
+        wire.LedgerHead(
+            sequence=99, hash=text, signature=forged, certificate=hostile.other.chain_pem.encode()
+        ),
+        wire.LedgerHead(sequence=99, hash="x", signature=b"", certificate=b"\xff"),
+        wire.LedgerHead(sequence=2**64 - 1, hash=text, signature=true.signature, certificate=b""),
+    ]
+    for head in heads:
+        hostile.head = head
+        hostile.connected.clear()
+        hostile.misbehave["Poll"] = _broken
+        async with asyncio.timeout(20):
+            await hostile.connected.wait()
+    hostile.head = stale
+    hostile.connected.clear()
+    del hostile.misbehave["Poll"]
+    async with asyncio.timeout(20):
+        await hostile.connected.wait()
+    assert siege.kinds() == ["reserve"]
+
+
+async def _broken(_request: Any, context: Any) -> None:
+    import grpc
+
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "")
+
+
+async def test_garbage_and_oversized_messages(siege: Siege, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps that do not exist, names that are none, thousands of pieces of work and messages too large."""
+    hostile = siege.hostile
+    nothing = wire.Work(release="r1")
+    assert await siege.refused(nothing) == "protocol"
+    assert (
+        await siege.refused(wire.Work(release="r1", describe=wire.Describe(dataset="x" * 10_000))) == "usage"
+    )
+    for work in (hostile.link, hostile.collect):
+        plan = hostile.plan(await hostile.schema("r2"), "r2")
+        assert await siege.refused(work(plan)) == "protocol"
+    for release in ("", "../../etc", "x" * 100_000, "R1", "a/b"):
+        hostile.connected.clear()
+        hostile.tell(wire.Work(release=release, describe=wire.Describe(dataset="cohort")))
+        async with asyncio.timeout(20):
+            await hostile.connected.wait()
+    hostile.connected.clear()
+    hostile.tell(wire.Work(release="r1", plan_digest="x" * (5 << 20), link=wire.Link()))
+    async with asyncio.timeout(20):
+        await hostile.connected.wait()
+    crowd = [wire.Work(release=f"crowd-{n}", conclude=wire.Conclude(state="failed")) for n in range(1000)]
+    hostile.tell(*crowd)
+    answered = {(await hostile.answer()).release for _ in range(64)}
+    assert len(answered) == 64
+    assert siege.state("crowd-1") is None
+    assert siege.kinds() == []
+
+
+async def test_work_that_is_repeated_without_end(siege: Siege) -> None:
+    """An aggregator that tells the same work for ever neither fills the history nor spins the owner."""
+    hostile = siege.hostile
+    work = wire.Work(release="r9", plan_digest="ab" * 32, link=wire.Link())
+
+    async def for_ever(_request: wire.PollRequest, _context: Any) -> wire.PollResponse:
+        return wire.PollResponse(work=[work])
+
+    hostile.misbehave["Poll"] = for_ever
+    for _ in range(20):
+        assert (await hostile.answer()).failure.code == "protocol"
+    with Database(siege.config.owner.state_dir, make=False) as db:
+        assert len(db.rows("SELECT * FROM history")) == 1
+    del hostile.misbehave["Poll"]
+    await _drained(hostile, hostile.conclude("r9", "failed"))
+
+
+async def test_calls_that_never_end(siege: Siege, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Polls, answers and uploads that are never answered are given up, and made again."""
+    hostile = siege.hostile
+    plan = await siege.accepted("r1")
+    await hostile.ask(hostile.link(plan))
+    await hostile.ask(hostile.mask(plan, 40))
+    with monkeypatch.context() as impatient:
+        for name in ("_CALL_SECONDS", "_POLL_SECONDS"):
+            impatient.setattr(f"owner_node.aggregator_client.{name}", 0.5)
+        for call in ("Poll", "Answer", "UploadState", "Upload"):
+            reached = asyncio.Queue[None]()
+
+            async def silent(*_arguments: Any, reached: asyncio.Queue[None] = reached) -> None:
+                reached.put_nowait(None)
+                await asyncio.Event().wait()
+
+            hostile.misbehave[call] = silent
+            hostile.due = [hostile.collect(plan) if call.startswith("Upload") else hostile.consent(plan)]
+            async with asyncio.timeout(20):
+                # Given up once, and made again.
+                await reached.get()
+                await reached.get()
+            del hostile.misbehave[call]
+    await hostile.deliver(plan)
+    await _drained(hostile, hostile.conclude("r1", "failed"))
+    assert siege.kinds() == ["reserve", "spend"]
+
+
+async def _drained(hostile: HostileAggregator, last: wire.Work) -> None:
+    """Tell a last piece of work until it is answered; what came before may be answered, too."""
+    hostile.tell(last)
+    while (await hostile.answer()).WhichOneof("answer") != "acknowledged":
+        pass
+
+
+LISTED = wire.DownloadChunk(files=["manifest.json"], sizes=[10])
+
+
+def _endless(_file: str) -> list[wire.DownloadChunk]:
+    return [LISTED] if not _file else [wire.DownloadChunk(data=b"x" * 1000)] * 10_000
+
+
+DOWNLOADS = {
+    "nothing": (lambda _file: [], IntegrityError),
+    "no sizes": (lambda _file: [wire.DownloadChunk(files=["manifest.json"])], IntegrityError),
+    "more than listed": (_endless, IntegrityError),
+    "less than listed": (lambda file: [wire.DownloadChunk(data=b"x")] if file else [LISTED], IntegrityError),
+    "empty pieces": (lambda file: [wire.DownloadChunk()] * 99 if file else [LISTED], IntegrityError),
+    "more than there is room for": (
+        lambda _file: [wire.DownloadChunk(files=["a"], sizes=[2**60])],
+        UsageError,
+    ),
+    "elsewhere": (lambda _file: [wire.DownloadChunk(files=["../a"], sizes=[1])], IntegrityError),
+    "hidden": (lambda _file: [wire.DownloadChunk(files=[".a"], sizes=[1])], IntegrityError),
+    "thousands": (
+        lambda _file: [wire.DownloadChunk(files=[f"f{n}" for n in range(5000)], sizes=[1] * 5000)],
+        IntegrityError,
+    ),
+    "something else": (
+        lambda file: [wire.DownloadChunk(data=b"x" * 10)] if file else [LISTED],
+        IntegrityError,
+    ),
+}
+
+
+async def test_downloads_that_lie(siege: Siege, tmp_path: Path) -> None:
+    """A download takes what was listed and nothing more, and leaves no folder unless all of it holds."""
+    hostile = siege.hostile
+    await hostile.honest_release("r1")
+    out = tmp_path / "out"
+    for name, (downloads, expected) in DOWNLOADS.items():
+        hostile.downloads = downloads
+        with pytest.raises(TesseraError) as caught:
+            await download(siege.config, "r1", out)
+        assert isinstance(caught.value, expected), name
+        assert not out.exists()
+        assert [path.name for path in tmp_path.iterdir()] == ["a"], name
+
+
+async def test_a_download_that_stalls(siege: Siege, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A download in which nothing more comes is given up."""
+    monkeypatch.setattr("owner_node.aggregator_client._CALL_SECONDS", 0.3)
+    await siege.hostile.honest_release("r1")
+    siege.hostile.misbehave["Download"] = lambda _request, _context: asyncio.Event().wait()
+    with pytest.raises(NotConnectedError):
+        await download(siege.config, "r1", tmp_path / "out")
+    monkeypatch.setattr("owner_node.aggregator_client._CALL_SECONDS", 20.0)
