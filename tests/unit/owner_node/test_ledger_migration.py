@@ -74,8 +74,8 @@ def test_the_tables_are_append_only_again(tmp_path: Path) -> None:
             "UPDATE ledger SET charge = '0'",
             "DELETE FROM ledger",
             "INSERT OR REPLACE INTO ledger SELECT * FROM ledger",
-            """INSERT INTO ledger SELECT 9, time, 'budget', budget, '', '', '', charge, epsilon, NULL, '', NULL,
-                previous, hash FROM ledger WHERE sequence = 1""",
+            """INSERT INTO ledger SELECT 9, time, 'budget', budget, '', '', '', charge, epsilon, NULL, '',
+                NULL, previous, hash FROM ledger WHERE sequence = 1""",
         ):
             with pytest.raises(InternalError, match="SQLITE_CONSTRAINT"), db.transaction() as tx:
                 tx.execute(statement)
