@@ -117,8 +117,9 @@ class HostileAggregator(OwnerServiceServicer):
 
     async def Recall(self, request: wire.RecallRequest, context: Any) -> AsyncIterator[wire.RecallItem]:
         """Remember nothing."""
-        for response in ():
-            yield response
+        nothing: list[wire.RecallItem] = []
+        for item in nothing:
+            yield item
 
     # --- what it asks ----------------------------------------------------------------------------------
 
