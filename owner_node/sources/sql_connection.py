@@ -9,6 +9,7 @@ import os
 import socket
 import sqlite3
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -45,13 +46,16 @@ def connect(dataset: DatasetConfig) -> sa.Connection:
         SourceUnreachableError: If the database cannot be reached now.
         ConfigurationError: If it does not let the owner node in, or the driver or password is missing.
     """
-    place, error = parse_database_url(dataset.source), None
+    place = parse_database_url(dataset.source)
     engine = _sqlite(place) if place.dialect == SQLITE else _engine(dataset, place)
-    try:
-        connection = engine.connect()
-        return _prepared(connection, dataset, place)
-    except (sa.exc.SQLAlchemyError, OSError, ValueError) as fault:
-        error = _refused(engine, dataset, place, fault)
+    with ExitStack() as stack:
+        try:
+            connection = stack.enter_context(engine.connect())
+            prepared = _prepared(connection, dataset, place)
+            stack.pop_all()
+            return prepared
+        except (sa.exc.SQLAlchemyError, OSError, ValueError) as fault:
+            error = _refused(engine, dataset, place, fault)
     raise error
 
 
