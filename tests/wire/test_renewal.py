@@ -18,11 +18,12 @@ from cryptography import x509
 
 from aggregator.daemon import Daemon as AggregatorDaemon
 from aggregator.enrolment import Enrolment
+from aggregator.owner_service import OwnerService
 from common.identity import fingerprint
 from common.verification import verify_release
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
-from tests.fakes.parties import Heard, Parties, Validity, valid_for
+from tests.fakes.parties import Heard, Parties, valid_for
 from tests.fakes.releases import random_tokens
 from tests.fakes.scripted_owner import ScriptedOwner
 from tests.wire.test_owner_daemon import connection, owner, running
@@ -179,17 +180,19 @@ async def test_a_certificate_ends_during_a_connection(
 ) -> None:
     """A connection does not outlive the certificate it was made with by more than one call."""
     monkeypatch.setattr("aggregator.owner_service.POLL_SECONDS", 0.2)
-    now = datetime.now(UTC)
-    brief = Validity(not_before=now - timedelta(hours=1), not_after=now + timedelta(seconds=4))
-    parties = Parties(tmp_path / "tls", a=brief)
+    days = 0
+    monkeypatch.setattr(OwnerService, "_now", lambda _: datetime.now(UTC) + timedelta(days=days))
+    parties = Parties(tmp_path / "tls", a={})
     async with serving(parties, tmp_path, holds_ca_key=False) as daemon:
         config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
         async with running(config):
             await heard.wait_for("connected")
+            days = 91
             await heard.wait_for("not connected")
             assert "expired on" in connection(config).reason
-            # An operator helps: the CA's new pair, and the daemon is back by itself.
-            parties.renew("owner-a")
+            # Somebody helps with a longer one, and the daemon is back by itself.
+            longer = datetime.now(UTC) + timedelta(days=200)
+            parties.ca.owner("a", not_after=longer).write(parties.folder, "owner-a")
             await heard.wait_for("connected", times=2)
 
 
