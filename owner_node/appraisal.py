@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from common.errors import DataChangedError, RefusedError, UnusableDataError
 from common.plan import Plan, Task
-from owner_node.attempts import Attempts
 from owner_node.cases import Cases
-from owner_node.database import Clock, Transaction
+from owner_node.database import Transaction
 from owner_node.foreseen import Forecast, is_close, objections
 from owner_node.sessions import Session
 
@@ -53,12 +52,10 @@ class Appraisal:
 
     Args:
         cases: The sessions.
-        clock: Tells the time.
     """
 
-    def __init__(self, cases: Cases, clock: Clock) -> None:
+    def __init__(self, cases: Cases) -> None:
         self._cases = cases
-        self._attempts = Attempts(cases.records.history, clock)
         self._kept: OrderedDict[str, Prepared] = OrderedDict()
         self._lock = Lock()
 
@@ -73,7 +70,10 @@ class Appraisal:
             UnusableDataError: If it cannot be masked as planned.
             DataChangedError: If it has more records than were planned for.
         """
-        self._attempts.check(self._budget(session))
+        with self._cases.records.attempts.looking(self._budget(session)):
+            return self._look(session, plan, task)
+
+    def _look(self, session: Session, plan: Plan, task: Task) -> Appraised:
         try:
             prepared = self._load(session, plan, task)
         except DataChangedError:
@@ -113,7 +113,9 @@ class Appraisal:
 
     def count_linking(self, tx: Transaction, session: Session, state: str) -> None:
         """Count a release that ended when linking had told exact numbers, and nothing was spent yet."""
-        self._attempts.note(tx, session, self._budget(session), f"the release ended after linking: {state}")
+        self._cases.records.attempts.note(
+            tx, session, self._budget(session), f"the release ended after linking: {state}"
+        )
 
     def _load(self, session: Session, plan: Plan, task: Task) -> "Prepared":
         from owner_node.preparation import prepare
@@ -160,7 +162,7 @@ class Appraisal:
     def _count(self, session: Session, what: str) -> None:
         self.forget(session.release)
         with self._cases.records.db.transaction() as tx:
-            self._attempts.note(tx, session, self._budget(session), what)
+            self._cases.records.attempts.note(tx, session, self._budget(session), what)
 
     def _budget(self, session: Session) -> str:
         return self._cases.config.dataset(session.dataset).budget

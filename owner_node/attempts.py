@@ -6,7 +6,11 @@ many could be put together, so they are counted, over all aggregators, and no mo
 count is read from the history, which nobody can shorten unseen.
 """
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
+from threading import Condition
 
 from common.errors import RefusedError
 from owner_node.database import Clock, Transaction
@@ -20,7 +24,7 @@ PERIOD = timedelta(days=30)
 
 
 class Attempts:
-    """Counts the answers that no charge covers.
+    """Counts the answers that no charge covers; one object serves all threads of a daemon.
 
     Args:
         history: Keeps them.
@@ -29,9 +33,15 @@ class Attempts:
 
     def __init__(self, history: History, clock: Clock) -> None:
         self._history, self._clock = history, clock
+        self._looking: Counter[str] = Counter()
+        self._done = Condition()
 
-    def check(self, budget: str) -> None:
-        """Refuse to look at the data once more, if that was done too often.
+    @contextmanager
+    def looking(self, budget: str) -> Iterator[None]:
+        """Let the data of a budget be looked at once more, if that was not done too often.
+
+        Any look may end in an answer that counts: where as many are under way as answers are left, others
+        wait for them.
 
         Args:
             budget: Name of the data set's budget; data sets with one budget are counted together.
@@ -39,22 +49,45 @@ class Attempts:
         Raises:
             RefusedError: If as many attempts as may be have failed.
         """
+        with self._done:
+            while self.check(budget) + self._looking[budget] >= MOST:
+                self._done.wait()
+            self._looking[budget] += 1
+        try:
+            yield
+        finally:
+            with self._done:
+                self._looking[budget] -= 1
+                self._done.notify_all()
+
+    def check(self, budget: str) -> int:
+        """Return how many attempts have failed, if fewer than may be.
+
+        Args:
+            budget: As in `looking`.
+
+        Raises:
+            RefusedError: If as many have failed as may.
+        """
         # Lines of the future, after a clock was set back, count too.
         since = self._clock() - PERIOD
-        found = sum(
-            each.details.get("budget") == budget and datetime.fromisoformat(each.time) > since
+        times = [
+            datetime.fromisoformat(each.time)
             for each in self._history.entries(event=EVENT)
+            if each.details.get("budget") == budget
+        ]
+        found = sum(time > since for time in times)
+        if found < MOST:
+            return found
+        rule = (
+            f"attempts: within {PERIOD.days} days {found} releases ended with an answer about data of "
+            f"budget {budget!r} that nothing was charged for; {MOST} may"
         )
-        if found >= MOST:
-            rule = (
-                f"attempts: within {PERIOD.days} days {found} releases ended with an answer about data of "
-                f"budget {budget!r} that nothing was charged for; {MOST} may"
-            )
-            raise RefusedError(
-                rule,
-                "owner-node history shows them; find out who asks so often, or wait",
-                {"rule": rule, "rules": [rule], "budget": budget, "attempts": found},
-            )
+        raise RefusedError(
+            rule,
+            "owner-node history shows them; find out who asks so often, or wait",
+            {"rule": rule, "rules": [rule], "budget": budget, "attempts": found},
+        )
 
     def note(self, tx: Transaction, session: Session, budget: str, what: str) -> None:
         """Count an answer.

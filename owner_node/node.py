@@ -54,7 +54,7 @@ class Node:
         self._signer = signer
         self._clock = clock
         self._rejected: dict[str, set[tuple[str, str]]] = {}
-        self._appraisal = Appraisal(self._cases, clock)
+        self._appraisal = Appraisal(self._cases)
         self.invitations = Invitations(self._cases, signer, trust, clock, self._appraisal)
         """Answers invitations and plans."""
         self.production = Production(self._cases, signer, trust, self._appraisal)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from owner_node.approvals import Approvals
+from owner_node.attempts import Attempts
 from owner_node.database import Clock, Database
 from owner_node.history import History
 from owner_node.ledger import Ledger
@@ -35,6 +36,8 @@ class Records:
     """Keys that this owner signed with, and the one it digests columns under."""
     approvals: Approvals
     """What people agreed to."""
+    attempts: Attempts
+    """Answers about the data that nothing was charged for."""
 
     @classmethod
     def open(cls, state_dir: Path, clock: Clock) -> Self:
@@ -50,6 +53,7 @@ class Records:
             Presence(db, clock),
             OwnKeys(db, clock),
             Approvals(history, clock),
+            Attempts(history, clock),
         )
 
     def clean_outbox(self) -> None:

@@ -1,6 +1,7 @@
 """The owner looks at its data before it consents: loaded once, foreseen, and limited by its policy."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -215,11 +216,22 @@ def test_attempts_are_limited_over_all_aggregators(offering: Offering) -> None:
         now = datetime.now(UTC) + timedelta(days=days)
         return Attempts(history, lambda: now)
 
-    later(1).check("another budget")
-    later(31).check("cohort")
+    for days, budget in ((1, "another budget"), (31, "cohort")):
+        with later(days).looking(budget):
+            pass
     for days in (29, -3000):
-        with pytest.raises(RefusedError, match="attempts"):
-            later(days).check("cohort")
+        with pytest.raises(RefusedError, match="attempts"), later(days).looking("cohort"):
+            pytest.fail("looked at")
+
+
+def test_attempts_at_the_same_time_get_no_more_answers(offering: Offering) -> None:
+    """However many releases ask at once, no more answers are given than one after another."""
+    under(offering, max_unchanged_share=Decimal(0))
+    plans = [offered(offering, f"r{index}") for index in range(attempts.MOST + 8)]
+    with ThreadPoolExecutor(len(plans)) as threads:
+        rules = [rule for rule, _ in threads.map(lambda plan: refused(offering, plan), plans)]
+    assert sum(rule.startswith("policy.max_unchanged_share") for rule in rules) == attempts.MOST
+    assert len(events(offering, "attempt")) == attempts.MOST
 
 
 @pytest.mark.parametrize("end", ["conflict", "cancelled", "failed"])
