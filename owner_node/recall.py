@@ -11,7 +11,7 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.aggregator_client import AggregatorClient, explain
 from owner_node.chain import Head
 from owner_node.config import AggregatorSection, OwnerConfig
-from owner_node.ledger_guard import own_signature
+from owner_node.ledger_guard import own_head, own_signature
 from owner_node.records import Records
 from owner_node.recovery import Recalled, Shown
 from owner_node.trust import Trust
@@ -66,7 +66,8 @@ async def _ask(
         ) from None
     shown = response.newest_ledger_head
     newest = Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
-    return Shown(section.name, newest, tuple(places), tuple(releases))
+    proved = newest is not None and own_head(records, config.owner.id, trust, shown)
+    return Shown(section.name, newest, proved, tuple(places), tuple(releases))
 
 
 def _checked(

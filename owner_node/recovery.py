@@ -59,6 +59,8 @@ class Shown:
     """Its name."""
     newest: Head | None
     """The newest head that it keeps; None if it has none."""
+    proved: bool
+    """Whether this owner's own signature under that head was recognised."""
     places: tuple[Head, ...]
     """Every head that it has of this owner."""
     releases: tuple[Recalled, ...]
@@ -72,7 +74,7 @@ class LostCharge:
     dataset: str
     """Name of the data set."""
     budget: str
-    """Name of its budget."""
+    """Name of its budget; empty if the data set is not declared any more."""
     charge: Decimal
     """What was spent."""
     aggregator: str
@@ -116,7 +118,7 @@ def assess(
         remembered: Heads that owner.db knows of: the newest that was signed, the one that stopped the work.
         shown: What the aggregators show.
         owner: This owner's id.
-        budgets: Budget by name of data set, for every data set of `shown`.
+        budgets: Budget by name of data set, for every data set that is declared.
         accounting: How releases are charged.
 
     Returns:
@@ -149,7 +151,7 @@ def assess(
         tuple(
             LostCharge(
                 task.dataset,
-                budgets[task.dataset],
+                budgets.get(task.dataset, ""),
                 _charge(release.plan, task, accounting),
                 *release.key,
                 release.proved,

@@ -112,19 +112,18 @@ def _assess(
     from owner_node.recovery import assess
 
     shown = asyncio.run(recall(owner, records, without, _now))
-    tasks = {release.plan.task_of(owner.owner.id).dataset for each in shown for release in each.releases}
     budgets = {each.name: each.budget for each in owner.datasets}
-    unknown = sorted(tasks - set(budgets))
+    found = assess(
+        records.ledger.lines(), records.ledger.heads.lost(), remembered(records), shown, owner.owner.id,
+        budgets, owner.policy.accounting,
+    )  # fmt: skip
+    unknown = sorted({each.dataset for each in found.charges if not each.budget})
     if unknown:
         raise UsageError(
             f"releases were made of data sets that {owner.path} does not declare: {', '.join(unknown)}",
             "declare them again, with the budget that they were charged to; then recover",
             {"datasets": unknown},
         )
-    found = assess(
-        records.ledger.lines(), records.ledger.heads.lost(), remembered(records), shown, owner.owner.id,
-        budgets, owner.policy.accounting,
-    )  # fmt: skip
     if found.missing > _MOST_LOST:
         raise IntegrityError(
             f"an aggregator keeps entry {found.lost[-1].sequence} of this owner's ledger, and no ledger has "
@@ -162,6 +161,10 @@ def _show(recovery: "Recovery", shown: Sequence["Shown"], without: Sequence[str]
         console.print_line(
             f"aggregator {each.aggregator}: {len(each.releases)} releases, the ledger up to entry {newest}"
         )
+        if each.newest is not None and not each.proved:
+            console.note(
+                f"warning: {each.aggregator} has that entry under a signature this owner does not know"
+            )
     for name in without:
         console.note(f"warning: {name} is not asked; what was released there is not charged")
     console.print_line(f"lost entries: {recovery.missing}, unexplained: {recovery.unexplained}")

@@ -56,7 +56,7 @@ def assessed(
     ledger = offering.records.ledger
     return assess(
         ledger.lines(), ledger.heads.lost(), remembered(offering.records),
-        [Shown("hub", newest, places, releases)], "a", budgets, "joint",
+        [Shown("hub", newest, True, places, releases)], "a", budgets, "joint",
     )  # fmt: skip
 
 
@@ -109,6 +109,13 @@ def test_what_a_release_explains(
     found = assessed(offering, head(5), shown(plan, **changes))
     assert (found.missing, found.unexplained) == (5, 5 - explains)
     assert bool(found.charges) == charged
+
+
+def test_a_data_set_that_is_not_declared(offering: Offering, plan: Plan) -> None:
+    """A charge whose budget is not known is told as such; a release that needs none asks for nothing."""
+    unspent = shown(plan, "r2", sealed=False, masking_asked=False)
+    found = assessed(offering, head(4), shown(plan), unspent, budgets={})
+    assert [(each.dataset, each.budget) for each in found.charges] == [("cohort", "")]
 
 
 def test_a_restored_backup(offering: Offering) -> None:
