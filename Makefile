@@ -14,7 +14,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime demo test bench lint format types imports proto check-generated lock dist clean
+.PHONY: help setup setup-runtime demo test fuzz bench lint format types imports proto check-generated lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -50,6 +50,9 @@ demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under 
 
 test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k name" for some of them)
 	@$(RUN) -m pytest $(PYTEST_ARGS)
+
+fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and document (make test tries some)
+	@TESSERA_FUZZ=10000 $(RUN) -m pytest tests/fuzz --timeout=3600 $(PYTEST_ARGS)
 
 bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
 	@$(RUN) -m tests.benchmarks

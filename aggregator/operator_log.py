@@ -16,6 +16,9 @@ from aggregator.database import Database
 USER_KEY = "tessera-user-bin"
 """Metadata of a control call in which a command says who gave it. Who reaches the socket has the rights of
 the daemon's user: this tells operators apart, it does not keep any of them out."""
+_LONGEST_ARGUMENTS = 8192
+"""Characters of what was asked for; of what is longer, only that is kept. Many entries fit one message."""
+_LONGEST_TEXT = 1000
 DONE = "done"
 UNCHANGED = "nothing to change"
 """Outcome of what was asked for again."""
@@ -68,10 +71,15 @@ class OperatorLog:
     def insert(self, tx: Connection, action: Action) -> None:
         """Write an entry within a transaction; call `announce` after it."""
         arguments = json.dumps(action.arguments, ensure_ascii=False, sort_keys=True)
+        if len(arguments) > _LONGEST_ARGUMENTS:
+            arguments = json.dumps({"characters": len(arguments)})
         tx.execute(
             "INSERT INTO operator_log (time, user, action, release, details, outcome) "
             "VALUES (?, ?, ?, ?, ?, ?)",
-            (action.at, action.user, action.name, action.release, arguments, action.outcome),
+            (
+                *(action.at, action.user, action.name, action.release[:_LONGEST_TEXT], arguments),
+                action.outcome[:_LONGEST_TEXT],
+            ),
         )
 
     def announce(self) -> None:

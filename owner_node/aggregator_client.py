@@ -11,7 +11,7 @@ import grpc
 from common import __version__
 from common.canonical import digest
 from common.credentials import Identity, read_identity
-from common.errors import IdentityError, IntegrityError, NotConnectedError, TesseraError
+from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.settings import TlsSection
 from common.tls import channel_credentials_of, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
@@ -132,7 +132,7 @@ class AggregatorClient:
         """Ask what this owner signed at this aggregator: its ledger heads, and for its releases."""
         try:
             async for item in self._calls.Recall(wire.RecallRequest(), timeout=_RECALL_SECONDS):
-                yield item
+                yield _readable(item)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 
@@ -168,7 +168,7 @@ class AggregatorClient:
         request = wire.DownloadRequest(release=release, file=name)
         try:
             async for chunk in self._calls.Download(request, timeout=seconds):
-                yield chunk
+                yield _readable(chunk)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
 
@@ -204,11 +204,18 @@ def _transfer_seconds(size: int) -> float:
 
 async def _call(make: Callable[[], Any]) -> Any:
     try:
-        return await make()
+        return _readable(await make())
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
     except grpc.aio.UsageError:
         raise NotConnectedError("the connection was closed") from None
+
+
+def _readable(response: Any) -> Any:
+    """Return a response; gRPC gives none for bytes that are no message, and calls that a success."""
+    if response is None:
+        raise ProtocolError("the answer cannot be read", "both sides must run compatible versions")
+    return response
 
 
 async def _hand_over(make: Callable[[], Any]) -> Any:

@@ -20,6 +20,7 @@ from common.privacy import DEFAULT_MECHANISM, parse_epsilon
 
 FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
+_LONGEST_PURPOSE = 4000
 _LATER = "not supported by this version"
 
 
@@ -124,6 +125,10 @@ def parse_request(
     parse_id(release)
     if not dataset:
         raise UsageError("no data set is named", "name one with --dataset")
+    if len(purpose) > _LONGEST_PURPOSE:
+        raise UsageError(
+            f"a purpose of {len(purpose)} characters is too long", f"use at most {_LONGEST_PURPOSE}"
+        )
     kind = _layout(layout)
     split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
     size = parse_k(k)

@@ -12,10 +12,12 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from common.errors import (
     InternalError,
     NotConnectedError,
+    ProtocolError,
     TesseraError,
     from_document,
 )
@@ -77,6 +79,9 @@ def raises(method: _M) -> _M:
 async def _end(context: Any, fault: Exception) -> None:
     if isinstance(fault, grpc.RpcError | grpc.aio.AbortError):
         raise fault
+    if isinstance(fault, DecodeError):
+        # In the middle of a stream; before the first message gRPC says so itself.
+        fault = ProtocolError("the message cannot be read", "both sides must run compatible versions")
     if isinstance(fault, TesseraError):
         level = logging.ERROR if isinstance(fault, InternalError) else logging.INFO
         _log.log(level, "call refused", extra={"code": fault.code, "reason": fault.message})

@@ -139,7 +139,7 @@ def test_nothing_can_be_started_without_room(cluster, disks):
     with disks["aggregator"].full(leave=0):
         code, answer = ask(
             cluster, "aggregator", "release", "--dataset", "patients", "--layout", "horizontal",
-            "--owners", "a,b", "--epsilon", "1", "--purpose", "x" * 120_000, "--id", "r-none", "--yes",
+            "--owners", "a,b", "--epsilon", "1", "--attributes", "x" * 120_000, "--id", "r-none", "--yes",
         )  # fmt: skip
         assert (code, answer["error"]["code"]) == (2, "configuration")
         assert "SQLITE_FULL" in answer["error"]["message"]

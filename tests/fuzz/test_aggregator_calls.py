@@ -1,0 +1,182 @@
+"""Mutations of every message that owners and operators send, over real connections to a real aggregator."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+
+from common.wire.status import METADATA_KEY, from_rpc_error
+from common.wire.v1 import control_pb2 as control
+from common.wire.v1 import owner_pb2 as wire
+from tests.fakes.scripted_owner import ScriptedOwner, all_until
+from tests.fuzz.memory import bounded_memory
+from tests.fuzz.mutations import mutations
+
+_OWNER, _CONTROL = "/tessera.v1.OwnerService/", "/tessera.v1.ControlService/"
+_UNREADABLE = "google.protobuf.message.DecodeError"
+"""What gRPC itself says of bytes that are no message."""
+
+
+def _same(data: bytes) -> bytes:
+    return data
+
+
+async def _sent(channel: grpc.aio.Channel, method: str, data: bytes, seconds: float = 5) -> None:
+    """Send bytes as a request; what comes back must be an answer or an error of the catalogue."""
+    call = channel.unary_unary(method, request_serializer=_same, response_deserializer=_same)
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        try:
+            await call(data, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            _check(error)
+            raise
+
+
+async def _streamed(channel: grpc.aio.Channel, method: str, data: bytes, seconds: float = 5) -> None:
+    """Send bytes as a request that a stream answers."""
+    call = channel.unary_stream(method, request_serializer=_same, response_deserializer=_same)
+    try:
+        async for _ in call(data, timeout=seconds):
+            break
+    except grpc.aio.AioRpcError as error:
+        _check(error)
+
+
+def _check(error: grpc.aio.AioRpcError) -> None:
+    trailing: Any = error.trailing_metadata() or ()
+    packed, code = METADATA_KEY in dict(trailing), from_rpc_error(error).code
+    assert packed or _UNREADABLE in str(error.details()) or code == "not_connected", error
+    assert not packed or code != "internal", error
+
+
+async def _in_crowds(calls: list[Any]) -> None:
+    """Make calls a few at a time."""
+    for start in range(0, len(calls), 8):
+        await asyncio.gather(*calls[start : start + 8])
+
+
+@pytest.fixture
+async def siege(launch, records) -> AsyncIterator[tuple[Any, list[ScriptedOwner]]]:
+    """An aggregator with two owners and a release; afterwards it still makes one."""
+    aggregator = await launch()
+    parts = {"a": records[:30], "b": records[30:]}
+    owners = [aggregator.owner(name, ["age", "income"], tokens) for name, tokens in parts.items()]
+    for owner in owners:
+        await owner.connect()
+    yield aggregator, owners
+    for owner in owners:
+        await owner.connect()
+    view = await aggregator.start("a", "b", release="good")
+    assert view.state == "inviting"
+    while (await aggregator.show("good")).state != "published":
+        for owner in owners:
+            for work in await owner.poll():
+                if work.release == "good":
+                    await owner.answer(work)
+                else:
+                    await _give_up(owner, work)
+
+
+async def _give_up(owner: ScriptedOwner, work: wire.Work) -> None:
+    """End a release that was left behind."""
+    if work.WhichOneof("step") == "conclude":
+        await owner.answer(work)
+        return
+    failure = wire.Failure(code="refused", message="")
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        await owner.calls.Answer(wire.AnswerRequest(release=work.release, failure=failure))
+
+
+async def _answers(aggregator: Any, owners: list[ScriptedOwner]) -> dict[str, Message]:
+    """Return a true answer of every kind, none of them given yet."""
+    a, b = owners
+    await aggregator.start("a", "b")
+    found: dict[str, Message] = {}
+    work = wire.Work()
+    for step in ("describe", "consent", "link", "mask"):
+        work, other = await all_until(owners, step)
+        if step == "link":
+            answer = await a.link(work)
+        else:
+            answer = {"describe": a.describe, "consent": a.consent, "mask": a.seal}[step](work)
+        found[step] = answer
+        if step != "mask":
+            await a.calls.Answer(answer)
+        await b.answer(other)
+    found["waiting"] = wire.AnswerRequest(release="r1", plan_digest=work.plan_digest, waiting=wire.Waiting())
+    told = wire.Failure(code="refused", message="no")
+    found["failure"] = wire.AnswerRequest(release="r1", failure=told)
+    found["acknowledged"] = wire.AnswerRequest(release="r1", acknowledged=wire.Acknowledged())
+    blob = a.key(work, wire.BLOB_KIND_FRAGMENT, a.fragment)
+    found["upload"] = wire.UploadChunk(blob=blob, data=a.fragment[:1000])
+    return found
+
+
+async def test_answers(siege) -> None:
+    """No answer, however changed, ends the daemon or is taken for an internal fault."""
+    aggregator, owners = siege
+    found = await _answers(aggregator, owners)
+    found.pop("upload")
+    with bounded_memory():
+        for message in found.values():
+            calls = [_sent(owners[0].channel, f"{_OWNER}Answer", data) for data in mutations(message)]
+            await _in_crowds(calls)
+
+
+async def test_other_calls_of_owners(siege) -> None:
+    """Connects, polls, upload states, uploads, downloads, renewals: answered, or refused in words."""
+    aggregator, owners = siege
+    found = await _answers(aggregator, owners)
+    channel = owners[0].channel
+    upload = found["upload"]
+    assert isinstance(upload, wire.UploadChunk)
+    busy = [wire.WorkKey(release="r1", step="mask")]
+    unary = {
+        "Connect": wire.ConnectRequest(protocol=1, version="0", datasets=["cohort"]),
+        "UploadState": wire.UploadStateRequest(blob=upload.blob),
+        "Renew": wire.RenewRequest(request=b"-----BEGIN CERTIFICATE REQUEST-----\n"),
+    }
+    with bounded_memory():
+        for name, message in unary.items():
+            await _in_crowds([_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message)])
+        polls = mutations(wire.PollRequest(busy=busy))
+        await _in_crowds([_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls])
+        downloads = mutations(wire.DownloadRequest(release="r1", file="data.csv", offset=7))
+        await _in_crowds([_streamed(channel, f"{_OWNER}Download", data) for data in downloads])
+        await _in_crowds([_uploaded(channel, data) for data in mutations(upload)])
+
+
+async def _uploaded(channel: grpc.aio.Channel, data: bytes) -> None:
+    """Send bytes as the first chunk of an upload that ends with them."""
+    call = channel.stream_unary(f"{_OWNER}Upload", request_serializer=_same, response_deserializer=_same)
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield data
+
+    try:
+        await call(chunks(), timeout=5)
+    except grpc.aio.AioRpcError as error:
+        _check(error)
+
+
+async def test_calls_of_operators(siege) -> None:
+    """Nothing that comes over the control socket ends the daemon either."""
+    aggregator, _ = siege
+    ask = control.StartRequest(
+        release="r5", dataset="cohort", layout="horizontal", groups=[control.OwnerGroup(owners=["a", "b"])],
+        epsilon="1", k="5", weights=["age=1"], formats=["csv"], purpose="care", dry_run=True,
+    )  # fmt: skip
+    socket = aggregator.config.aggregator.control_socket
+    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+        with bounded_memory():
+            await _in_crowds([_sent(channel, f"{_CONTROL}Start", data) for data in mutations(ask)])
+            named = control.ReleaseRequest(release="r1")
+            for name in ("Confirm", "Show", "Cancel", "Delete"):
+                await _in_crowds([_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(named)])
+            listed = mutations(control.ListActionsRequest(after=3, release="r1"))
+            await _in_crowds([_sent(channel, f"{_CONTROL}ListActions", data) for data in listed])
+            await _in_crowds([_streamed(channel, f"{_CONTROL}Watch", data) for data in mutations(named)])

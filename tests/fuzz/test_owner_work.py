@@ -1,0 +1,178 @@
+"""Mutations of every message of an aggregator: as work for a real owner node, and as answers to its calls."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+from google.protobuf.message import DecodeError, Message
+
+from common.credentials import read_identity
+from common.errors import TesseraError
+from common.settings import TlsSection
+from common.tls import server_credentials
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.aggregator_client import AggregatorClient, NotTakenError
+from owner_node.answers import Fragment
+from owner_node.worker import Worker
+from tests.fakes.offering import N_RECORDS, Offering
+from tests.fuzz.memory import bounded_memory
+from tests.fuzz.mutations import mutations
+
+
+class Listener:
+    """Takes answers in the place of a connection.
+
+    A worker hands everything to its connection; here it is kept, so that all the answers need no network.
+    """
+
+    def __init__(self) -> None:
+        self.answers: list[wire.AnswerRequest] = []
+
+    async def answer(self, request: wire.AnswerRequest) -> None:
+        """Keep an answer."""
+        self.answers.append(request)
+
+    async def upload_tokens(self, _release: str, _plan_digest: str, _tokens: bytes) -> str:
+        """Take any tokens."""
+        return "ab" * 32
+
+    async def upload_fragment(self, *_arguments: Any) -> wire.UploadResponse:
+        """Give no receipt."""
+        return wire.UploadResponse()
+
+
+@pytest.fixture
+def offering(tmp_path: Path) -> Iterator[Offering]:
+    """An owner node with two releases that it has agreed to, and one that it was only asked about."""
+    made = Offering(tmp_path)
+    for release in ("r1", "r2"):
+        plan = made.plan(made.node.invitations.describe(release, "cohort"), release=release)
+        made.node.invitations.consent(release, plan.digest, made.offer(plan))
+    made.node.invitations.describe("r3", "cohort")
+    yield made
+    made.records.db.close()
+
+
+def _works(offering: Offering) -> dict[str, wire.Work]:
+    """Return one piece of work of every kind that fits; masking is asked for before linking."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    other = offering.plan(offering.node.invitations.describe("r3", "cohort"), release="r3", epsilon="5")
+    offer, digest = offering.offer(other), plan.digest
+    addendum, signature = offering.addendum(plan, N_RECORDS)
+    chain = offering.hub.chain_pem.encode()
+    co_owner = wire.CoOwner(id="b", key_check="ab" * 32, signature=b"x", certificate=chain)
+    mask = wire.Mask(addendum=addendum, signature=signature, certificate=chain)
+    consent = wire.Consent(plan=offer.plan, signature=offer.signature, certificate=offer.certificate)
+    return {
+        "describe": wire.Work(release="r1", describe=wire.Describe(dataset="cohort")),
+        "consent": wire.Work(release="r3", plan_digest=other.digest, consent=consent),
+        "link": wire.Work(release="r2", plan_digest="ab" * 32, link=wire.Link(co_owners=[co_owner])),
+        "mask": wire.Work(release="r1", plan_digest=digest, mask=mask),
+        "collect": wire.Work(release="r1", plan_digest=digest, collect=wire.Collect()),
+        "conclude": wire.Work(release="r9", conclude=wire.Conclude(state="published", manifest_digest="ab")),
+    }
+
+
+@pytest.mark.parametrize("step", ["describe", "consent", "link", "mask", "collect", "conclude"])
+async def test_work(offering: Offering, step: str) -> None:
+    """Whatever is asked for is answered or refused in words; nothing is spent for it."""
+    worker, listener = Worker(offering.node), Listener()
+    worker.answer_through(cast("AggregatorClient", listener))
+    n_done = 0
+    with bounded_memory():
+        for data in mutations(wire.PollResponse(work=[_works(offering)[step]])):
+            with suppress(DecodeError):
+                for work in wire.PollResponse.FromString(data).work[:3]:
+                    await worker.do(work)
+                    n_done += 1
+    assert n_done
+    assert [each for each in listener.answers if each.failure.code == "internal"] == []
+    assert "spend" not in offering.kinds()
+    offering.records.ledger.verify()
+    offering.records.history.verify()
+
+
+@asynccontextmanager
+async def _answering(folder: Path, next_answer: Callable[[], bytes]) -> AsyncIterator[AggregatorClient]:
+    """Serve bytes as the answer to every call of an owner; yields the owner's client."""
+    files = {
+        name: TlsSection(folder / "ca.pem", folder / f"{name}.pem", folder / f"{name}.key")
+        for name in ("hub", "owner")
+    }
+    identity = read_identity(files["hub"])
+
+    async def unary(_request: bytes, _context: Any) -> bytes:
+        return next_answer()
+
+    async def stream(_request: bytes, _context: Any) -> AsyncIterator[bytes]:
+        yield next_answer()
+
+    async def upload(requests: AsyncIterator[bytes], _context: Any) -> bytes:
+        async for _ in requests:
+            pass
+        return next_answer()
+
+    handlers: dict[str, Any] = {
+        name: grpc.unary_unary_rpc_method_handler(unary)
+        for name in ("Connect", "Poll", "Answer", "UploadState", "Renew")
+    }
+    handlers |= {name: grpc.unary_stream_rpc_method_handler(stream) for name in ("Download", "Recall")}
+    handlers["Upload"] = grpc.stream_unary_rpc_method_handler(upload)
+    server = grpc.aio.server()
+    service = grpc.method_handlers_generic_handler("tessera.v1.OwnerService", handlers)
+    server.add_generic_rpc_handlers((service,))
+    port = server.add_secure_port("127.0.0.1:0", server_credentials(lambda: identity))
+    await server.start()
+    try:
+        async with AggregatorClient(f"localhost:{port}", files["owner"]) as client:
+            yield client
+    finally:
+        await server.stop(None)
+
+
+RESPONSES: dict[str, Message] = {
+    "connect": wire.ConnectResponse(
+        version="1", newest_ledger_head=wire.LedgerHead(sequence=3, hash="ab" * 32, signature=b"x" * 70)
+    ),
+    "poll": wire.PollResponse(work=[wire.Work(release="r1", link=wire.Link())]),
+    "answer": wire.AnswerResponse(),
+    "upload": wire.UploadStateResponse(offset=4),
+    "files": wire.DownloadChunk(files=["manifest.json", "data.csv"], sizes=[5, 6]),
+    "download": wire.DownloadChunk(data=b"x" * 100),
+}
+
+
+@pytest.mark.parametrize("call", RESPONSES)
+async def test_answers_of_an_aggregator(offering: Offering, tmp_path: Path, call: str) -> None:
+    """Whatever comes back from a call is taken, or is an error of the catalogue."""
+    path = tmp_path / "fragment"
+    path.write_bytes(b"x" * 100)
+    fragment = Fragment(path, "ab" * 32, 100)
+
+    async def calls(client: AggregatorClient, number: int) -> None:
+        if call == "connect":
+            await client.connect(["cohort"])
+        elif call == "poll":
+            await client.poll([])
+        elif call == "answer":
+            await client.answer(wire.AnswerRequest(release="r1"))
+        elif call == "upload":
+            await client.upload_fragment("r1", "ab" * 32, fragment)
+        elif call == "files":
+            await client.files("r1")
+        else:
+            await client.download("r1", "data.csv", tmp_path / f"copy-{number}", 100)
+
+    said: list[bytes] = [b""]
+    n_refused = 0
+    with bounded_memory():
+        async with _answering(offering.folder, lambda: said[0]) as client:
+            for number, said[0] in enumerate(mutations(RESPONSES[call])):
+                try:
+                    await calls(client, number)
+                except (TesseraError, NotTakenError):
+                    n_refused += 1
+    assert n_refused
