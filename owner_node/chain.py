@@ -102,7 +102,8 @@ class Chain:
             if not holds or row["hash"] != self._hash(sequence, values, previous):
                 raise IntegrityError(
                     f"the {self._name} does not hold from entry {expected} on",
-                    "it was changed outside this program: restore the newest backup and find out by whom",
+                    "it was changed outside this program: find out by whom; put the newest backup back, then "
+                    "owner-node ledger recover",
                     {"chain": self._name, "entry": expected},
                 )
             previous, expected = str(row["hash"]), sequence + 1

@@ -282,7 +282,7 @@ def _explain(path: Path, error: sqlite3.Error) -> TesseraError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return BusyError(f"{path} is in use by another process", "try again when that is done", details)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        hint = "restore the newest backup, then compare the ledger with the aggregators' newest head"
+        hint = "put the newest backup back, then charge what it lacks: owner-node ledger recover"
         return IntegrityError(f"{path} is damaged", hint, details)
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
         hint = "check free space, the disk, and that this user may write there"

@@ -112,7 +112,7 @@ def _verify(db: Database, book: Ledger) -> None:
         ):
             raise IntegrityError(
                 f"the ledger lacks the spend of release {session.release!r}",
-                "its newest entries were cut off: restore the newest backup and find out by whom",
+                "its newest entries were cut off: find out by whom, then owner-node ledger recover",
                 {"chain": "ledger", "entry": book.head().sequence + 1, "release": session.release},
             )
 
