@@ -97,8 +97,8 @@ class LedgerHeads:
             )
             # Only the newest is ever shown; of the others, what they said is enough.
             tx.execute(
-                "UPDATE ledger_heads SET certificate = x'' WHERE owner = :owner AND sequence < "
-                "(SELECT max(sequence) FROM ledger_heads WHERE owner = :owner)",
+                "UPDATE ledger_heads SET certificate = x'' WHERE owner = :owner AND certificate != x'' "
+                "AND sequence < (SELECT max(sequence) FROM ledger_heads WHERE owner = :owner)",
                 {"owner": head.owner},
             )
 
