@@ -152,3 +152,39 @@ async def test_every_action_is_on_record(launch, records):
     assert json.loads(found[1].arguments)["k"] == "6"
     assert await actions(aggregator, release="other") == []
     assert len(await actions(aggregator, after=4)) == 2
+
+
+async def test_start_is_idempotent(launch, records):
+    """The same id with the same arguments is the same release; with others it is refused."""
+    aggregator = await launch()
+    await pair(aggregator, records)
+    assert (await aggregator.start("a", "b")).release == "r1"
+    assert (await refused(aggregator.start("a", "b", epsilon="2"))).code == "usage"
+    assert (await refused(aggregator.start("a", "zz", release="r2"))).details["unknown"] == ["zz"]
+    error = await refused(aggregator.start("a", "b", dataset="other", release="r3"))
+    assert error.details["dataset"] == "other"
+
+
+async def test_dry_run_and_cancel(launch, records):
+    """A dry run ends with its plan, a cancelled release ends for everybody."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records, dry_run=True)
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["cancelled", "cancelled"]
+    assert (await aggregator.show()).state == "planned"
+    for owner in owners:
+        owner.concluded = None
+    await aggregator.start("a", "b", release="r2", confirmed=False)
+    request = control.ReleaseRequest(release="r2")
+    states = [
+        view.state async for view in aggregator.calls.Watch(request) if await cancelled(aggregator, view)
+    ]
+    assert states[-1] == "cancelled"
+    assert [(await owner.run()).state for owner in owners] == ["cancelled", "cancelled"]
+
+
+async def cancelled(aggregator, view) -> bool:
+    """Cancel a release that is seen for the first time; always true."""
+    if view.state == "inviting":
+        await aggregator.calls.Cancel(control.ReleaseRequest(release=view.release))
+    return True

@@ -11,12 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.errors import TesseraError
-from common.fragment import Receipt
-from common.identity import load_certificates
-from common.signing import Domain, verify
 from common.verification import verify_release
 from common.wire.status import from_rpc_error
-from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 
@@ -61,56 +57,6 @@ async def test_release_is_published(launch, records, tmp_path, layout, n_records
     request = wire.DownloadRequest(release="r1", file="manifest.json", offset=5)
     body = b"".join([chunk.data async for chunk in owners[0].calls.Download(request)])
     assert body == (Path(view.directory) / "manifest.json").read_bytes()[5:]
-
-
-async def test_receipt_is_signed_and_repeated(launch, records):
-    """An upload whose receipt was lost gets the same receipt again, also after the release was published."""
-    aggregator = await launch()
-    owners = await pair(aggregator, records)
-    works = await all_until(owners, "collect")
-    await owners[0].answer(works[0])
-    first = owners[0].receipt
-    await owners[0].answer(works[0])
-    assert owners[0].receipt == first
-    await owners[1].answer(works[1])
-    await asyncio.gather(*(owner.run() for owner in owners))
-    await owners[0].answer(works[0])
-    assert owners[0].receipt == first
-    pem = (aggregator.certificates / "hub.pem").read_bytes()
-    verify(load_certificates(pem)[0], Domain.RECEIPT, first.receipt, first.signature)
-    assert Receipt.from_bytes(first.receipt).owner == "a"
-
-
-async def test_no_upload_before_all_sealed(launch, records):
-    """No byte of a fragment is taken before every owner has sealed (the ready barrier)."""
-    aggregator = await launch()
-    owners = await pair(aggregator, records)
-    works = await all_until(owners, "mask")
-    await owners[0].answer(works[0])
-    key = owners[0].key(works[0], wire.BLOB_KIND_FRAGMENT, owners[0].fragment)
-    error = await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))
-    assert error.code == "protocol"
-    assert "waiting for b" in error.message
-    await owners[1].answer(works[1])
-    await all_until(owners, "collect")
-
-
-async def test_interrupted_upload_goes_on(launch, records):
-    """Half an upload is kept and the rest completes it."""
-    aggregator = await launch()
-    owners = await pair(aggregator, records)
-    works = await all_until(owners, "collect")
-    blob, owner = owners[0].fragment, owners[0]
-    key = owner.key(works[0], wire.BLOB_KIND_FRAGMENT, blob)
-
-    async def half():
-        yield wire.UploadChunk(blob=key, data=blob[: len(blob) // 2])
-
-    assert (await refused(owner.calls.Upload(half()))).code == "protocol"
-    state = await owner.calls.UploadState(wire.UploadStateRequest(blob=key))
-    assert state.offset == len(blob) // 2
-    await owner.answer(works[0])
-    assert owner.receipt is not None
 
 
 async def test_strangers_see_nothing(launch, records):
@@ -180,21 +126,6 @@ async def test_garbage_schemas(launch, records, schema):
     request = wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
     assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
     await all_until(owners, "consent")
-
-
-async def test_garbage_fragment_ends_the_release(launch, records):
-    """A signed fragment that is no fragment fails the release and is never joined."""
-    aggregator = await launch()
-    owners = await pair(aggregator, records)
-    works = await all_until(owners, "mask")
-    owners[0].fragment = b"not an Arrow stream" * 10
-    forged = owners[0].state(works[0])
-    await owners[0].calls.Answer(forged)
-    await owners[1].answer(works[1])
-    collect = await owners[0].until("collect")
-    assert (await refused(owners[0].answer(collect))).code == "integrity"
-    view = await aggregator.show()
-    assert (view.state, view.error.code) == ("failed", "integrity")
 
 
 async def test_shared_persons_are_a_conflict(launch, records):
@@ -323,42 +254,6 @@ async def test_a_forged_ledger_head_is_refused(launch, records):
     consent.consented.ledger_head.sequence += 1
     assert (await refused(owners[0].calls.Answer(consent))).code == "integrity"
     assert not (await owners[0].connect()).HasField("newest_ledger_head")
-
-
-async def test_start_is_idempotent(launch, records):
-    """The same id with the same arguments is the same release; with others it is refused."""
-    aggregator = await launch()
-    await pair(aggregator, records)
-    assert (await aggregator.start("a", "b")).release == "r1"
-    assert (await refused(aggregator.start("a", "b", epsilon="2"))).code == "usage"
-    assert (await refused(aggregator.start("a", "zz", release="r2"))).details["unknown"] == ["zz"]
-    error = await refused(aggregator.start("a", "b", dataset="other", release="r3"))
-    assert error.details["dataset"] == "other"
-
-
-async def test_dry_run_and_cancel(launch, records):
-    """A dry run ends with its plan, a cancelled release ends for everybody."""
-    aggregator = await launch()
-    owners = await pair(aggregator, records, dry_run=True)
-    ends = await asyncio.gather(*(owner.run() for owner in owners))
-    assert [end.state for end in ends] == ["cancelled", "cancelled"]
-    assert (await aggregator.show()).state == "planned"
-    for owner in owners:
-        owner.concluded = None
-    await aggregator.start("a", "b", release="r2", confirmed=False)
-    request = control.ReleaseRequest(release="r2")
-    states = [
-        view.state async for view in aggregator.calls.Watch(request) if await cancelled(aggregator, view)
-    ]
-    assert states[-1] == "cancelled"
-    assert [(await owner.run()).state for owner in owners] == ["cancelled", "cancelled"]
-
-
-async def cancelled(aggregator, view) -> bool:
-    """Cancel a release that is seen for the first time; always true."""
-    if view.state == "inviting":
-        await aggregator.calls.Cancel(control.ReleaseRequest(release=view.release))
-    return True
 
 
 async def test_polls_are_held_and_busy_work_is_not_told(launch, records):

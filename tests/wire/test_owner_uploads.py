@@ -1,0 +1,75 @@
+"""Uploads to the real daemon: not before all have sealed, resumed where they stopped, receipted once."""
+
+import asyncio
+
+from common.fragment import Receipt
+from common.identity import load_certificates
+from common.signing import Domain, verify
+from common.wire.v1 import owner_pb2 as wire
+from tests.fakes.scripted_owner import all_until
+from tests.wire.test_operations import pair, refused
+
+
+async def test_receipt_is_signed_and_repeated(launch, records):
+    """An upload whose receipt was lost gets the same receipt again, also after the release was published."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    await owners[0].answer(works[0])
+    first = owners[0].receipt
+    await owners[0].answer(works[0])
+    assert owners[0].receipt == first
+    await owners[1].answer(works[1])
+    await asyncio.gather(*(owner.run() for owner in owners))
+    await owners[0].answer(works[0])
+    assert owners[0].receipt == first
+    pem = (aggregator.certificates / "hub.pem").read_bytes()
+    verify(load_certificates(pem)[0], Domain.RECEIPT, first.receipt, first.signature)
+    assert Receipt.from_bytes(first.receipt).owner == "a"
+
+
+async def test_no_upload_before_all_sealed(launch, records):
+    """No byte of a fragment is taken before every owner has sealed (the ready barrier)."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "mask")
+    await owners[0].answer(works[0])
+    key = owners[0].key(works[0], wire.BLOB_KIND_FRAGMENT, owners[0].fragment)
+    error = await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))
+    assert error.code == "protocol"
+    assert "waiting for b" in error.message
+    await owners[1].answer(works[1])
+    await all_until(owners, "collect")
+
+
+async def test_interrupted_upload_goes_on(launch, records):
+    """Half an upload is kept and the rest completes it."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    blob, owner = owners[0].fragment, owners[0]
+    key = owner.key(works[0], wire.BLOB_KIND_FRAGMENT, blob)
+
+    async def half():
+        yield wire.UploadChunk(blob=key, data=blob[: len(blob) // 2])
+
+    assert (await refused(owner.calls.Upload(half()))).code == "protocol"
+    state = await owner.calls.UploadState(wire.UploadStateRequest(blob=key))
+    assert state.offset == len(blob) // 2
+    await owner.answer(works[0])
+    assert owner.receipt is not None
+
+
+async def test_garbage_fragment_ends_the_release(launch, records):
+    """A signed fragment that is no fragment fails the release and is never joined."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "mask")
+    owners[0].fragment = b"not an Arrow stream" * 10
+    forged = owners[0].state(works[0])
+    await owners[0].calls.Answer(forged)
+    await owners[1].answer(works[1])
+    collect = await owners[0].until("collect")
+    assert (await refused(owners[0].answer(collect))).code == "integrity"
+    view = await aggregator.show()
+    assert (view.state, view.error.code) == ("failed", "integrity")
