@@ -80,6 +80,9 @@ def _debian(folder: Path, include: str) -> Path:
         folder.mkdir(parents=True)
         made = ("debootstrap", "--variant=minbase", f"--include={include}", SUITE, folder / "root")
         run(*made, timeout=600)
+        for downloaded in (folder / "root" / "var" / "cache" / "apt" / "archives").glob("*.deb"):
+            downloaded.unlink()
+        shutil.rmtree(folder / "root" / "var" / "lib" / "apt" / "lists")
         done.touch()
     return folder / "root"
 
@@ -159,11 +162,12 @@ def brought_up(demonstration: "Demonstration") -> Iterator["Demonstration"]:
 def checkout(folder: Path) -> Path:
     """Return a copy of what a user checks out and images are built from, the wheels where they belong."""
     for name in _CONTEXT:
-        shutil.copytree(PROJECT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        ignored = shutil.ignore_patterns("__pycache__", "*.whl")
+        shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
     for name in _FILES:
         shutil.copy(PROJECT / name, folder / name)
     if makes_base():
-        shutil.copytree(KEPT / "wheels", folder / "build" / "wheels")
+        shutil.copytree(KEPT / "wheels", folder / "deploy" / "wheels", dirs_exist_ok=True)
     return folder
 
 
@@ -198,7 +202,9 @@ class Demonstration:
         self._command = (*command, "--project-name", self.project, *files)
         self.environment = {**os.environ, **environment}
         """Environment of the compose commands."""
-        self.environment |= {"TESSERA_PORT": str(port), "TESSERA_IMAGES": IMAGES, "DOCKER_BUILDKIT": "0"}
+        # Compose v2 brings BuildKit, which takes a Dockerfile otherwise than docker-compose does in places.
+        kit = "1" if command == newer_compose() else "0"
+        self.environment |= {"TESSERA_PORT": str(port), "TESSERA_IMAGES": IMAGES, "DOCKER_BUILDKIT": kit}
 
     def compose(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command of compose to its end."""

@@ -22,7 +22,7 @@ from tests.system.container_engine import (
 )
 
 # The first test also waits for the images to be built, on a machine that has other things to do.
-pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.needs("docker"), pytest.mark.timeout(1200)]
 DEMONSTRATIONS = ("horizontal", "vertical", "real-data")
 STOPPING_SECONDS = 9
 """Less than the 10 s after which the engine kills."""

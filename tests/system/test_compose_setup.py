@@ -8,9 +8,10 @@ import pytest
 
 from common.errors import NotConnectedError, UsageError
 from deploy import compose_release
-from deploy.compose_init import COMPLETE, OwnerFiles, main, make_parties, scenario
+from deploy.compose_init import COMPLETE, HOST, PORT, TRUST_DOMAIN, OwnerFiles, main, make_parties, scenario
 from deploy.demo_data import HOSPITALS
 from deploy.local_process import run_json
+from owner_node.config import load
 
 
 def volumes(parties: Path, owners) -> list[Path]:
@@ -90,6 +91,26 @@ def test_interrupted_setup_is_made_anew(tmp_path):
     assert not (places[1] / "stale").is_symlink()
     assert tmp_path.is_dir()
     assert len({path.read_bytes() for path in tmp_path.rglob("linkage.key")}) == 1
+
+
+@pytest.mark.parametrize("owner", ["clinic", "registry"])
+def test_own_configuration(owner):
+    """The configurations that a user starts from are valid, and are found where the volume's identity is."""
+    loaded = load(Path(__file__).parents[2] / "deploy" / "real-data" / owner / "owner.toml")
+    assert (loaded.owner.id, loaded.owner.trust_domain) == (owner, TRUST_DOMAIN)
+    assert [each.address for each in loaded.aggregators] == [f"{HOST}:{PORT}"]
+    assert {loaded.tls.cert.parent, loaded.tls.key.parent} == {Path("/var/lib/tessera/tls")}
+
+
+def test_identities_alone(tmp_path):
+    """Parties with a configuration of their own get keys and nothing that could shadow that configuration."""
+    places = volumes(tmp_path, ["clinic", "registry"])
+    assert main(["identities", "--owner=clinic", "--owner=registry", "--parties", str(tmp_path)]) == 0
+    assert (places[0] / "aggregator.toml").is_file()
+    for place in places[1:]:
+        assert (place / "tls" / "own.key").is_file()
+        assert (place / "state" / "linkage.key").is_file()
+        assert not (place / "owner.toml").exists()
 
 
 def test_copy_belongs_to_the_host(tmp_path):
