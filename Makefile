@@ -14,7 +14,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime demo test fuzz bench lint format types imports proto check-generated lock dist clean
+.PHONY: help setup setup-runtime demo test fuzz chaos bench lint format types imports proto check-generated lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +53,10 @@ test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k name" for some of t
 
 fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and document (make test tries some)
 	@TESSERA_FUZZ=10000 $(RUN) -m pytest tests/fuzz --timeout=3600 $(PYTEST_ARGS)
+
+RUNS ?= 200
+chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with the SEED that it prints (make test runs some)
+	@$(RUN) -m tests.chaos --runs $(RUNS) $(if $(SEED),--seed $(SEED))
 
 bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
 	@$(RUN) -m tests.benchmarks

@@ -1,0 +1,116 @@
+"""Runs one after another on real processes; a cluster serves several, and is kept once one has failed."""
+
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import monotonic
+
+from common.errors import TesseraError
+from deploy.local_cluster import LocalCluster
+from tests.chaos.barrier import Watch
+from tests.chaos.invariants import problems
+from tests.chaos.parties import aggregator_state, make_parties
+from tests.chaos.play import Course, Player
+from tests.chaos.schedule import draw
+
+RUNS_PER_CLUSTER = 16
+"""Few enough for the answers that an owner gives uncharged: after ten it takes part in nothing more."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of many runs."""
+
+    runs: int = 0
+    """How many were made."""
+    ends: Counter[str] = field(default_factory=Counter)
+    """How the releases ended."""
+    died_in: Counter[str] = field(default_factory=Counter)
+    """Which processes were killed in which state."""
+    failures: dict[int, list[str]] = field(default_factory=dict)
+    """What did not hold, by seed."""
+
+
+@contextmanager
+def _cluster(folder: Path) -> Iterator[LocalCluster]:
+    with make_parties(folder) as cluster:
+        cluster.start()
+        yield cluster
+
+
+def run(cluster: LocalCluster, seed: int, result: Result) -> list[str]:
+    """Make one run; returns what did not hold.
+
+    Args:
+        cluster: The processes, all running; they run again afterwards.
+        seed: What the run is drawn from.
+        result: Is added to.
+    """
+    schedule, release = draw(seed), f"chaos-{seed}"
+    logs = {path: path.stat().st_size for path in (cluster.folder / "logs").iterdir()}
+    with Watch(aggregator_state(cluster) / "incoming" / release) as watch:
+        course = Player(cluster, schedule, release).play()
+    try:
+        found = problems(cluster, schedule, course, watch, logs)
+    except (TesseraError, OSError) as error:
+        found = [f"could not be looked at: {error}"]
+    result.runs += 1
+    result.ends[_end(course)] += 1
+    result.died_in.update(course.died_in)
+    if found:
+        result.failures[seed] = found
+        told = {"seed": seed, "schedule": asdict(schedule), "died_in": course.died_in, "problems": found}
+        (cluster.folder / "failed.json").write_text(json.dumps(told, indent=2))
+    return found
+
+
+def campaign(
+    folder: Path,
+    seed: int,
+    runs: int,
+    say: Callable[[str], object],
+    seconds: float = float("inf"),
+) -> Result:
+    """Make runs with the seeds from `seed` on.
+
+    Args:
+        folder: Where clusters get their folders; those in which a run failed stay.
+        seed: The first seed.
+        runs: How many.
+        say: Is told about every run.
+        seconds: Begin no run after this time.
+    """
+    result, until = Result(), monotonic() + seconds
+    seeds = iter(range(seed, seed + runs))
+    following, found = next(seeds, None), list[str]()
+    while following is not None and monotonic() < until:
+        place = folder / f"from-{following}"
+        with ExitStack() as stack:
+            cluster = stack.enter_context(_cluster(place))
+            for _ in range(RUNS_PER_CLUSTER):
+                found = run(cluster, following, result)
+                say(_line(following, result, found, place))
+                following = next(seeds, None)
+                if found or following is None or monotonic() >= until:
+                    break
+        if not found:
+            shutil.rmtree(place)
+    return result
+
+
+def _end(course: Course) -> str:
+    release = course.release
+    if release is None:
+        return "never stored"
+    return f"{release.state} ({release.ending.code})" if release.ending else str(release.state)
+
+
+def _line(seed: int, result: Result, found: list[str], place: Path) -> str:
+    if not found:
+        return f"seed {seed}: holds ({result.runs} runs)"
+    told = "\n".join(f"    {each}" for each in found)
+    return f"seed {seed}: DOES NOT HOLD, see {place}\n{told}\n    again: make chaos SEED={seed} RUNS=1"

@@ -1,0 +1,265 @@
+"""What must hold after every run, whatever happened in it. Each check yields what does not, in words."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+
+import psutil
+
+from aggregator.protocol.events import Event, Received, Sealed
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State as ReleaseState
+from common.errors import TesseraError
+from common.fragment import FragmentStatement, Receipt
+from common.verification import verify_release
+from deploy.local_cluster import LocalCluster
+from owner_node.ledger import Kind as EntryKind
+from owner_node.own_fragment import check_told, verify_own
+from owner_node.records import Records
+from owner_node.session import State as SessionState
+from owner_node.sessions import Session
+from tests.chaos.barrier import Watch
+from tests.chaos.parties import (
+    DEADLINES,
+    MEMBERS,
+    SIZES,
+    aggregator_name,
+    aggregator_state,
+    daemon_of,
+    events_of,
+    records_of,
+)
+from tests.chaos.play import Course
+from tests.chaos.schedule import OWNERS, PARTIES, Answer, Kind, Schedule
+from tests.system.small_owners import state_dir
+
+_CLOCK_SECONDS = 0.02
+"""File systems take times from a clock that ticks a few times in this."""
+_SLACK_SECONDS = 10.0
+"""How late a busy machine may be, all steps together."""
+_FAULTS = ("Traceback", "internal fault", "step failed", "ledger halted", "no work is done")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Everything that is looked at after a run."""
+
+    cluster: LocalCluster
+    """The processes, all of which run."""
+    schedule: Schedule
+    """What was to happen."""
+    course: Course
+    """What came of it."""
+    release: Release
+    """The release at its end."""
+    events: list[Event]
+    """Its events."""
+    watch: Watch
+    """What was seen to arrive at the aggregator."""
+    log_sizes: dict[Path, int]
+    """How long the logs were before the run."""
+
+    @property
+    def published(self) -> bool:
+        """Whether it was published."""
+        return self.release.state is ReleaseState.PUBLISHED
+
+
+def problems(
+    cluster: LocalCluster, schedule: Schedule, course: Course, watch: Watch, log_sizes: dict[Path, int]
+) -> list[str]:
+    """Return what does not hold after a run; empty if all is well."""
+    release = course.release
+    if release is None or not course.at_rest:
+        state = str(release.state) if release else "never stored"
+        missing = ", ".join(release.missing("acknowledged")) if release else "nobody"
+        return [f"not at rest: the release is {state}; not acknowledged by {missing}", *_logs(log_sizes)]
+    ended = Ended(cluster, schedule, course, release, events_of(cluster, release.id), watch, log_sizes)
+    found = [*_end(ended), *_barrier(ended), *_aggregator(ended), *_published(ended), *_logs(log_sizes)]
+    for owner in OWNERS:
+        with records_of(cluster, owner) as records:
+            found += [f"{owner}: {each}" for each in _owner(ended, owner, records)]
+    return found + list(_processes(ended))
+
+
+def _end(ended: Ended) -> Iterator[str]:
+    """The release ended in time, and as it had to."""
+    release, kind = ended.release, ended.schedule.kind
+    last = max(event.at for event in ended.events if event.name != "acknowledged")
+    allowed = sum(DEADLINES.values()) + ended.course.away + _SLACK_SECONDS
+    if last - release.created > allowed:
+        yield f"it took {last - release.created} s, {allowed:.0f} s were allowed"
+    if ended.course.cancelled and release.state is not ReleaseState.CANCELLED:
+        yield f"a cancellation was taken, and the release is {release.state}"
+    if kind is Kind.EXCESSIVE and ended.published:
+        yield "it was published against the policies"
+    if kind is Kind.ASKED and ended.schedule.answer is not Answer.APPROVE and ended.published:
+        yield "it was published without a person's approval"
+    code = release.ending.code if release.ending else ""
+    if code in ("internal", "integrity", "protocol", "conflict", "data_changed", "identity"):
+        yield f"it ended with {code}: {release.ending.message if release.ending else ''}"
+
+
+def _barrier(ended: Ended) -> Iterator[str]:
+    """No byte of a fragment was at the aggregator before every owner had sealed."""
+    sealed_at: list[float] = []
+    for owner in OWNERS:
+        with records_of(ended.cluster, owner) as records:
+            lines = records.history.entries(aggregator_name(), ended.release.id, "sealed")
+        sealed_at += [datetime.fromisoformat(line.time).timestamp() for line in lines]
+    if ended.watch.first:
+        early = min(ended.watch.first.values())
+        if len(sealed_at) < len(OWNERS):
+            yield "bytes of a fragment arrived although not every owner has sealed"
+        elif early < max(sealed_at) - _CLOCK_SECONDS:
+            yield f"bytes of a fragment arrived {max(sealed_at) - early:.3f} s before every owner had sealed"
+    names = [event.name for event in ended.events]
+    if "received" in names and names[: names.index("received")].count("sealed") != len(OWNERS):
+        yield "the journal has a receipt before every owner had sealed"
+
+
+def _aggregator(ended: Ended) -> Iterator[str]:
+    """Nothing is left at the aggregator of what it took in, and a folder is there if it was published."""
+    incoming = aggregator_state(ended.cluster) / "incoming" / ended.release.id
+    if incoming.exists():
+        yield f"left in incoming: {sorted(each.name for each in incoming.iterdir())}"
+    folders = ended.cluster.folder / "releases"
+    named = {each.name for each in folders.glob(f"*{ended.release.id}*")} if folders.exists() else set()
+    if named != ({ended.release.id} if ended.published else set()):
+        yield f"release folders: {sorted(named)}, and the release is {ended.release.state}"
+
+
+def _published(ended: Ended) -> Iterator[str]:
+    """What was published holds, for everybody and for each owner."""
+    if not ended.published:
+        return
+    folder = ended.cluster.folder / "releases" / ended.release.id
+    size = MEMBERS if ended.schedule.layout == "vertical" else sum(SIZES.values())
+    try:
+        verified = verify_release(folder, ended.cluster.folder / "tls" / "ca.pem")
+        if verified.n_records != size:
+            yield f"it has {verified.n_records} records, not {size}"
+        for owner in OWNERS:
+            with records_of(ended.cluster, owner) as records:
+                session = records.sessions.get(aggregator_name(), ended.release.id)
+                assert session is not None
+                path = records.outbox.path(aggregator_name(), ended.release.id)
+            check_told(session, verified)
+            signature = session.fragment_signature or b""
+            verify_own(folder, verified, owner, path, session.fragment_digest, signature)
+    except TesseraError as error:
+        yield f"it does not verify: {error.message}"
+
+
+def _owner(ended: Ended, owner: str, records: Records) -> Iterator[str]:
+    """An owner's ledger, history, session and outbox agree with each other and with the aggregator."""
+    try:
+        records.ledger.verify()
+        records.history.verify()
+    except TesseraError as error:
+        yield error.message
+    session = records.sessions.get(aggregator_name(), ended.release.id)
+    yield from _session(ended, session)
+    yield from _charges(ended, owner, records)
+    yield from _fragments(ended, owner, session)
+    kept = (aggregator_name(), ended.release.id) in records.outbox.sealed()
+    if kept != ended.published:
+        verb = "keeps" if kept else "lacks"
+        yield f"the outbox {verb} the fragment of a release that is {ended.release.state}"
+    if records.outbox.leftovers():
+        yield f"left in the outbox: {[each.name for each in records.outbox.leftovers()]}"
+
+
+def _session(ended: Ended, session: Session | None) -> Iterator[str]:
+    """Both sides say the same of how it ended."""
+    if ended.published:
+        told = ended.release.published.manifest_digest if ended.release.published else ""
+        if session is None or (session.state, session.manifest_digest) != (SessionState.PUBLISHED, told):
+            yield f"the release is published, the session is {session.state if session else 'absent'}"
+    elif session is not None and session.state not in (SessionState.REFUSED, SessionState.ENDED):
+        yield f"the release is {ended.release.state}, the session is {session.state}"
+
+
+def _charges(ended: Ended, owner: str, records: Records) -> Iterator[str]:
+    """Reserved once, then spent or returned once; the balance is the sum of what was spent."""
+    entries = [each for each in records.ledger.entries() if each.release == ended.release.id]
+    kinds, lines = [each.kind for each in entries], records.history.entries(aggregator_name())
+    own = [line.event for line in lines if line.release == ended.release.id]
+    allowed: tuple[list[EntryKind], ...] = (
+        [],
+        [EntryKind.RESERVE, EntryKind.RETURN],
+        [EntryKind.RESERVE, EntryKind.SPEND],
+    )
+    if kinds not in allowed:
+        yield f"the ledger has {[str(kind) for kind in kinds]}"
+    spent = EntryKind.SPEND in kinds
+    if own.count("spent") != int(spent) or own.count("sealed") > int(spent):
+        counts = f"spent {own.count('spent')}, sealed {own.count('sealed')}"
+        yield f"spent in the ledger: {spent}; in the history: {counts}"
+    if ended.release.progress[owner].sealed is not None and not spent:
+        yield "the aggregator was told of a sealed fragment that nothing was spent for"
+    if ended.release.plan is not None:
+        charge = ended.release.plan.task_of(owner).epsilon_joint
+        if any(each.charge != charge for each in entries):
+            yield f"charged {[each.charge for each in entries]}, planned {charge}"
+    for budget in ("patients", "members"):
+        spends = [e for e in records.ledger.entries(budget) if e.kind is EntryKind.SPEND]
+        balance = records.ledger.balance(budget, Decimal(10**6))
+        summed = sum((each.charge for each in spends), Decimal(0))
+        if balance.spent != summed or balance.reserved:
+            yield f"balance of {budget}: spent {balance.spent} of {summed}, reserved {balance.reserved}"
+        if len({each.release for each in spends}) != len(spends):
+            yield f"a release was charged twice to {budget}"
+
+
+def _fragments(ended: Ended, owner: str, session: Session | None) -> Iterator[str]:
+    """Of one plan only one fragment was ever told, sent, received or published: the one that was sealed."""
+    told = {"seen at the aggregator": ended.watch.digests.get(owner, set())}
+    mine = [each for each in ended.events if getattr(each, "owner", "") == owner]
+    told["stated to it"] = {
+        FragmentStatement.from_bytes(each.statement.encode()).fragment_digest
+        for each in mine
+        if isinstance(each, Sealed)
+    }
+    told["in its receipts"] = {
+        Receipt.from_bytes(each.receipt.encode()).fragment_digest
+        for each in mine
+        if isinstance(each, Received)
+    }
+    if ended.published:
+        path = ended.cluster.folder / "releases" / ended.release.id / "manifest.json"
+        stated = {each["id"]: each for each in json.loads(path.read_text())["owners"]}
+        told["in the manifest"] = {stated[owner]["fragment"]["document"]["fragment_digest"]}
+    sealed = {session.fragment_digest} if session and session.fragment_digest else set()
+    for where, digests in told.items():
+        if not digests <= sealed:
+            yield f"fragments {where}: {sorted(digests)}; sealed: {sorted(sealed)}"
+    held = state_dir(ended.cluster, owner) / "outbox"
+    if session is not None and not session.fragment_digest and any(held.glob(f"*{ended.release.id}*")):
+        yield "the outbox has a fragment that was never sealed"
+
+
+def _logs(log_sizes: dict[Path, int]) -> Iterator[str]:
+    """No log tells of a fault that nobody thought of."""
+    for path, size in log_sizes.items():
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            stream.seek(size)
+            for line in stream:
+                if any(fault in line for fault in _FAULTS):
+                    yield f"{path.name}: {line.strip()[:400]}"
+
+
+def _processes(ended: Ended) -> Iterator[str]:
+    """The daemons run, and nothing else of this folder."""
+    parties = [daemon_of(ended.cluster, party) for party in PARTIES]
+    ids = {party.pid for party in parties if party.running}
+    if len(ids) != len(parties):
+        yield f"not running: {[party.name for party in parties if not party.running]}"
+    ours = str(ended.cluster.folder)
+    for each in psutil.process_iter(["pid", "cmdline"]):
+        words = each.info["cmdline"] or []
+        if each.pid not in ids and any(ours in word for word in words if word.endswith(".toml")):
+            yield f"process {each.pid} is still there: {words[-3:]}"

@@ -1,0 +1,210 @@
+"""Carries one schedule out: asks, kills, starts again, cancels, decides, until all is at rest."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from time import monotonic, sleep
+
+from aggregator.cli.connection import daemon, stated_user
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State as ReleaseState
+from common.errors import NotConnectedError, TesseraError, UsageError
+from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
+from deploy.local_cluster import LocalCluster
+from owner_node.approvals import Person
+from owner_node.decisions import Decisions
+from owner_node.doorbell import ring
+from owner_node.session import State as SessionState
+from tests.chaos.parties import DATASETS, daemon_of, records_of, release_of, session_state
+from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Schedule
+from tests.system.small_owners import state_dir
+
+LONGEST_SECONDS = 110.0
+"""After this a release that is not at its end, or an owner that does not know of it, is a fault."""
+_LONGEST_MOMENT = 6.0
+"""How long a state is waited for that may never come; then the blow falls anyway."""
+_START_SECONDS = 5.0
+"""How long the start of a process may take on a busy machine."""
+_CALL_SECONDS = 10.0
+_TICK_SECONDS = 0.002
+_EPSILON = {Kind.PLAIN: "1", Kind.ASKED: "20", Kind.EXCESSIVE: "100"}
+_RELEASE_ORDER = tuple(ReleaseState)
+_SESSION_ORDER = tuple(SessionState)
+
+
+def start_request(schedule: Schedule, release: str) -> StartRequest:
+    """Return what the operator asks for."""
+    groups = [OWNERS] if schedule.layout == "horizontal" else [(owner,) for owner in OWNERS]
+    return StartRequest(
+        release=release, dataset=DATASETS[schedule.layout], layout=schedule.layout,
+        groups=[OwnerGroup(owners=each) for each in groups], epsilon=_EPSILON[schedule.kind], k="20",
+        budget_split="owner", formats=["parquet"], confirmed=True,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class Course:
+    """What came of a schedule."""
+
+    release: Release | None = None
+    """The release at its end, as the journal has it; None if it was never stored."""
+    at_rest: bool = False
+    """Whether it ended, and every owner has acknowledged that, in time."""
+    away: float = 0.0
+    """Seconds for which the aggregator was away, at most."""
+    cancelled: bool = False
+    """Whether the aggregator took a cancellation."""
+    died_in: list[str] = field(default_factory=list)
+    """Who was killed in which state, in order."""
+
+
+class Player:
+    """Carries out one schedule on a cluster whose processes all run.
+
+    Args:
+        cluster: The processes.
+        schedule: What is to happen.
+        release: Id of the release.
+    """
+
+    def __init__(self, cluster: LocalCluster, schedule: Schedule, release: str) -> None:
+        self._cluster, self._schedule, self._release = cluster, schedule, release
+        self._course = Course()
+        self._began = monotonic()
+        self._asked = False
+        self._blows = list(schedule.blows)
+        self._due: float | None = None
+        self._blow_since = self._began
+        self._returning: dict[str, float] = {}
+        self._died = self._began
+        self._person_since: float | None = None
+        self._decided = False
+
+    def play(self) -> Course:
+        """Carry it out."""
+        while monotonic() - self._began < LONGEST_SECONDS:
+            self._bring_back()
+            self._ask()
+            self._course.release = release_of(self._cluster, self._release)
+            self._strike()
+            self._decide()
+            if self._rests():
+                self._course.at_rest = True
+                break
+            sleep(_TICK_SECONDS)
+        for party in PARTIES:
+            self._start(party)
+        return self._course
+
+    # --- asking --------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        """Ask for the release until somebody has heard it: the same id asks for the same release."""
+        if self._asked or AGGREGATOR in self._returning:
+            return
+        try:
+            with daemon(self._cluster.aggregator.config) as calls:
+                request = start_request(self._schedule, self._release)
+                calls.Start(request, timeout=_CALL_SECONDS, metadata=stated_user())
+        except NotConnectedError:
+            return
+        self._asked = True
+
+    def _rests(self) -> bool:
+        found = self._course.release
+        if self._blows or self._returning or not self._asked:
+            return False
+        return found is not None and found.ended and not found.missing("acknowledged")
+
+    # --- blows ---------------------------------------------------------------------------------------
+
+    def _strike(self) -> None:
+        if not self._blows:
+            return
+        blow = self._blows[0]
+        if self._due is None and self._reached(blow):
+            self._due = monotonic() + blow.moment.after
+        if self._due is None or monotonic() < self._due:
+            return
+        if blow.deed is Deed.KILL:
+            self._kill(blow)
+        elif not self._cancel():
+            return
+        self._blows.pop(0)
+        self._due, self._blow_since = None, monotonic()
+
+    def _reached(self, blow: Blow) -> bool:
+        """Whether a party is in the state that is waited for or past it, or it is not waited for any more."""
+        party, found = blow.moment.party, self._course.release
+        if not party or (found and found.ended) or monotonic() - self._blow_since > _LONGEST_MOMENT:
+            return True
+        if party == AGGREGATOR:
+            state = ReleaseState(blow.moment.state)
+            return found is not None and _RELEASE_ORDER.index(found.state) >= _RELEASE_ORDER.index(state)
+        reached = session_state(self._cluster, party, self._release)
+        order = _SESSION_ORDER.index
+        return bool(reached) and order(SessionState(reached)) >= order(SessionState(blow.moment.state))
+
+    def _kill(self, blow: Blow) -> None:
+        alive = [party for party in blow.parties if party not in self._returning]
+        for party in alive:
+            daemon_of(self._cluster, party).kill()
+        for party in alive:
+            self._returning[party] = monotonic() + blow.pause
+            if party == AGGREGATOR:
+                self._died = monotonic()
+                found = release_of(self._cluster, self._release)
+                state = str(found.state) if found else ""
+            else:
+                state = session_state(self._cluster, party, self._release)
+            self._course.died_in.append(f"{party} {state or 'before'}")
+
+    def _cancel(self) -> bool:
+        """Cancel the release; returns whether the aggregator has answered."""
+        if AGGREGATOR in self._returning:
+            return False
+        try:
+            with daemon(self._cluster.aggregator.config) as calls:
+                request = ReleaseRequest(release=self._release)
+                calls.Cancel(request, timeout=_CALL_SECONDS, metadata=stated_user())
+        except NotConnectedError:
+            return False
+        except UsageError:
+            return True
+        self._course.cancelled = True
+        return True
+
+    def _bring_back(self) -> None:
+        for party in [each for each, due in self._returning.items() if due <= monotonic()]:
+            self._start(party)
+
+    def _start(self, party: str) -> None:
+        if self._returning.pop(party, None) is None:
+            return
+        daemon_of(self._cluster, party).start()
+        if party == AGGREGATOR:
+            self._course.away += monotonic() - self._died + _START_SECONDS
+
+    # --- the person ----------------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        if self._schedule.kind is not Kind.ASKED or self._decided:
+            return
+        if session_state(self._cluster, "a", self._release) != SessionState.AWAITING_APPROVAL:
+            return
+        self._person_since = self._person_since or monotonic()
+        if monotonic() - self._person_since < self._schedule.hesitates:
+            return
+        self._decided = True
+        if self._schedule.answer is Answer.NOTHING:
+            return
+        with records_of(self._cluster, "a") as records:
+            person, decisions = Person("vera"), Decisions(records.db, lambda: datetime.now(UTC))
+            try:
+                if self._schedule.answer is Answer.APPROVE:
+                    decisions.approve(self._release, "", person, timedelta(days=1))
+                else:
+                    decisions.refuse(self._release, "", person, "no")
+            except TesseraError:
+                # It may have ended between the look and the decision.
+                return
+        ring(state_dir(self._cluster, "a"))
