@@ -1,6 +1,6 @@
 """The data files of a release folder, read with suspicion: columns, number of records, values."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,26 +19,30 @@ DATA_FILES = (PARQUET_FILE, CSV_FILE)
 _CSV_RECORDS = 1 << 18
 
 
-def check_data(path: Path, plan: Plan, n_records: int) -> None:
-    """Check that a data file has the columns of the plan and as many records as the owners stated.
+def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
+    """Read a data file that has the columns of the plan and as many records as the owners stated.
 
     Args:
         path: `data.parquet` or `data.csv`.
         plan: The plan.
         n_records: Number of records of the release.
 
+    Returns:
+        The file as it is: from CSV, texts.
+
     Raises:
-        IntegrityError: If it has not.
+        IntegrityError: If it has other columns, or another number of records.
     """
     schema = release_schema(plan)
     try:
         if path.name == PARQUET_FILE:
             with pq.ParquetFile(path) as file:
                 names, found, types = file.schema_arrow.names, file.metadata.num_rows, file.schema_arrow.types
+                table = file.read() if (names, types) == (schema.names, schema.types) else None
         else:
-            names, types, found = [], schema.types, 0
-            for table in _csv_tables(path):
-                names, found = table.column_names, found + table.num_rows
+            # Once, although it is looked at in several ways: reading CSV takes longer than all of them.
+            table = pa.concat_tables(_csv_tables(path))
+            names, found, types = table.column_names, table.num_rows, schema.types
     except (pa.ArrowException, OSError, ValueError) as problem:
         # Arrow's own words can quote values.
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
@@ -46,14 +50,14 @@ def check_data(path: Path, plan: Plan, n_records: int) -> None:
         raise IntegrityError(f"the columns of {path.name} are not those of the plan")
     if found != n_records:
         raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
+    return table
 
 
-def check_values(folder: Path, names: Sequence[str], plan: Plan) -> None:
+def check_values(tables: Mapping[str, pa.Table], plan: Plan) -> None:
     """Check that every data file holds the same records, numbered from 1, within the declared domains.
 
     Args:
-        folder: The release folder.
-        names: Names of its data files, each checked by `check_data` already.
+        tables: The data files by name, from `read_data`.
         plan: The plan.
 
     Raises:
@@ -61,11 +65,11 @@ def check_values(folder: Path, names: Sequence[str], plan: Plan) -> None:
     """
     attributes = [attribute.name for attribute in plan.attributes]
     first: pa.Table | None = None
-    for name in names:
-        numbers = _numbers(folder / name)
+    for name, table in tables.items():
+        numbers = _numbers(name, table)
         if not numbers.equals(pa.chunked_array([np.arange(1, len(numbers) + 1, dtype=np.int64)])):
             raise IntegrityError(f"the records of {name} are not numbered from 1")
-        units = read_units(folder / name, plan, attributes)
+        units = _units(name, table, plan, attributes)
         for attribute in plan.attributes:
             column = units.column(attribute.name)
             ends = pc.min_max(column).as_py()
@@ -73,15 +77,23 @@ def check_values(folder: Path, names: Sequence[str], plan: Plan) -> None:
             if column.null_count or outside:
                 raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
         if first is not None and not units.equals(first):
-            raise IntegrityError(f"{name} does not hold the same records as {names[0]}")
+            raise IntegrityError(f"{name} does not hold the same records as {next(iter(tables))}")
         first = units
 
 
-def _numbers(path: Path) -> pa.ChunkedArray:
+def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
     try:
-        return pc.cast(_columns(path, [RECORD_COLUMN]).column(RECORD_COLUMN), pa.int64())
-    except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
-        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
+        return pc.cast(table.column(RECORD_COLUMN), pa.int64())
+    except (pa.ArrowException, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
+
+
+def _units(name: str, table: pa.Table, plan: Plan, attributes: Sequence[str]) -> pa.Table:
+    try:
+        columns = [to_units(plan.attribute(each), table.column(each)) for each in attributes]
+    except (pa.ArrowException, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
+    return pa.table(columns, names=list(attributes))
 
 
 def _columns(path: Path, names: Sequence[str]) -> pa.Table:
@@ -106,10 +118,9 @@ def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
     """
     try:
         table = _columns(path, names)
-        columns = [to_units(plan.attribute(name), table.column(name)) for name in names]
     except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
-    return pa.table(columns, names=list(names))
+    return _units(path.name, table, plan, names)
 
 
 def _csv_tables(path: Path) -> Iterator[pa.Table]:

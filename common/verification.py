@@ -297,7 +297,7 @@ def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
 
 def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence) -> int:
     """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
-    from common.release_data import DATA_FILES, check_data, check_values
+    from common.release_data import DATA_FILES, check_values, read_data
     from common.release_summary import n_records
 
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
@@ -316,9 +316,10 @@ def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: E
     held = [name for name in DATA_FILES if name in files]
     if not held or REPORT_FILE not in files:
         raise IntegrityError("the release has no data file, or no report", _HINT)
+    tables = {}
     for name in held:
         with _step(name):
-            check_data(folder / name, evidence.plan, n_released)
+            tables[name] = read_data(folder / name, evidence.plan, n_released)
     with _step("the data"):
-        check_values(folder, held, evidence.plan)
+        check_values(tables, evidence.plan)
     return n_released
