@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from itertools import islice
 from typing import Any
 
 import grpc
@@ -53,10 +54,10 @@ def _check(error: grpc.aio.AioRpcError) -> None:
     assert not packed or code != "internal", error
 
 
-async def _in_crowds(calls: list[Any]) -> None:
-    """Make calls a few at a time."""
-    for start in range(0, len(calls), 8):
-        await asyncio.gather(*calls[start : start + 8])
+async def _in_crowds(calls: Iterator[Any]) -> None:
+    """Make calls a few at a time, each made up when it is its turn."""
+    while crowd := list(islice(calls, 8)):
+        await asyncio.gather(*crowd)
 
 
 @pytest.fixture
@@ -123,8 +124,7 @@ async def test_answers(siege) -> None:
     found.pop("upload")
     with bounded_memory():
         for message in found.values():
-            calls = [_sent(owners[0].channel, f"{_OWNER}Answer", data) for data in mutations(message)]
-            await _in_crowds(calls)
+            await _in_crowds(_sent(owners[0].channel, f"{_OWNER}Answer", data) for data in mutations(message))
 
 
 async def test_other_calls_of_owners(siege) -> None:
@@ -142,12 +142,12 @@ async def test_other_calls_of_owners(siege) -> None:
     }
     with bounded_memory():
         for name, message in unary.items():
-            await _in_crowds([_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message)])
+            await _in_crowds(_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message))
         polls = mutations(wire.PollRequest(busy=busy))
-        await _in_crowds([_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls])
+        await _in_crowds(_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls)
         downloads = mutations(wire.DownloadRequest(release="r1", file="data.csv", offset=7))
-        await _in_crowds([_streamed(channel, f"{_OWNER}Download", data) for data in downloads])
-        await _in_crowds([_uploaded(channel, data) for data in mutations(upload)])
+        await _in_crowds(_streamed(channel, f"{_OWNER}Download", data) for data in downloads)
+        await _in_crowds(_uploaded(channel, data) for data in mutations(upload))
 
 
 async def _uploaded(channel: grpc.aio.Channel, data: bytes) -> None:
@@ -173,10 +173,10 @@ async def test_calls_of_operators(siege) -> None:
     socket = aggregator.config.aggregator.control_socket
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
         with bounded_memory():
-            await _in_crowds([_sent(channel, f"{_CONTROL}Start", data) for data in mutations(ask)])
+            await _in_crowds(_sent(channel, f"{_CONTROL}Start", data) for data in mutations(ask))
             named = control.ReleaseRequest(release="r1")
             for name in ("Confirm", "Show", "Cancel", "Delete"):
-                await _in_crowds([_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(named)])
+                await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(named))
             listed = mutations(control.ListActionsRequest(after=3, release="r1"))
-            await _in_crowds([_sent(channel, f"{_CONTROL}ListActions", data) for data in listed])
-            await _in_crowds([_streamed(channel, f"{_CONTROL}Watch", data) for data in mutations(named)])
+            await _in_crowds(_sent(channel, f"{_CONTROL}ListActions", data) for data in listed)
+            await _in_crowds(_streamed(channel, f"{_CONTROL}Watch", data) for data in mutations(named))
