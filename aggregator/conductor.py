@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from aggregator.database import CannotStoreError
+from aggregator.deadlines import Deadlines
 from aggregator.endings import ended_by, expired, failed_at_owner
 from aggregator.intake import Intake, Kind
 from aggregator.journal import Journal
@@ -30,8 +31,6 @@ from common.folders import remove_folder
 from common.signing import SignerSource
 
 _log = logging.getLogger(__name__)
-_LONGEST_TIMER = 3600.0
-"""A deadline days away is looked at again every hour: the machine's clock may be set meanwhile."""
 
 
 class Conductor:
@@ -45,6 +44,7 @@ class Conductor:
         release_dir: Where release folders appear.
         ca: PEM file of the CAs that all identities of a release must lead to.
         clock: The time in Unix seconds.
+        elapsed: Seconds that pass whatever the clock is set to (`aggregator.deadlines.elapsed`).
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Conductor:
         release_dir: Path,
         ca: Path,
         clock: Callable[[], float],
+        elapsed: Callable[[], float],
     ) -> None:
         self._journal = journal
         self._presence = presence
@@ -68,7 +69,7 @@ class Conductor:
         self._releases: dict[str, Release] = {}
         self._of_owner: dict[str, set[str]] = {}
         self._signals: dict[str, Signal] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
         self._steps = Steps(self.fail, lambda release: self.signal(release).fire())
 
     # --- looking -------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ class Conductor:
         """Do what comes with a new state: tell all owners, watch its deadline, tidy up at the end."""
         for owner in release.request.owners:
             self._presence.signal(owner).fire()
-        self._watch_deadline(release)
+        self._deadlines.watch(release)
         if release.state is State.LINKING:
             self._compare_keys(release)
         if release.state is State.MASKING:
@@ -249,7 +250,8 @@ class Conductor:
 
     async def _expire(self, release: str) -> None:
         known = self._releases[release]
-        if known.deadline is not None and self._clock() >= known.deadline:
+        # It may have gone on to its next step while the disk took nothing.
+        if self._deadlines.over(release):
             self.record(release, expired(self.now, known, self._presence.connected))
 
     async def _remove(self, release: str) -> None:
@@ -268,21 +270,8 @@ class Conductor:
 
     # --- deadlines, beginning and end ----------------------------------------------------------------
 
-    def _watch_deadline(self, release: Release) -> None:
-        timer = self._timers.pop(release.id, None)
-        if timer is not None:
-            timer.cancel()
-        if release.deadline is not None:
-            seconds = min(max(release.deadline - self._clock(), 0.0), _LONGEST_TIMER)
-            loop = asyncio.get_running_loop()
-            self._timers[release.id] = loop.call_later(seconds, self._deadline, release.id)
-
-    def _deadline(self, release: str) -> None:
-        known = self._releases[release]
-        if known.deadline is not None and self._clock() >= known.deadline:
-            self._steps.take(release, partial(self._expire, release))
-        else:
-            self._watch_deadline(known)
+    def _deadline_passed(self, release: str) -> None:
+        self._steps.take(release, partial(self._expire, release))
 
     def _adopt(self, release: Release) -> None:
         self._releases[release.id] = release
@@ -301,6 +290,5 @@ class Conductor:
 
     async def stop(self) -> None:
         """Stop acting. A step that runs in a thread is waited for: it is short, or would be repeated."""
-        for timer in self._timers.values():
-            timer.cancel()
+        self._deadlines.stop()
         await self._steps.stop()

@@ -17,6 +17,7 @@ from aggregator.answers import Answers
 from aggregator.conductor import Conductor
 from aggregator.config import AggregatorConfig
 from aggregator.control_service import About, ControlService
+from aggregator.deadlines import elapsed
 from aggregator.enrolment import Enrolment
 from aggregator.intake import Intake
 from aggregator.journal import Journal
@@ -101,6 +102,7 @@ class Daemon:
             release_dir=section.release_dir,
             ca=self._config.tls.ca,
             clock=time.time,
+            elapsed=elapsed,
         )
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
