@@ -28,7 +28,7 @@ DATASETS = {"horizontal": "patients", "vertical": "members"}
 """The data set of each layout."""
 SIZES = {"a": 2_500, "b": 1_500}
 MEMBERS = 2_500
-DEADLINES = {"invite": 8, "consent": 5, "link": 8, "mask": 8, "collect": 8}
+DEADLINES = {"invite": 20, "consent": 15, "link": 20, "mask": 20, "collect": 20}
 """Seconds that each step may take."""
 _SPLIT = {"a": ("age", "income", "admitted"), "b": ("ward", "severity", "emergency")}
 _TOTAL_EPSILON = "1000000"

@@ -18,7 +18,7 @@ from tests.chaos.parties import DATASETS, daemon_of, records_of, release_of, ses
 from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Schedule
 from tests.system.small_owners import state_dir
 
-LONGEST_SECONDS = 110.0
+LONGEST_SECONDS = 180.0
 """After this a release that is not at its end, or an owner that does not know of it, is a fault."""
 _LONGEST_MOMENT = 6.0
 """How long a state is waited for that may never come; then the blow falls anyway."""

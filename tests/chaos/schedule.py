@@ -100,7 +100,7 @@ def draw(seed: int) -> Schedule:
         seed=seed,
         layout=draws.choice(("horizontal", "vertical")),
         kind=kind,
-        answer=draws.choices(tuple(Answer), (6, 2, 1))[0],
+        answer=draws.choices(tuple(Answer), (9, 3, 1))[0],
         hesitates=draws.uniform(0, 1.5),
         blows=tuple(_blow(draws, kind) for _ in range(draws.choice((1, 1, 2, 2, 3, 4)))),
     )
@@ -110,7 +110,7 @@ def _blow(draws: random.Random, kind: Kind) -> Blow:
     deed = draws.choices(tuple(Deed), (6, 1))[0]
     victims = draws.choice((("a",), ("b",), (AGGREGATOR,), (AGGREGATOR,), OWNERS, PARTIES))
     # Some stay away for longer than a step may take.
-    pause = draws.uniform(6, 9) if draws.random() < 0.04 else draws.uniform(0, 1)
+    pause = draws.uniform(15, 25) if draws.random() < 0.02 else draws.uniform(0, 1)
     return Blow(_moment(draws, kind), deed, victims if deed is Deed.KILL else (), pause)
 
 
