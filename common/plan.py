@@ -1,7 +1,7 @@
 """The agreed release: a grid of attribute groups and record parts, and every owner's task in it.
 
 A plan is plain data with one canonical form; its SHA-256 digest is its name. The aggregator makes and
-signs it, every owner checks it as if it came from a stranger (`owner_node.consent`).
+signs it, every owner checks it as if it came from a stranger (`owner_node.consent.judge`).
 """
 
 import json

@@ -113,7 +113,7 @@ def _write_aggregator(place: Path, authority: DevelopmentCa) -> None:
     about |= {"state_dir": "state", "release_dir": "releases"}
     text = [section("[aggregator]", about), section("[tls]", _TLS)]
     # Time to start again a container that has gone; the usual 30 s suit daemons that stay.
-    text += [section("[deadlines]", {"invite": "3m"})]
+    text += [section("[deadlines]", {"invite": "5m"})]
     write_atomic(place / "aggregator.toml", "\n".join(text).encode())
 
 

@@ -11,17 +11,17 @@ from common import __version__
 from common.audit import Delivery, open_sinks
 from common.credentials import Credentials
 from common.errors import ConfigurationError
-from owner_node.audit_feed import AuditFeed
 from owner_node.config import AggregatorSection, OwnerConfig
-from owner_node.connection import Connection
-from owner_node.credentials import own_credentials, own_party
-from owner_node.doorbell import Doorbell
-from owner_node.ledger_guard import LedgerGuard
-from owner_node.node import Node
-from owner_node.presence import daemon_lock
-from owner_node.records import Records
-from owner_node.renewal import Renewal
-from owner_node.trust import Trust
+from owner_node.connection.connection import Connection
+from owner_node.connection.credentials import own_credentials, own_party
+from owner_node.connection.renewal import Renewal
+from owner_node.connection.trust import Trust
+from owner_node.ledger.guard import LedgerGuard
+from owner_node.release.node import Node
+from owner_node.state.audit_feed import AuditFeed
+from owner_node.state.doorbell import Doorbell
+from owner_node.state.presence import daemon_lock
+from owner_node.state.records import Records
 
 _log = logging.getLogger(__name__)
 

@@ -26,13 +26,14 @@ from common.doctor import (
 )
 from common.errors import TesseraError
 from common.identity import Party, PartyKind
-from owner_node import config, linkage_key
+from owner_node import config
 from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig
-from owner_node.credentials import own_party
-from owner_node.database import FILE_NAME, Database
-from owner_node.history import History
-from owner_node.ledger import Ledger
-from owner_node.presence import Presence
+from owner_node.connection.credentials import own_party
+from owner_node.ledger.ledger import Ledger
+from owner_node.linking import linkage_key
+from owner_node.state.database import FILE_NAME, Database
+from owner_node.state.history import History
+from owner_node.state.presence import Presence
 
 
 def _now() -> datetime:
@@ -163,9 +164,9 @@ def _calls(
 ) -> Iterator[Finding]:
     """Call the aggregator as the daemon does, and compare versions and clocks."""
     from common.doctor_network import skew
-    from owner_node.aggregator_client import PROTOCOL
-    from owner_node.aggregator_client import explain as explain_handshake
-    from owner_node.greeting import greet
+    from owner_node.connection.client import PROTOCOL
+    from owner_node.connection.client import explain as explain_handshake
+    from owner_node.connection.greeting import greet
 
     reason: TesseraError | None = explain_handshake(aggregator, owner.tls, _now()) if explain else None
     before = time.time()

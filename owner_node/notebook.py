@@ -21,20 +21,20 @@ from common.privacy import DEFAULT_MECHANISM, parse_epsilon
 from common.settings import Problem, validate
 from common.shuffle import random_order
 from owner_node.config import DatasetConfig, PolicyConfig, load
-from owner_node.config_file import misdeclared
-from owner_node.dataset_table import DatasetTable
-from owner_node.decisions import this_person
-from owner_node.ledger import Balance
-from owner_node.local_charge import LocalCharges, Standing, new_id
-from owner_node.local_mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
-from owner_node.mask_plan import MaskRequest
-from owner_node.masked_frame import to_frame
-from owner_node.masked_tables import MaskedTables
-from owner_node.records import Records
+from owner_node.config.dataset_table import DatasetTable
+from owner_node.config.file import misdeclared
+from owner_node.consent.decisions import this_person
+from owner_node.ledger.ledger import Balance
+from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
+from owner_node.local.mask_plan import MaskRequest
+from owner_node.local.masked_frame import to_frame
+from owner_node.local.masked_tables import MaskedTables
 from owner_node.sources import schema_of
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
 from owner_node.sources.reading import read
+from owner_node.state.records import Records
 
 __all__ = ["Masked", "Workspace"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from common import console
 from owner_node.config import OwnerConfig
-from owner_node.ledger import Ledger
+from owner_node.ledger.ledger import Ledger
 
 
 def balances(

@@ -14,7 +14,7 @@ from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
-    from owner_node.hypothetical import Question
+    from owner_node.consent.hypothetical import Question
     from owner_node.sources import LoadedData
 
 _LONGEST_DOMAIN = 60
@@ -221,7 +221,7 @@ def _show(
 
 def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Tell what `owner-node run` would refuse; before enrolment there is nothing to run with yet."""
-    from owner_node.credentials import own_credentials
+    from owner_node.connection.credentials import own_credentials
 
     try:
         own_credentials(owner, lambda: datetime.now(UTC))

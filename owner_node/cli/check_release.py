@@ -11,17 +11,17 @@ from common.errors import TesseraError, UsageError
 from common.plan import Layout, Plan
 from common.privacy import parse_epsilon, plain
 from common.schema import Schema
-from owner_node.attempts import Attempts
 from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.consent import Accept, Refuse, judge
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.ledger import Ledger
-from owner_node.source_place import place_of
+from owner_node.consent.attempts import Attempts
+from owner_node.consent.judge import Accept, Refuse, judge
+from owner_node.ledger.ledger import Ledger
+from owner_node.sources.place import place_of
+from owner_node.state.database import Database
+from owner_node.state.history import History
 
 if TYPE_CHECKING:
-    from owner_node.foreseen import Forecast
-    from owner_node.hypothetical import Question
+    from owner_node.consent.foreseen import Forecast
+    from owner_node.consent.hypothetical import Question
 
 
 def question(
@@ -43,7 +43,7 @@ def question(
         UsageError: If one cannot be used, or they do not fit together.
     """
     from common.masking_arguments import one_of, parse_k, parse_mechanism
-    from owner_node.hypothetical import Question
+    from owner_node.consent.hypothetical import Question
 
     kind = Layout(one_of("layout", layout or "horizontal", [each.value for each in Layout]))
     size = parse_k(k)
@@ -71,7 +71,7 @@ def ask_policy(
         RefusedError, BalanceError, UnusableDataError: What the owner would refuse with; every rule that
             objects is in its details.
     """
-    from owner_node.hypothetical import hypothetical_plan
+    from owner_node.consent.hypothetical import hypothetical_plan
 
     names = {"owner": owner.owner.id, "dataset": dataset.name, "trust_domain": owner.owner.trust_domain}
     plan = hypothetical_plan(asked, schema, **names, version=__version__)
@@ -115,9 +115,9 @@ def _document(
 def _foreseen(owner: OwnerConfig, dataset: DatasetConfig, plan: Plan) -> "Forecast":
     """Foresee what masking would do to the data, and what the policy says to that."""
     from common.errors import RefusedError
-    from owner_node.foreseen import is_close, objections
+    from owner_node.consent.foreseen import is_close, objections
     from owner_node.masking.forecast import forecast
-    from owner_node.preparation import prepare
+    from owner_node.release.preparation import prepare
 
     prepared = prepare(dataset, plan, plan.task_of(owner.owner.id), None)
     found = forecast(prepared.columns, prepared.tasks)

@@ -46,8 +46,8 @@ def request(
     """Make a key, which stays here, and a request for its certificate."""
     from common.durable import write_atomic
     from common.identity import spoken
-    from owner_node.credentials import own_party
-    from owner_node.enrolment import request as make_request
+    from owner_node.connection.credentials import own_party
+    from owner_node.connection.enrolment import request as make_request
 
     settings = configuration.load(config)
     data, fingerprint = make_request(settings, anew=new_key)
@@ -75,8 +75,8 @@ def install(
 ) -> None:
     """Check the CA's answer and put certificate, key and CA in place; a running daemon takes them up."""
     from common.identity import fingerprint, spoken
-    from owner_node.credentials import own_party
-    from owner_node.enrolment import install as put_in_place
+    from owner_node.connection.credentials import own_party
+    from owner_node.connection.enrolment import install as put_in_place
 
     settings = configuration.load(config)
     try:

@@ -9,8 +9,8 @@ import typer
 
 from common import console
 from owner_node import config
-from owner_node.database import Database
-from owner_node.history import History, Line
+from owner_node.state.database import Database
+from owner_node.state.history import History, Line
 
 _SHORT_DIGEST = 12
 

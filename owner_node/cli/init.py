@@ -34,8 +34,8 @@ def init(
 ) -> None:
     """Write a commented owner.toml with guessed types; domains are left for a person to fill in."""
     from common.durable import write_atomic
+    from owner_node.config.starting import FILL_IN, starting_configuration
     from owner_node.sources.guessing import guess
-    from owner_node.starting import FILL_IN, starting_configuration
 
     if out.exists():
         raise UsageError(f"{out} is there already", "name another file with --out; nothing was changed")

@@ -12,11 +12,11 @@ from owner_node import config
 from owner_node.cli import ledger_budget, ledger_recover
 from owner_node.cli.budgets import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.ledger import Entry, Kind, Ledger
-from owner_node.session import CHARGED
-from owner_node.sessions import Sessions
+from owner_node.ledger.ledger import Entry, Kind, Ledger
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.session import CHARGED
+from owner_node.state.sessions import Sessions
 
 app = typer.Typer(
     help="Show the ledger; record another total of a budget; recover lost entries.",

@@ -14,9 +14,9 @@ from common.errors import ExitCode, UsageError
 from common.privacy import parse_epsilon
 from owner_node import config
 from owner_node.config import OwnerConfig
-from owner_node.decisions import this_person
-from owner_node.ledger import Ledger
-from owner_node.records import Records
+from owner_node.consent.decisions import this_person
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.records import Records
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]
 TotalOption = Annotated[str, typer.Option("--total", help="Its total from now on, for the data's lifetime.")]

@@ -16,9 +16,9 @@ from owner_node import config
 from owner_node.config import OwnerConfig
 
 if TYPE_CHECKING:
-    from owner_node.records import Records
-    from owner_node.recovering import Estimate
-    from owner_node.recovery import Recovery, Shown
+    from owner_node.ledger.recovering import Estimate
+    from owner_node.ledger.recovery import Recovery, Shown
+    from owner_node.state.records import Records
 
 ChargeOption = Annotated[
     list[str] | None,
@@ -49,8 +49,8 @@ def recover(
     as_json: JsonOption = False,
 ) -> int:
     """Ask every aggregator what this owner released, and charge what the ledger lacks, in full."""
-    from owner_node.presence import daemon_lock
-    from owner_node.records import Records
+    from owner_node.state.presence import daemon_lock
+    from owner_node.state.records import Records
 
     owner = config.load(config_file)
     left_out = _check_names(owner, without or [])
@@ -69,7 +69,7 @@ def recover(
         if not (yes or console.confirm(_question(recovery, stated, exhaust=exhaust))):
             console.note("nothing was changed")
             return ExitCode.REFUSED
-        from owner_node.recovering import Estimate
+        from owner_node.ledger.recovering import Estimate
 
         estimate = Estimate(stated, exhaust)
         return _carry_out(owner, records, recovery, estimate, left_out, as_json=as_json)
@@ -107,9 +107,9 @@ def _assess(
 ) -> tuple["Recovery", tuple["Shown", ...]]:
     import asyncio
 
-    from owner_node.recall import recall
-    from owner_node.recovering import remembered
-    from owner_node.recovery import assess
+    from owner_node.ledger.recall import recall
+    from owner_node.ledger.recovering import remembered
+    from owner_node.ledger.recovery import assess
 
     shown = asyncio.run(recall(owner, records, without, _now))
     budgets = {each.name: each.budget for each in owner.datasets}
@@ -193,8 +193,8 @@ def _carry_out(
     as_json: bool,
 ) -> int:
     from owner_node.cli.budgets import balances, show_balances
-    from owner_node.decisions import this_person
-    from owner_node.recovering import carry_out
+    from owner_node.consent.decisions import this_person
+    from owner_node.ledger.recovering import carry_out
 
     asked = [each.name for each in owner.aggregators if each.name not in without]
     said = {"asked": asked, "without": list(without), "by": asdict(this_person())}

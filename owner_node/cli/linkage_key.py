@@ -28,7 +28,7 @@ FromFingerprintOption = Annotated[
 @app.command()
 def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonOption = False) -> None:
     """Make a linkage key; the other owners import it."""
-    from owner_node import linkage_key
+    from owner_node.linking import linkage_key
 
     made = linkage_key.new(configuration.load(config).owner.state_dir, replace=replace)
     if json:
@@ -44,7 +44,7 @@ def recipient(
     json: JsonOption = False,
 ) -> None:
     """Print the public key that a linkage key is exported to, and its fingerprint."""
-    from owner_node import linkage_key
+    from owner_node.linking import linkage_key
 
     document, fingerprint = linkage_key.recipient(configuration.load(config).owner.state_dir)
     if out is not None:
@@ -67,7 +67,7 @@ def export(
 ) -> None:
     """Seal the linkage key to one recipient, sign it, and write it to a file."""
     from common.credentials import read_identity
-    from owner_node import linkage_key
+    from owner_node.linking import linkage_key
 
     settings = configuration.load(config)
     signer = read_identity(settings.tls).signer
@@ -91,7 +91,7 @@ def import_(
     json: JsonOption = False,
 ) -> None:
     """Check and open a sealed linkage key, and keep it."""
-    from owner_node import linkage_key
+    from owner_node.linking import linkage_key
 
     state_dir = configuration.load(config).owner.state_dir
     done = linkage_key.import_export(state_dir, file, from_fingerprint, replace=replace)

@@ -13,10 +13,10 @@ from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
-    from owner_node.foreseen import Forecast
-    from owner_node.local_mask import MaskJob, Originals
-    from owner_node.mask_plan import MaskRequest
-    from owner_node.records import Records
+    from owner_node.consent.foreseen import Forecast
+    from owner_node.local.mask import MaskJob, Originals
+    from owner_node.local.mask_plan import MaskRequest
+    from owner_node.state.records import Records
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budget for all attributes together.")]
@@ -66,13 +66,13 @@ def mask(
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     request = _request(epsilon, k, mechanism, attributes, weights)
-    from owner_node.masked_delivery import check_out
+    from owner_node.local.masked_delivery import check_out
 
     check_out(out)
     if not as_json:
         console.note(f"loading data set {dataset!r}")
     originals = load_originals(owner, chosen, request)
-    from owner_node.records import Records
+    from owner_node.state.records import Records
 
     job = _job(owner, chosen, request, originals, work_id)
     records = Records.open(owner.owner.state_dir, _now)
@@ -89,7 +89,7 @@ def _request(
 ) -> "MaskRequest":
     from common.masking_arguments import distinct, parse_k, parse_mechanism, parse_weights
     from common.privacy import parse_epsilon
-    from owner_node.mask_plan import MaskRequest
+    from owner_node.local.mask_plan import MaskRequest
 
     size = parse_k(k)
     return MaskRequest(
@@ -112,9 +112,9 @@ def load_originals(owner: OwnerConfig, dataset: DatasetConfig, request: "MaskReq
         DataError: If the source cannot be used.
         UsageError: If an attribute is not declared.
     """
-    from owner_node.local_mask import Originals
-    from owner_node.source_place import place_of
+    from owner_node.local.mask import Originals
     from owner_node.sources import load, schema_of
+    from owner_node.sources.place import place_of
 
     # Attributes that are named and not allowed are for the policy to refuse.
     allowed = request.attributes or owner.policy.attributes
@@ -133,8 +133,8 @@ def _job(
     work_id: str | None,
 ) -> "MaskJob":
     from common.masking_arguments import parse_id
-    from owner_node.local_charge import new_id
-    from owner_node.local_mask import SHUFFLED, prepare_mask
+    from owner_node.local.charge import new_id
+    from owner_node.local.mask import SHUFFLED, prepare_mask
 
     return prepare_mask(
         request,
@@ -152,11 +152,11 @@ def _job(
 def _masked(
     job: "MaskJob", owner: OwnerConfig, records: "Records", out: Path, *, yes: bool, as_json: bool
 ) -> int:
-    from owner_node.decisions import this_person
-    from owner_node.local_charge import LocalCharges, Standing
-    from owner_node.local_mask import foresee, judge_mask, make_masked
-    from owner_node.masked_delivery import check_free, deliver
-    from owner_node.masked_tables import MaskedTables
+    from owner_node.consent.decisions import this_person
+    from owner_node.local.charge import LocalCharges, Standing
+    from owner_node.local.mask import foresee, judge_mask, make_masked
+    from owner_node.local.masked_delivery import check_free, deliver
+    from owner_node.local.masked_tables import MaskedTables
 
     work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
@@ -242,7 +242,7 @@ def _show(
     charged: bool,
     as_json: bool,
 ) -> None:
-    from owner_node.masked_delivery import report_path
+    from owner_node.local.masked_delivery import report_path
 
     work = job.work
     left = records.ledger.balance(work.budget, work.total_epsilon).remaining

@@ -12,7 +12,7 @@ from owner_node.config import OwnerConfig
 
 if TYPE_CHECKING:
     from common.verification import Verified
-    from owner_node.own_fragment import OwnVerified
+    from owner_node.release.own_fragment import OwnVerified
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
 CaOption = Annotated[
@@ -51,7 +51,7 @@ def download(
     """Fetch a published release that this owner took part in, and verify it before it gets its name."""
     import asyncio
 
-    from owner_node.download import download as fetch
+    from owner_node.release.download import download as fetch
 
     own = config.load(config_file)
     verified = asyncio.run(fetch(own, release, out, aggregator))
@@ -92,10 +92,10 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
     from datetime import UTC, datetime
 
     from common.identity import Party
-    from owner_node.database import Database
-    from owner_node.outbox import Outbox
-    from owner_node.own_fragment import check_told, verify_own
-    from owner_node.sessions import Sessions
+    from owner_node.release.own_fragment import check_told, verify_own
+    from owner_node.state.database import Database
+    from owner_node.state.outbox import Outbox
+    from owner_node.state.sessions import Sessions
 
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
     with Database(own.owner.state_dir, make=False) as db:

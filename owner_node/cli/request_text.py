@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from common import console
-from owner_node.request_view import shown_records
+from owner_node.consent.request_view import shown_records
 
 
 def show_request(document: dict[str, Any]) -> None:

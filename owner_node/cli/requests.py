@@ -11,11 +11,11 @@ from common import console
 from common.errors import UsageError
 from owner_node import config
 from owner_node.config import OwnerConfig
-from owner_node.database import Database
-from owner_node.decisions import Decisions, this_person
-from owner_node.doorbell import ring
-from owner_node.ledger import Ledger
-from owner_node.sessions import Session
+from owner_node.consent.decisions import Decisions, this_person
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import Database
+from owner_node.state.doorbell import ring
+from owner_node.state.sessions import Session
 
 _LONGEST_REASON = 400
 _VALID = "24h"
@@ -165,7 +165,7 @@ def _summary(session: Session, owner: OwnerConfig, db: Database, decisions: Deci
 
 
 def _document(session: Session, owner: OwnerConfig, db: Database, decisions: Decisions) -> dict[str, Any]:
-    from owner_node.request_view import request_view
+    from owner_node.consent.request_view import request_view
 
     approval = decisions.approvals.newest(session)
     known: dict[str, Any] = {

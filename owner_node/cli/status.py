@@ -10,11 +10,11 @@ from common.errors import NotConnectedError
 from owner_node import config
 from owner_node.cli.budgets import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
-from owner_node.database import Database
-from owner_node.ledger import Ledger
-from owner_node.presence import DaemonState, Presence
-from owner_node.session import State
-from owner_node.sessions import Session, Sessions
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import Database
+from owner_node.state.presence import DaemonState, Presence
+from owner_node.state.session import State
+from owner_node.state.sessions import Session, Sessions
 
 CheckOption = Annotated[
     bool,

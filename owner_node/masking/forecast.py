@@ -13,7 +13,7 @@ from threading import Lock
 
 import numpy as np
 
-from owner_node.foreseen import AttributeForecast, Forecast, as_share
+from owner_node.consent.foreseen import AttributeForecast, Forecast, as_share
 from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.expectation import expect, squared_distances

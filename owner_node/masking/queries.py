@@ -30,12 +30,12 @@ import numpy as np
 
 from common.errors import UnusableDataError
 from common.schema import Attribute
+from owner_node.local.questions import Kind, Question
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.calibration import TAIL, Setting, fraction_bits
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.released import round_centroids
-from owner_node.questions import Kind, Question
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from common.errors import DataError
 from owner_node.config import DatasetConfig
-from owner_node.normalisation import normalise
+from owner_node.linking.normalisation import normalise
 from owner_node.sources.findings import Findings
 
 

@@ -12,7 +12,7 @@ from common.arrays import Int64Array
 from common.errors import DataError
 from common.schema import MISSING_CATEGORY, Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.normalisation import normalise
+from owner_node.linking.normalisation import normalise
 from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings

@@ -17,8 +17,8 @@ from common.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from owner_node.config import load as load_config
 from owner_node.masking.mask import mask_table
-from owner_node.preparation import Prepared
-from owner_node.preparation import prepare as prepare_masking
+from owner_node.release.preparation import Prepared
+from owner_node.release.preparation import prepare as prepare_masking
 from tests.benchmarks.result import Result
 from tests.needs import missing_data, required
 from tests.papers.prepare import DATASET, prepare

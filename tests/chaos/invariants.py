@@ -16,11 +16,11 @@ from common.errors import TesseraError
 from common.fragment import FragmentStatement, Receipt
 from common.verification import verify_release
 from deploy.local_cluster import LocalCluster
-from owner_node.ledger import Kind as EntryKind
-from owner_node.own_fragment import check_told, verify_own
-from owner_node.records import Records
-from owner_node.session import State as SessionState
-from owner_node.sessions import Session
+from owner_node.ledger.ledger import Kind as EntryKind
+from owner_node.release.own_fragment import check_told, verify_own
+from owner_node.state.records import Records
+from owner_node.state.session import State as SessionState
+from owner_node.state.sessions import Session
 from tests.chaos.barrier import Watch
 from tests.chaos.parties import (
     DEADLINES,

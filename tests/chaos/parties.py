@@ -12,7 +12,7 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_process import LocalDaemon
 from deploy.local_setup import AGGREGATOR as AGGREGATOR_NAME
 from deploy.local_setup import make_setup, share_linkage_key
-from owner_node.records import Records
+from owner_node.state.records import Records
 from tests.chaos.schedule import AGGREGATOR, OWNERS
 from tests.system.small_owners import (
     ATTRIBUTES,

@@ -10,10 +10,10 @@ from aggregator.protocol.states import State as ReleaseState
 from common.errors import NotConnectedError, TesseraError, UsageError
 from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 from deploy.local_cluster import LocalCluster
-from owner_node.approvals import Person
-from owner_node.decisions import Decisions
-from owner_node.doorbell import ring
-from owner_node.session import State as SessionState
+from owner_node.consent.approvals import Person
+from owner_node.consent.decisions import Decisions
+from owner_node.state.doorbell import ring
+from owner_node.state.session import State as SessionState
 from tests.chaos.parties import DATASETS, daemon_of, records_of, release_of, session_state
 from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Schedule
 from tests.system.small_owners import state_dir

@@ -12,7 +12,7 @@ from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Ta
 from common.privacy import is_share
 from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from owner_node.config import DatasetConfig, PolicyConfig
-from owner_node.consent import Refuse, Verdict, judge
+from owner_node.consent.judge import Refuse, Verdict, judge
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 2, 0, "error", ("a", "b", "c"))

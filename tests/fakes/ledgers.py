@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from owner_node.database import Database
-from owner_node.ledger import Ledger
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import Database
 
 TOTAL = Decimal(1)
 

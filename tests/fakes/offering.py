@@ -16,8 +16,6 @@ from common.schema import Attribute, AttributeType, Schema
 from common.settings import TlsSection
 from common.signing import Domain, Signer, load_chain
 from deploy.development_ca import DevelopmentCa
-from owner_node import linkage_key
-from owner_node.co_owners import CoOwner
 from owner_node.config import (
     AggregatorSection,
     DatasetConfig,
@@ -25,11 +23,13 @@ from owner_node.config import (
     OwnerSection,
     PolicyConfig,
 )
-from owner_node.invitations import Offer
-from owner_node.linkage import key_check, release_key
-from owner_node.node import Node
-from owner_node.records import Records
-from owner_node.trust import Trust
+from owner_node.connection.trust import Trust
+from owner_node.consent.co_owners import CoOwner
+from owner_node.linking import linkage_key
+from owner_node.linking.tokens import key_check, release_key
+from owner_node.release.invitations import Offer
+from owner_node.release.node import Node
+from owner_node.state.records import Records
 
 DOMAIN = "node.test"
 N_RECORDS = 60

@@ -9,9 +9,9 @@ from typing import Any
 
 from common import console
 from owner_node.cli import application
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.ledger import Kind, Ledger
+from owner_node.ledger.ledger import Kind, Ledger
+from owner_node.state.database import Database
+from owner_node.state.history import History
 
 OWNER = """
 [owner]

@@ -30,8 +30,8 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR
 from owner_node.config import load as load_config
 from owner_node.masking.categories import frequency_order
-from owner_node.outbox import Outbox
 from owner_node.sources import load
+from owner_node.state.outbox import Outbox
 from tests.papers.prepare import DATASET, DESCRIPTION
 
 Columns = Mapping[str, Int64Array]

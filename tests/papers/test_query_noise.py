@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from common.schema import Attribute, AttributeType
+from owner_node.local.questions import Kind, Question
 from owner_node.masking.queries import draw_answer, exact_answer
-from owner_node.questions import Kind, Question
 from tests.fakes.bits import SeededBits
 
 UNIT = 10**6

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from common.errors import BalanceError, ConflictError, InternalError
-from owner_node.database import Database
-from owner_node.ledger import Ledger
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import Database
 
 _TOTAL = Decimal("1.000000000001")
 _RELEASES = st.sampled_from(["r1", "r2", "r3", "r4"])

@@ -7,8 +7,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owner_node.linkage import tokens
-from owner_node.normalisation import normalise
+from owner_node.linking.normalisation import normalise
+from owner_node.linking.tokens import tokens
 
 KEY = bytes(range(32))
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn", "Co"]), max_size=12)

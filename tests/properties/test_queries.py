@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from common.errors import UnusableDataError
 from common.schema import Attribute, AttributeType
+from owner_node.local.questions import Kind, Question, Range
 from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
-from owner_node.questions import Kind, Question, Range
 from tests.fakes.bits import SeededBits
 from tests.oracles.queries import counts, neighbours, statistic
 

@@ -10,11 +10,11 @@ import pytest
 
 from common.errors import BalanceError, ConflictError, IdentityError, ProtocolError, RefusedError
 from common.plan import Plan
-from owner_node.answers import RefusedBeforeError
-from owner_node.approvals import Person
 from owner_node.config import PolicyConfig
-from owner_node.session import State
-from owner_node.sessions import Session
+from owner_node.consent.approvals import Person
+from owner_node.release.answers import RefusedBeforeError
+from owner_node.state.session import State
+from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering
 
 VERA = Person("vera")

@@ -11,9 +11,9 @@ from common.identity import fingerprint
 from common.plan import Plan
 from common.signing import Domain, Signer
 from deploy.development_ca import DevelopmentCa
-from owner_node.co_owners import CoOwner
 from owner_node.config import PolicyConfig
-from owner_node.session import State
+from owner_node.consent.co_owners import CoOwner
+from owner_node.state.session import State
 from tests.fakes.offering import DOMAIN, Offering
 
 

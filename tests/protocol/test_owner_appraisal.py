@@ -12,17 +12,17 @@ import pytest
 
 from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
 from common.plan import Plan
-from owner_node import attempts
-from owner_node.answers import Failure
-from owner_node.appraisal import MOST_KEPT
-from owner_node.approvals import Person
-from owner_node.attempts import Attempts
 from owner_node.config import PolicyConfig
-from owner_node.foreseen import Forecast, is_close
+from owner_node.consent import attempts
+from owner_node.consent.appraisal import MOST_KEPT
+from owner_node.consent.approvals import Person
+from owner_node.consent.attempts import Attempts
+from owner_node.consent.foreseen import Forecast, is_close
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import AttributeTask
-from owner_node.session import State
-from owner_node.sessions import Session
+from owner_node.release.answers import Failure
+from owner_node.state.session import State
+from owner_node.state.sessions import Session
 from tests.fakes.offering import N_RECORDS, Offering
 
 POLICY = Failure.of("refused")
@@ -88,12 +88,12 @@ def test_what_is_worth_less_than_its_means_is_warned_of(
 ) -> None:
     """With an epsilon too small for the data the log says so before consent, by name and without numbers."""
     assert consent(offering, offered(offering, epsilon="0.01"))
-    (record,) = [each for each in caplog.records if each.name == "owner_node.appraisal"]
+    (record,) = [each for each in caplog.records if each.name == "owner_node.consent.appraisal"]
     assert record.getMessage() == "the fragment is expected to be worth less than its means"
     assert record.__dict__["attributes"] == ["age"]
     caplog.clear()
     assert consent(offering, offered(offering, "r2", epsilon="1"))
-    assert not [each for each in caplog.records if each.name == "owner_node.appraisal"]
+    assert not [each for each in caplog.records if each.name == "owner_node.consent.appraisal"]
 
 
 @pytest.mark.parametrize("what", ["values", "shrunk"])

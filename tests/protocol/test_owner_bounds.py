@@ -21,7 +21,7 @@ def events(offering: Offering) -> list[str]:
 
 def test_open_releases_are_few(offering, monkeypatch):
     """An aggregator that invents releases is refused; each that ends makes room for another."""
-    monkeypatch.setattr("owner_node.invitations._MOST_OPEN", 3)
+    monkeypatch.setattr("owner_node.release.invitations._MOST_OPEN", 3)
     for number in range(3):
         offering.node.invitations.describe(f"r{number}", "cohort")
     with pytest.raises(RefusedError, match="3 releases of hub are open"):
@@ -34,7 +34,7 @@ def test_open_releases_are_few(offering, monkeypatch):
 
 def test_nonsense_is_written_down_once(offering, monkeypatch):
     """A rejected message is in the history once, and no more than so many of them a day."""
-    monkeypatch.setattr("owner_node.node._MOST_REJECTED", 5)
+    monkeypatch.setattr("owner_node.release.node._MOST_REJECTED", 5)
     for _ in range(20):
         offering.node.fail("r1", ProtocolError("there is no open session for this release"))
     assert events(offering) == ["rejected"]

@@ -24,8 +24,8 @@ from common.errors import (
 from common.plan import Plan
 from common.signing import Domain
 from owner_node.config import PolicyConfig
-from owner_node.invitations import Offer
-from owner_node.session import State
+from owner_node.release.invitations import Offer
+from owner_node.state.session import State
 from tests.fakes.offering import N_RECORDS, Offering
 
 
@@ -135,7 +135,7 @@ def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("owner_node.sealing.encode", full_disk)
+        patched.setattr("owner_node.release.sealing.encode", full_disk)
         with pytest.raises(OSError, match="No space left"):
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     assert (state(offering), offering.kinds()) == (State.SPENT, ["reserve", "spend"])

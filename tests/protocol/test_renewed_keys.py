@@ -10,8 +10,8 @@ from common.identity import load_certificates
 from common.plan import Plan
 from common.signing import Domain, Signer, verify
 from deploy.development_ca import DevelopmentCa, Issued
-from owner_node.session import State
-from owner_node.trust import Trust
+from owner_node.connection.trust import Trust
+from owner_node.state.session import State
 from tests.fakes.offering import Offering
 
 DAY = timedelta(days=1)

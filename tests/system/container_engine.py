@@ -246,7 +246,7 @@ class Demonstration:
         address: str = network["IPAddress"]
         return address
 
-    def wait_until(self, what: str, holds: Callable[[], bool], seconds: float = 90) -> None:
+    def wait_until(self, what: str, holds: Callable[[], bool], seconds: float = 240) -> None:
         """Look again and again until something holds, and fail when the time is up."""
         until = time.monotonic() + seconds
         while not holds():

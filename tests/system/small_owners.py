@@ -14,8 +14,8 @@ import pandas as pd
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, dataset, section
-from owner_node.database import Database
-from owner_node.ledger import Entry, Kind, Ledger
+from owner_node.ledger.ledger import Entry, Kind, Ledger
+from owner_node.state.database import Database
 
 Attributes = Mapping[str, Mapping[str, object]]
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
-from owner_node.local_charge import LOCAL
+from owner_node.local.charge import LOCAL
 from tests.system.small_owners import (
     ask,
     declared,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.ledger import Kind, Ledger
+from owner_node.ledger.ledger import Kind, Ledger
+from owner_node.state.database import Database
+from owner_node.state.history import History
 from tests.fakes.owner_folder import make_owner_folder
 
 COMMAND = [

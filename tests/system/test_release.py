@@ -21,8 +21,8 @@ from common.verification import verify_release
 from common.wire.arrow import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
-from owner_node import linkage_key
-from owner_node.linkage import release_key
+from owner_node.linking import linkage_key
+from owner_node.linking.tokens import release_key
 from tests.system.small_owners import (
     ATTRIBUTES,
     ask,

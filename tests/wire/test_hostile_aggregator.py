@@ -17,14 +17,14 @@ from common.plan import Layout, Plan
 from common.schema import Schema
 from common.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
-from owner_node import linkage_key
 from owner_node.config import OwnerConfig, PolicyConfig
-from owner_node.database import Database
-from owner_node.download import download
-from owner_node.ledger import Ledger
-from owner_node.outbox import Outbox
-from owner_node.session import State
-from owner_node.sessions import Sessions
+from owner_node.ledger.ledger import Ledger
+from owner_node.linking import linkage_key
+from owner_node.release.download import download
+from owner_node.state.database import Database
+from owner_node.state.outbox import Outbox
+from owner_node.state.session import State
+from owner_node.state.sessions import Sessions
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.wire.test_owner_daemon import owner, running
 
@@ -76,7 +76,7 @@ class Siege:
 async def siege(tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Siege]:
     """An owner daemon with a policy, at a hostile aggregator; afterwards an honest release still works."""
     for name in ("_REST_SECONDS", "_RETRY_SECONDS", "_FIRST_WAIT_SECONDS", "_LONGEST_WAIT_SECONDS"):
-        monkeypatch.setattr(f"owner_node.connection.{name}", 0.02)
+        monkeypatch.setattr(f"owner_node.connection.connection.{name}", 0.02)
     hostile = HostileAggregator(certificates)
     async with serving(hostile, certificates) as address:
         config = replace(owner(tmp_path / "a", "a", address, certificates), policy=POLICY)
@@ -324,7 +324,7 @@ async def test_calls_that_never_end(siege: Siege, monkeypatch: pytest.MonkeyPatc
     await hostile.ask(hostile.mask(plan, 40))
     with monkeypatch.context() as impatient:
         for name in ("_CALL_SECONDS", "_POLL_SECONDS"):
-            impatient.setattr(f"owner_node.aggregator_client.{name}", 0.5)
+            impatient.setattr(f"owner_node.connection.client.{name}", 0.5)
         for call in ("Poll", "Answer", "UploadState", "Upload"):
             reached = asyncio.Queue[None]()
 
@@ -397,9 +397,9 @@ async def test_downloads_that_lie(siege: Siege, tmp_path: Path) -> None:
 
 async def test_a_download_that_stalls(siege: Siege, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A download in which nothing more comes is given up."""
-    monkeypatch.setattr("owner_node.aggregator_client._CALL_SECONDS", 0.3)
+    monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 0.3)
     await siege.hostile.honest_release("r1")
     siege.hostile.misbehave["Download"] = lambda _request, _context: asyncio.Event().wait()
     with pytest.raises(NotConnectedError):
         await download(siege.config, "r1", tmp_path / "out")
-    monkeypatch.setattr("owner_node.aggregator_client._CALL_SECONDS", 20.0)
+    monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 20.0)

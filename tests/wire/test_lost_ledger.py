@@ -15,9 +15,9 @@ from common.errors import IntegrityError
 from common.wire.v1 import control_pb2 as control
 from owner_node.config import AggregatorSection, OwnerConfig, OwnerSection
 from owner_node.daemon import Daemon
-from owner_node.database import Database
-from owner_node.history import History, Line
-from owner_node.ledger import Kind, Ledger
+from owner_node.ledger.ledger import Kind, Ledger
+from owner_node.state.database import Database
+from owner_node.state.history import History, Line
 from tests.fakes.ledgers import tamper
 from tests.wire.test_owner_daemon import Heard, heard, owner, published, running, share_key
 

@@ -27,15 +27,15 @@ from common.signing import Domain, Signer, load_chain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
-from owner_node import linkage_key
 from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig, OwnerSection, PolicyConfig
 from owner_node.daemon import Daemon
-from owner_node.database import Database
-from owner_node.ledger import Ledger
+from owner_node.ledger.ledger import Ledger
+from owner_node.linking import linkage_key
 from owner_node.masking.mask import mask_table
-from owner_node.presence import Connection, Presence, is_running
-from owner_node.session import State
-from owner_node.sessions import Sessions
+from owner_node.state.database import Database
+from owner_node.state.presence import Connection, Presence, is_running
+from owner_node.state.session import State
+from owner_node.state.sessions import Sessions
 from tests.wire.conftest import TRUST_DOMAIN
 
 ATTRIBUTE = Attribute("age", AttributeType.INTEGER, 0, 1000)
@@ -105,7 +105,7 @@ class Heard(logging.Handler):
 @pytest.fixture
 def heard() -> Iterator[Heard]:
     """What the owners' connections log."""
-    handler, logger = Heard(), logging.getLogger("owner_node.connection")
+    handler, logger = Heard(), logging.getLogger("owner_node.connection.connection")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -204,7 +204,7 @@ async def test_stopping_waits_for_what_is_being_masked(
         go_on.wait(20)
         return mask_table(*arguments)
 
-    monkeypatch.setattr("owner_node.sealing.mask_table", slow)
+    monkeypatch.setattr("owner_node.release.sealing.mask_table", slow)
     state, stopping = configs[0].owner.state_dir, asyncio.Event()
     async with running(configs[1]):
         daemon = asyncio.create_task(Daemon(configs[0]).run(stopping))
@@ -280,7 +280,7 @@ async def test_an_aggregator_at_fault_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An internal fault of an aggregator is noted, and the owner comes back to it."""
-    monkeypatch.setattr("owner_node.connection._REST_SECONDS", 0.05)
+    monkeypatch.setattr("owner_node.connection.connection._REST_SECONDS", 0.05)
     poll, faults = OwnerService.Poll, iter([True])
 
     async def faulty(service: Any, request: Any, context: Any) -> Any:

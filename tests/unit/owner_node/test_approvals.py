@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from owner_node.approvals import EXPIRED, Approvals, Person
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.session import State
-from owner_node.sessions import Session
+from owner_node.consent.approvals import EXPIRED, Approvals, Person
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.session import State
+from owner_node.state.sessions import Session
 
 START = datetime(2026, 1, 2, 12, tzinfo=UTC)
 DAY = timedelta(hours=24)

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from common.errors import ConfigurationError
 from common.schema import Attribute, CategoryOrder
-from owner_node.attribute_table import AttributeTable
 from owner_node.config import load
+from owner_node.config.attribute_table import AttributeTable
 
 HEAD = """
 [owner]

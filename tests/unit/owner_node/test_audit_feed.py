@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from common.audit import AuditSection, Delivery, open_sinks
-from owner_node.audit_feed import AuditFeed
-from owner_node.database import Database
-from owner_node.history import History, Line
+from owner_node.state.audit_feed import AuditFeed
+from owner_node.state.database import Database
+from owner_node.state.history import History, Line
 
 
 async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import BalanceError, RefusedError
-from owner_node.budget_terms import EVIDENCE, Column
-from owner_node.database import Database
-from owner_node.ledger import Kind, Ledger
+from owner_node.ledger.budget_terms import EVIDENCE, Column
+from owner_node.ledger.ledger import Kind, Ledger
+from owner_node.state.database import Database
 from tests.fakes.ledgers import balance, clock, give_back, reserve, spend
 
 PLACE = "file:/data/patients.csv"

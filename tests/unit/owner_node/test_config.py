@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from common.errors import ConfigurationError, UsageError
 from common.schema import Attribute, AttributeType
 from owner_node.config import AggregatorSection, CsvOptions, OwnerConfig, PolicyConfig, load
-from owner_node.config_file import _File
+from owner_node.config.file import _File
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 HEAD = """
@@ -98,7 +98,8 @@ def _keys(model: type[BaseModel], unsupported: tuple[str, ...]) -> set[str]:
 
 
 def _model(name: str) -> Any:
-    from owner_node import config_file, dataset_table
+    from owner_node.config import dataset_table
+    from owner_node.config import file as config_file
 
     return getattr(config_file, name, None) or getattr(dataset_table, name)
 

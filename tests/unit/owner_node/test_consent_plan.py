@@ -8,7 +8,7 @@ import pytest
 from common.plan import Layout, Linking, Plan
 from common.schema import Attribute, AttributeType, IdentifierRules, Schema
 from owner_node.config import PolicyConfig
-from owner_node.consent import Accept
+from owner_node.consent.judge import Accept
 from tests.fakes.consent_plans import (
     AGE,
     PLAN,

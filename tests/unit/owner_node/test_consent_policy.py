@@ -9,7 +9,7 @@ import pytest
 
 from common.errors import BalanceError, RefusedError, UnusableDataError
 from owner_node.config import PolicyConfig
-from owner_node.consent import Accept, Refuse
+from owner_node.consent.judge import Accept, Refuse
 from tests.fakes.consent_plans import (
     PLAN,
     judged,

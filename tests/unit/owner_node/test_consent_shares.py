@@ -9,7 +9,7 @@ import pytest
 from common.plan import BudgetSplit, Layout, Plan
 from common.schema import TaxonomyMethod
 from owner_node.config import PolicyConfig
-from owner_node.consent import Accept, Refuse, Verdict
+from owner_node.consent.judge import Accept, Refuse, Verdict
 from tests.fakes.consent_plans import (
     AGE,
     BY_FREQUENCY,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError, IntegrityError, InternalError
-from owner_node.database import SCHEMA_VERSION, Database
+from owner_node.state.database import SCHEMA_VERSION, Database
 
 _INSERT = (
     "INSERT INTO history (sequence, time, aggregator, release, event, decision, rule, purpose, epsilon, "
@@ -105,7 +105,7 @@ def test_threads_share_it(tmp_path: Path) -> None:
 def test_processes_open_it_together(tmp_path: Path) -> None:
     """Several processes that make the same new database at once all get it."""
     program = (
-        "import sys; from pathlib import Path; from owner_node.database import Database\n"
+        "import sys; from pathlib import Path; from owner_node.state.database import Database\n"
         "print('ready', flush=True); sys.stdin.readline(); Database(Path(sys.argv[1])).close()"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "state")]

@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import ConfigurationError
 from owner_node.config import DatasetConfig, load
-from owner_node.database_url import parse_database_url
+from owner_node.config.database_url import parse_database_url
 from owner_node.sources import load as load_data
 
 HEAD = """

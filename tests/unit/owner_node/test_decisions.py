@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConflictError, UsageError
-from owner_node.approvals import Person
-from owner_node.database import Database
-from owner_node.decisions import Decisions, this_person
-from owner_node.history import History
-from owner_node.session import Event, State
-from owner_node.sessions import Sessions
+from owner_node.consent.approvals import Person
+from owner_node.consent.decisions import Decisions, this_person
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.session import Event, State
+from owner_node.state.sessions import Sessions
 
 VERA = Person("vera")
 DAY = timedelta(hours=24)
@@ -95,8 +95,8 @@ def test_nothing_to_decide_yet(db: Database) -> None:
 def test_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     """The history gets the user of the operating system, and who became that user by sudo."""
     monkeypatch.setenv("SUDO_USER", "vera")
-    monkeypatch.setattr("owner_node.decisions.os.getuid", lambda: 0)
+    monkeypatch.setattr("owner_node.consent.decisions.os.getuid", lambda: 0)
     assert this_person() == Person("root", "vera")
     monkeypatch.delenv("SUDO_USER")
-    monkeypatch.setattr("owner_node.decisions.os.getuid", lambda: 4_000_000)
+    monkeypatch.setattr("owner_node.consent.decisions.os.getuid", lambda: 4_000_000)
     assert this_person() == Person("user 4000000")

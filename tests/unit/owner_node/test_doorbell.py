@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError
-from owner_node.doorbell import Doorbell, ring
+from owner_node.state.doorbell import Doorbell, ring
 
 
 async def test_ringing(tmp_path: Path) -> None:

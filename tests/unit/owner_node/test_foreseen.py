@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from owner_node.config import PolicyConfig
-from owner_node.foreseen import AttributeForecast, Forecast, is_close, objections
+from owner_node.consent.foreseen import AttributeForecast, Forecast, is_close, objections
 
 D = Decimal
 KEYS = ("max_zero_noise_share", "max_unchanged_share", "max_unchanged_record_share")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import IntegrityError, InternalError
-from owner_node.database import Database
-from owner_node.ledger import Ledger
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import Database
 
 _LOST = IntegrityError("the ledger lost entries", "recover it", {"sequence": 3, "signed": 5})
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import IntegrityError
-from owner_node.database import Database
-from owner_node.history import History
+from owner_node.state.database import Database
+from owner_node.state.history import History
 
 
 @pytest.fixture

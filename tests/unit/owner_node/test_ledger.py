@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from common.errors import BalanceError, ConflictError, InternalError
-from owner_node.database import Database
-from owner_node.ledger import Balance, Ledger
+from owner_node.ledger.ledger import Balance, Ledger
+from owner_node.state.database import Database
 from tests.fakes.ledgers import TOTAL, balance, clock, give_back, kinds, reserve, spend
 
 

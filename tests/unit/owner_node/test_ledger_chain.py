@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from common.errors import IntegrityError
-from owner_node.chain import GENESIS, Head
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.ledger import Ledger
-from owner_node.ledger_entry import COLUMNS
+from owner_node.ledger.entry import COLUMNS
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.chain import GENESIS, Head
+from owner_node.state.database import Database
+from owner_node.state.history import History
 from tests.fakes.ledgers import TOTAL, balance, clock, reserve, spend, tamper
 
 

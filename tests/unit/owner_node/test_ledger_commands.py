@@ -10,7 +10,7 @@ import pytest
 from common import console
 from common.errors import IntegrityError
 from owner_node.cli import application
-from owner_node.records import Records
+from owner_node.state.records import Records
 from tests.fakes.ledgers import tamper
 from tests.unit.owner_node.test_state_commands import OWNER
 

@@ -8,9 +8,9 @@ import pytest
 
 from common.canonical import document_digest
 from common.errors import IntegrityError, InternalError
-from owner_node.chain import GENESIS, Head
-from owner_node.database import _MIGRATIONS, Database
-from owner_node.ledger import Ledger
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.chain import GENESIS, Head
+from owner_node.state.database import _MIGRATIONS, Database
 from tests.fakes.ledgers import balance, clock, kinds, reserve, tamper
 
 _COLUMNS = (

@@ -7,8 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from common.errors import BalanceError, InternalError
-from owner_node.database import Database
-from owner_node.ledger import Kind, Ledger
+from owner_node.ledger.ledger import Kind, Ledger
+from owner_node.state.database import Database
 from tests.fakes.ledgers import TOTAL, balance, clock, give_back, reserve, spend
 
 FIFTY = 50
@@ -46,8 +46,8 @@ from datetime import datetime, UTC
 from decimal import Decimal
 from pathlib import Path
 from common.errors import BalanceError
-from owner_node.database import Database
-from owner_node.ledger import Ledger
+from owner_node.state.database import Database
+from owner_node.ledger.ledger import Ledger
 threads, got = int(sys.argv[3]), []
 books = [Database(Path(sys.argv[1])) for _ in range(threads)]
 together = threading.Barrier(threads + 1)

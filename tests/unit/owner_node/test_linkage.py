@@ -10,8 +10,8 @@ import pytest
 
 from common.errors import ConfigurationError, DataError
 from common.schema import NORMALISATION_VERSION
-from owner_node.linkage import key_check, release_key, tokens
-from owner_node.normalisation import STEPS, missing, normalise
+from owner_node.linking.normalisation import STEPS, missing, normalise
+from owner_node.linking.tokens import key_check, release_key, tokens
 
 KEY = bytes(range(32))
 

@@ -13,7 +13,7 @@ from common.errors import ConfigurationError, IdentityError, IntegrityError, Tes
 from common.identity import fingerprint, spoken
 from common.signing import Domain, Signer
 from deploy.development_ca import DevelopmentCa
-from owner_node import linkage_key
+from owner_node.linking import linkage_key
 
 AUTHORITY = DevelopmentCa("tests.example")
 

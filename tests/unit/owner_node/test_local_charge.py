@@ -12,10 +12,10 @@ from common.errors import BalanceError, ConflictError, IntegrityError, InternalE
 from common.identity import is_name
 from common.masking_arguments import parse_id
 from common.schema import Attribute, AttributeType
-from owner_node.approvals import Person
-from owner_node.ledger import Kind
-from owner_node.local_charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing, new_id
-from owner_node.records import Records
+from owner_node.consent.approvals import Person
+from owner_node.ledger.ledger import Kind
+from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing, new_id
+from owner_node.state.records import Records
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import RefusedError
 from owner_node.config import PolicyConfig
-from owner_node.local_policy import Use, check_policy
+from owner_node.local.policy import Use, check_policy
 
 USES = (Use("age", "idp-joint", 5), Use("ward", "idp-ls", 5, unbounded=True))
 TODAY = date(2026, 5, 6)

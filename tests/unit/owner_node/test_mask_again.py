@@ -12,9 +12,9 @@ from common.durable import exclusive_lock
 from common.errors import IntegrityError
 from owner_node import config
 from owner_node.cli import application, mask
-from owner_node.decisions import this_person
-from owner_node.local_charge import LocalCharges
-from owner_node.records import Records
+from owner_node.consent.decisions import this_person
+from owner_node.local.charge import LocalCharges
+from owner_node.state.records import Records
 from tests.fakes.owner_folder import ask_mask as ask
 from tests.fakes.owner_folder import make_owner_folder, spends, write_patients
 

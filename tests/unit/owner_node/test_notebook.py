@@ -19,7 +19,7 @@ from common.errors import (
     UsageError,
 )
 from owner_node import notebook
-from owner_node.ledger import Kind
+from owner_node.ledger.ledger import Kind
 from owner_node.notebook import Workspace
 from tests.fakes.owner_folder import make_owner_folder
 

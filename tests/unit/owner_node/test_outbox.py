@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ProtocolError
-from owner_node.outbox import Outbox
+from owner_node.state.outbox import Outbox
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_failed_fragment_leaves_nothing(outbox: Outbox) -> None:
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from owner_node.outbox import Outbox
+from owner_node.state.outbox import Outbox
 with Outbox(Path(sys.argv[1])).begin("hub", "r1") as stream:
     stream.write(b"half" * 100_000)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -18,11 +18,11 @@ from common import console
 from common.errors import IntegrityError, UsageError
 from common.verification import verify_release
 from owner_node.cli import application as owner_application
-from owner_node.database import Database
-from owner_node.outbox import Outbox
-from owner_node.own_fragment import _absent, _counted, verify_own
-from owner_node.session import Event
-from owner_node.sessions import Sessions
+from owner_node.release.own_fragment import _absent, _counted, verify_own
+from owner_node.state.database import Database
+from owner_node.state.outbox import Outbox
+from owner_node.state.session import Event
+from owner_node.state.sessions import Sessions
 from tests.fakes.published import NAMES, make_release
 from tests.fakes.releases import Groups
 

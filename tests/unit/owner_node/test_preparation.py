@@ -8,7 +8,7 @@ import pytest
 from common.errors import DataChangedError, UnusableDataError
 from common.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.preparation import prepare
+from owner_node.release.preparation import prepare
 from tests.fakes.releases import make_plan
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from owner_node.database import Database
-from owner_node.presence import Connection, DaemonState, Presence, daemon_lock, is_running
+from owner_node.state.database import Database
+from owner_node.state.presence import Connection, DaemonState, Presence, daemon_lock, is_running
 
 _NOTHING = DaemonState(False, None, "", "", ())
 
@@ -70,8 +70,8 @@ _DAEMON = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from owner_node.database import Database
-from owner_node.presence import Presence, daemon_lock
+from owner_node.state.database import Database
+from owner_node.state.presence import Presence, daemon_lock
 state = Path(sys.argv[1])
 with daemon_lock(state), Database(state) as db:
     presence = Presence(db, lambda: datetime.now(UTC))

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import TesseraError, UsageError
 from common.schema import Attribute, AttributeType
-from owner_node.questions import (
+from owner_node.local.questions import (
     Kind,
     Question,
     Range,

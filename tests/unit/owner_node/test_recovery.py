@@ -10,10 +10,10 @@ import pytest
 
 from common.errors import BalanceError, IntegrityError
 from common.plan import Plan
-from owner_node.chain import Head
-from owner_node.recovering import LOST, Estimate, carry_out, remembered
-from owner_node.recovery import Recalled, Recovery, Shown, assess
-from owner_node.session import Event, State
+from owner_node.ledger.recovering import LOST, Estimate, carry_out, remembered
+from owner_node.ledger.recovery import Recalled, Recovery, Shown, assess
+from owner_node.state.chain import Head
+from owner_node.state.session import Event, State
 from tests.fakes.offering import Offering
 
 BUDGETS = {"cohort": "cohort"}

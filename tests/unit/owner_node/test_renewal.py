@@ -17,10 +17,10 @@ from common.errors import NotConnectedError, UsageError
 from common.identity import Party, PartyKind, fingerprint
 from common.settings import TlsSection
 from deploy.development_ca import CLIENT_AUTH, DevelopmentCa
-from owner_node.renewal import Renewal
+from owner_node.connection.renewal import Renewal
 
 if TYPE_CHECKING:
-    from owner_node.aggregator_client import AggregatorClient
+    from owner_node.connection.client import AggregatorClient
 
 DOMAIN = "example.org"
 NORTH, SOUTH = (Party(PartyKind.OWNER, name, DOMAIN) for name in ("north", "south"))

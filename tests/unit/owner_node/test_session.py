@@ -3,7 +3,7 @@
 import pytest
 
 from common.errors import ProtocolError
-from owner_node.session import CHARGED, FINAL, TRANSITIONS, Event, State, advance
+from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, Event, State, advance
 
 _PATH = (
     Event.INVITE, Event.ACCEPT, Event.LINK, Event.SPEND, Event.SEAL,

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from common.errors import ConflictError, InternalError, ProtocolError
-from owner_node.database import Database
-from owner_node.session import Event, State
-from owner_node.sessions import Session, Sessions
+from owner_node.state.database import Database
+from owner_node.state.session import Event, State
+from owner_node.state.sessions import Session, Sessions
 
 
 class Ticking:

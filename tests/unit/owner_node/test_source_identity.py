@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from common.schema import Attribute, AttributeType
-from owner_node.budget_terms import EVIDENCE, Column
 from owner_node.config import DatasetConfig
-from owner_node.source_columns import columns_of
-from owner_node.source_place import place_of
+from owner_node.ledger.budget_terms import EVIDENCE, Column
+from owner_node.sources.columns import columns_of
+from owner_node.sources.place import place_of
 
 KEY = b"k" * 32
 N = 5000

@@ -12,9 +12,9 @@ from common import console
 from common.errors import ConfigurationError, DataError
 from owner_node.cli import application
 from owner_node.config import load
+from owner_node.config.starting import FILL_IN, starting_configuration
 from owner_node.sources import load as load_data
 from owner_node.sources.guessing import guess
-from owner_node.starting import FILL_IN, starting_configuration
 
 HEADER = ["patient", "age", "income", "admitted", "ward", "emergency", "note", "postal"]
 FILLED = {

@@ -11,11 +11,11 @@ import pytest
 from common import console
 from deploy.development_ca import DevelopmentCa
 from owner_node.cli import application
-from owner_node.database import Database
-from owner_node.history import History
-from owner_node.ledger import Ledger
-from owner_node.presence import Presence, daemon_lock
-from owner_node.sessions import Sessions
+from owner_node.ledger.ledger import Ledger
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.presence import Presence, daemon_lock
+from owner_node.state.sessions import Sessions
 
 OWNER = """
 [owner]

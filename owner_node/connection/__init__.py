@@ -1,0 +1,1 @@
+"""The way to the aggregators: identity, trust, calls, and work taken from them."""

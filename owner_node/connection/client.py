@@ -1,0 +1,237 @@
+"""The calls to one aggregator. Errors of the other side arrive as errors of the catalogue."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from common import __version__
+from common.canonical import digest
+from common.credentials import Identity, read_identity
+from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
+from common.settings import TlsSection
+from common.tls import channel_credentials_of, channel_options, explain_handshake
+from common.wire.chunks import CHUNK_BYTES, read_chunks
+from common.wire.status import from_rpc_error
+from common.wire.v1 import owner_pb2 as wire
+from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
+from owner_node.config import AggregatorSection
+from owner_node.release.answers import Fragment, SignedHead
+
+PROTOCOL = 1
+_CALL_SECONDS = 20.0
+_RECALL_SECONDS = 600.0
+_POLL_SECONDS = 40.0
+"""Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
+_SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_MOST_FILES = 16
+"""Most files of a release folder."""
+
+
+class NotTakenError(Exception):
+    """The aggregator did not take an answer or an upload. It says nothing about this owner's own work.
+
+    Args:
+        error: What the aggregator said.
+    """
+
+    def __init__(self, error: TesseraError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class AggregatorClient:
+    """A channel to one aggregator.
+
+    Args:
+        address: "host:port".
+        tls: The owner's files, or what a daemon has taken from them.
+    """
+
+    def __init__(self, address: str, tls: TlsSection | Identity) -> None:
+        credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
+        self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
+        self._calls: Any = OwnerServiceStub(self._channel)
+
+    async def __aenter__(self) -> Self:
+        """Return the client; the channel connects with the first call."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Hang up."""
+        await self.close()
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._channel.close(None)
+
+    async def connect(self, datasets: Sequence[str]) -> wire.ConnectResponse:
+        """Say who is there; learn the newest ledger head that the aggregator keeps."""
+        request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
+        response: wire.ConnectResponse = await _call(
+            lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
+        )
+        return response
+
+    async def poll(self, busy: Iterable[tuple[str, str]]) -> wire.PollResponse:
+        """Wait for work other than that which this owner is busy with, given as (release, step)."""
+        keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
+        request = wire.PollRequest(busy=keys)
+        response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
+        return response
+
+    async def answer(self, request: wire.AnswerRequest) -> None:
+        """Answer one piece of work.
+
+        Raises:
+            NotConnectedError: If the answer may not have arrived.
+            NotTakenError: If the aggregator did not take it.
+        """
+        await _hand_over(lambda: self._calls.Answer(request, timeout=_CALL_SECONDS))
+
+    async def renew(self, request: bytes) -> bytes:
+        """Ask for a certificate of a new key; returns the chain as PEM."""
+        response: wire.RenewResponse = await _call(
+            lambda: self._calls.Renew(wire.RenewRequest(request=request), timeout=_CALL_SECONDS)
+        )
+        return bytes(response.certificate)
+
+    async def upload_tokens(self, release: str, plan_digest: str, tokens: bytes) -> str:
+        """Send a token list and return its digest."""
+        name = digest(tokens)
+        blob = wire.BlobKey(
+            release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_TOKENS, digest=name,
+            size=len(tokens),
+        )  # fmt: skip
+        offset = await self._offset(blob)
+        pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
+        seconds = _transfer_seconds(len(tokens) - offset)
+        await _hand_over(lambda: self._calls.Upload(_chunks(blob, offset, pieces), timeout=seconds))
+        return name
+
+    async def upload_fragment(
+        self, release: str, plan_digest: str, fragment: Fragment
+    ) -> wire.UploadResponse:
+        """Send a fragment from where the aggregator has it, and return the receipt."""
+        blob = wire.BlobKey(
+            release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_FRAGMENT, digest=fragment.digest,
+            size=fragment.size,
+        )  # fmt: skip
+        offset = await self._offset(blob)
+        chunks = _chunks(blob, offset, read_chunks(fragment.path, offset))
+        seconds = _transfer_seconds(fragment.size - offset)
+        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+        return response
+
+    async def recall(self) -> AsyncIterator[wire.RecallItem]:
+        """Ask what this owner signed at this aggregator: its ledger heads, and for its releases."""
+        try:
+            async for item in self._calls.Recall(wire.RecallRequest(), timeout=_RECALL_SECONDS):
+                yield _readable(item)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def files(self, release: str) -> dict[str, int]:
+        """Return the files of a published release by name, with their sizes in bytes.
+
+        Raises:
+            IntegrityError: If the aggregator tells something else.
+        """
+        async for chunk in self._download(release, "", _CALL_SECONDS):
+            if len(chunk.files) != len(chunk.sizes) or not 0 < len(chunk.files) <= _MOST_FILES:
+                raise IntegrityError(
+                    "the aggregator lists no release folder", "both sides must run compatible versions"
+                )
+            return dict(zip(chunk.files, chunk.sizes, strict=True))
+        raise IntegrityError("the aggregator answers nothing to a download")
+
+    async def download(self, release: str, name: str, to: Path, size: int) -> None:
+        """Write one file of a published release.
+
+        Raises:
+            IntegrityError: If it has another size than was listed.
+        """
+        with to.open("xb") as stream:
+            async for chunk in self._download(release, name, _transfer_seconds(size)):
+                if not chunk.data or stream.tell() + len(chunk.data) > size:
+                    raise IntegrityError(f"the aggregator sends something else than the {size} bytes listed")
+                stream.write(chunk.data)
+            if stream.tell() != size:
+                raise IntegrityError(f"the aggregator sent {stream.tell()} of the {size} bytes listed")
+
+    async def _download(self, release: str, name: str, seconds: float) -> AsyncIterator[wire.DownloadChunk]:
+        request = wire.DownloadRequest(release=release, file=name)
+        try:
+            async for chunk in self._calls.Download(request, timeout=seconds):
+                yield _readable(chunk)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+
+    async def _offset(self, blob: wire.BlobKey) -> int:
+        state = await _hand_over(
+            lambda: self._calls.UploadState(wire.UploadStateRequest(blob=blob), timeout=_CALL_SECONDS)
+        )
+        return min(int(state.offset), int(blob.size))
+
+
+def explain(
+    aggregator: AggregatorSection, tls: TlsSection, now: datetime
+) -> NotConnectedError | IdentityError | None:
+    """Find out by a handshake why an aggregator cannot be reached; see `common.tls.explain_handshake`."""
+    host, _, port = aggregator.address.rpartition(":")
+    return explain_handshake((host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, now)
+
+
+def ledger_head(head: SignedHead) -> wire.LedgerHead:
+    """Put a signed ledger head on the wire."""
+    return wire.LedgerHead(
+        sequence=head.head.sequence,
+        hash=head.head.hash,
+        signature=head.signature,
+        certificate=head.certificate,
+    )
+
+
+def _transfer_seconds(size: int) -> float:
+    """Return how long a transfer may take: a side that neither goes on nor hangs up is not waited for."""
+    return _CALL_SECONDS + size / _SLOWEST_BYTES_PER_SECOND
+
+
+async def _call(make: Callable[[], Any]) -> Any:
+    try:
+        return _readable(await make())
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+    except grpc.aio.UsageError:
+        raise NotConnectedError("the connection was closed") from None
+
+
+def _readable(response: Any) -> Any:
+    """Return a response; gRPC gives none for bytes that are no message, and calls that a success."""
+    if response is None:
+        raise ProtocolError("the answer cannot be read", "both sides must run compatible versions")
+    return response
+
+
+async def _hand_over(make: Callable[[], Any]) -> Any:
+    try:
+        return await _call(make)
+    except NotConnectedError:
+        raise
+    except TesseraError as error:
+        raise NotTakenError(error) from None
+
+
+async def _chunks(
+    blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]
+) -> AsyncIterator[wire.UploadChunk]:
+    # The first message names the blob even if nothing of it is left to send.
+    yield wire.UploadChunk(blob=blob, offset=offset)
+    for piece in pieces:
+        yield wire.UploadChunk(offset=offset, data=piece)
+        offset += len(piece)

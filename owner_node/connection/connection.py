@@ -1,0 +1,300 @@
+"""The connection to one aggregator: kept for ever, work taken from it, and explained when it breaks."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from common.credentials import Credentials
+from common.errors import (
+    IntegrityError,
+    InternalError,
+    NotConnectedError,
+    ProtocolError,
+    SourceUnreachableError,
+    TesseraError,
+)
+from common.plan import RELEASE_ID
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.connection.client import AggregatorClient, NotTakenError, explain
+from owner_node.connection.renewal import Renewal
+from owner_node.connection.trust import Trust
+from owner_node.connection.worker import PASSING, Outcome, Worker
+from owner_node.ledger.guard import LedgerGuard
+from owner_node.release.node import Node
+from owner_node.state.records import Records
+
+_FIRST_WAIT_SECONDS = 0.5
+_LONGEST_WAIT_SECONDS = 30.0
+_RETRY_SECONDS = 0.5
+"""How long work is left alone whose answer found no connection."""
+_PAUSE_SECONDS = 0.1
+_REST_SECONDS = 5.0
+"""How long work is left alone that failed for another passing reason."""
+_MOST_TASKS = 64
+"""Most pieces of work that are done, or rest, at a time; an aggregator tells the others again."""
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Keep what nobody thought of with the aggregator that it came from: the others are worked for."""
+    try:
+        yield
+    except TesseraError:
+        raise
+    except Exception as fault:  # noqa: BLE001 - the edge of a connection
+        _log.error("internal fault", exc_info=fault)
+        raise InternalError("an internal fault, see the log") from None
+
+
+class Connection:
+    """Attends to one aggregator.
+
+    Args:
+        config: The owner's configuration.
+        aggregator: The aggregator's section of it.
+        node: Does the work.
+        records: The owner's state.
+        trust: Checks the ledger head that the aggregator returns.
+        credentials: What the owner connects with.
+        renewal: Renews that.
+        guard: Stops the work for all aggregators.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        config: OwnerConfig,
+        aggregator: AggregatorSection,
+        node: Node,
+        records: Records,
+        trust: Trust,
+        credentials: Credentials,
+        renewal: Renewal,
+        guard: LedgerGuard,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._config, self._aggregator, self._node, self._guard = config, aggregator, node, guard
+        self._records, self._trust, self._clock = records, trust, clock
+        self._credentials, self._renewal = credentials, renewal
+        self._identity = credentials.current
+        self._worker = Worker(node)
+        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        # Work that a person has to decide about: told to the aggregator as busy, and nobody works on it.
+        self._waiting: set[tuple[str, str]] = set()
+        self._looking: set[asyncio.Task[None]] = set()
+        self._rested = asyncio.Event()
+        self._room = asyncio.Event()
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._reason = ""
+
+    async def attend(self) -> None:
+        """Connect, work, and connect again, until cancelled."""
+        try:
+            while True:
+                async with await self._connected() as client:
+                    try:
+                        with _contained():
+                            await self._work(client)
+                    except TesseraError as error:
+                        await self._note_broken(error)
+                        pause = _RETRY_SECONDS if isinstance(error, NotConnectedError) else _REST_SECONDS
+                        await asyncio.sleep(pause)
+        finally:
+            await self._stop_tasks()
+
+    async def _connected(self) -> AggregatorClient:
+        retrying = AsyncRetrying(
+            wait=wait_random_exponential(multiplier=_FIRST_WAIT_SECONDS, max=_LONGEST_WAIT_SECONDS),
+            retry=retry_if_exception_type(TesseraError),
+            before_sleep=self._explain,
+        )
+        return await retrying(self._connect)
+
+    async def _connect(self) -> AggregatorClient:
+        # A channel of its own for every attempt: one that failed would wait out gRPC's own, longer pauses.
+        self._identity = self._credentials.current
+        client = AggregatorClient(self._aggregator.address, self._identity)
+        try:
+            with _contained():
+                await self._greet(client)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _greet(self, client: AggregatorClient) -> None:
+        self._guard.check()
+        response = await client.connect([dataset.name for dataset in self._config.datasets])
+        await self._examine(response)
+        self._reason = ""
+        await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
+        _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
+
+    async def _examine(self, response: wire.ConnectResponse | wire.PollResponse) -> None:
+        """Refuse all work if the ledger lacks what this owner once signed."""
+        if response.HasField("newest_ledger_head"):
+            await self._guard.examine(self._trust, self._aggregator.name, response.newest_ledger_head)
+
+    async def _work(self, client: AggregatorClient) -> None:
+        """Take work until the connection breaks, or is to be made anew with a renewed certificate."""
+        self._worker.answer_through(client)
+        while self._credentials.current is self._identity:
+            await self._renewal.renew(client, self._aggregator.name)
+            await self._wait_for_room()
+            known = len(self._tasks)
+            for work in await self._poll(client):
+                if not RELEASE_ID.fullmatch(work.release):
+                    raise ProtocolError("the aggregator names a release by what is no release id")
+                key = (work.release, work.WhichOneof("step") or "")
+                if key not in self._tasks and self._has_room():
+                    self._tasks[key] = asyncio.create_task(self._do(work, key))
+            if len(self._tasks) <= known:
+                # A poll that is answered at once with nothing new must not be repeated as fast as it can be.
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _has_room(self) -> bool:
+        return len(self._tasks) - len(self._waiting) < _MOST_TASKS
+
+    async def _wait_for_room(self) -> None:
+        """Ask for nothing more while there is as much to do as this owner takes on at a time."""
+        while not self._has_room():
+            self._room.clear()
+            await self._room.wait()
+
+    async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
+        """Wait for work; a poll that still names rested work as busy is given up for a new one."""
+        self._rested.clear()
+        poll = asyncio.create_task(client.poll(list(self._tasks)))
+        changes: tuple[Coroutine[Any, Any, object], ...] = (
+            self._rested.wait(),
+            self._guard.broken.wait(),
+            self._credentials.replaced(self._identity),
+        )
+        events = [asyncio.create_task(each) for each in changes]
+        try:
+            await asyncio.wait((poll, *events), return_when=asyncio.FIRST_COMPLETED)
+            self._guard.check()
+            if not poll.done():
+                return []
+            response = await poll
+            await self._examine(response)
+            return list(response.work)
+        finally:
+            for task in (poll, *events):
+                task.cancel()
+
+    async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
+        rest = 0.0
+        try:
+            # One step of a release at a time, in the order they were asked for.
+            async with self._turns.setdefault(work.release, asyncio.Lock()):
+                self._guard.check()
+                outcome = await self._worker.do(work)
+            if outcome is Outcome.WAITS:
+                self._waiting.add(key)
+            # An aggregator that asks for the same again at once is not answered as fast as it can ask.
+            rest = _REST_SECONDS if outcome is Outcome.REFUSED else 0.0
+            if key[1] == "conclude":
+                self._end_waiting(work.release)
+        except SourceUnreachableError as error:
+            extra = {"release": key[0], "step": key[1], "reason": error.message, "hint": error.hint}
+            _log.error("cannot work now", extra=extra)
+            rest = _REST_SECONDS
+        except NotConnectedError:
+            _log.info("not answered", extra={"release": key[0], "step": key[1]})
+            rest = _RETRY_SECONDS
+        except NotTakenError as refusal:
+            # The fault may be the aggregator's own: what is sealed stays sealed, and is offered again.
+            extra = {"release": key[0], "step": key[1], "code": refusal.error.code}
+            _log.warning("answer not taken", extra=extra)
+            rest = _REST_SECONDS
+        except IntegrityError as error:
+            _log.error("no work is done", extra={"release": key[0], "step": key[1], "reason": error.message})
+        except PASSING as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": reason})
+            rest = _REST_SECONDS
+        except Exception as error:  # noqa: BLE001 - the edge of a task; told again after a rest
+            _log.error("internal fault", exc_info=error, extra={"release": key[0], "step": key[1]})
+            rest = _REST_SECONDS
+        finally:
+            # Busy until then, so that the aggregator does not tell the same again at once.
+            if rest:
+                asyncio.get_running_loop().call_later(rest, self._take_up, key)
+            elif key in self._waiting:
+                # A person may have decided while this was on its way.
+                self.look_again()
+            else:
+                self._drop(key)
+
+    def look_again(self) -> None:
+        """Take up work that waited for a person, where one has decided."""
+        task = asyncio.create_task(self._look())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _look(self) -> None:
+        try:
+            for key in sorted(self._waiting):
+                if await asyncio.to_thread(self._node.invitations.decided, key[0]):
+                    self._take_up(key)
+        except (TesseraError, *PASSING) as error:
+            _log.error("cannot look for decisions now", extra={"error": type(error).__name__})
+            asyncio.get_running_loop().call_later(_REST_SECONDS, self.look_again)
+
+    def _take_up(self, key: tuple[str, str]) -> None:
+        self._waiting.discard(key)
+        self._drop(key)
+        self._rested.set()
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        """Be busy with a piece of work no longer; nothing is kept of a release without any."""
+        self._tasks.pop(key, None)
+        if all(release != key[0] for release, _ in self._tasks):
+            self._turns.pop(key[0], None)
+        self._room.set()
+
+    def _end_waiting(self, release: str) -> None:
+        """Let nobody wait for a release that has ended."""
+        for key in [each for each in self._waiting if each[0] == release]:
+            self._take_up(key)
+
+    async def _explain(self, state: RetryCallState) -> None:
+        error = state.outcome.exception() if state.outcome is not None else None
+        if isinstance(error, TesseraError):
+            await self._note_broken(error)
+
+    async def _note_broken(self, error: TesseraError) -> None:
+        """Say why there is no connection, once for every reason."""
+        if isinstance(error, NotConnectedError):
+            error = await self._handshake() or error
+        if error.message == self._reason:
+            return
+        self._reason = error.message
+        with suppress(TesseraError, *PASSING):
+            await asyncio.to_thread(self._records.presence.disconnected, self._aggregator.name, error.message)
+        _log.warning(
+            "not connected",
+            extra={"aggregator": self._aggregator.name, "reason": error.message, "hint": error.hint},
+        )
+
+    async def _handshake(self) -> TesseraError | None:
+        try:
+            return await asyncio.to_thread(explain, self._aggregator, self._config.tls, self._clock())
+        except TesseraError as error:
+            return error
+
+    async def _stop_tasks(self) -> None:
+        tasks = [*self._tasks.values(), *self._looking]
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task

@@ -1,0 +1,161 @@
+"""How an owner gets its certificate: a request for a key made here, and the bundle that the CA answers.
+
+What the bundle is worth hangs on one thing: that the fingerprint of its CA was heard from the aggregator's
+operator on the telephone.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from common.durable import private_directory, read_private, write_atomic
+from common.enrolment import Bundle, key_pem, make_request, new_key
+from common.errors import ConfigurationError, IntegrityError, UsageError
+from common.identity import fingerprint, parse_fingerprint
+from common.key_files import requested_key, switch_pair
+from common.signing import load_chain, load_key
+from owner_node.config import OwnerConfig
+from owner_node.connection.credentials import check_issued, own_party
+
+_PUBLIC_FILE = 0o644
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """A certificate that was put in place."""
+
+    certificate: x509.Certificate
+    """The certificate."""
+    authorities: tuple[x509.Certificate, ...]
+    """The CAs that are trusted from now on."""
+
+
+def request(config: OwnerConfig, *, anew: bool) -> tuple[bytes, str]:
+    """Return a request for a certificate.
+
+    The key waits beside the present one, if there is one, which stays in use until the bundle is installed.
+
+    Args:
+        config: The owner's configuration.
+        anew: Whether to make a new key although one waits for its certificate.
+
+    Returns:
+        PKCS #10 as PEM, and the fingerprint of its key.
+
+    Raises:
+        ConfigurationError: If the key cannot be written or read.
+    """
+    path = requested_key(config.tls.key)
+    if path.exists() and not anew:
+        key = load_key(read_private(path), path)
+    else:
+        key = new_key()
+        if not path.parent.exists():
+            private_directory(path.parent)
+        _write(path, key_pem(key))
+    return make_request(key, own_party(config)), fingerprint(key.public_key())
+
+
+def install(
+    config: OwnerConfig, data: bytes, ca_fingerprint: str, now: datetime, *, add_ca: bool
+) -> Installed:
+    """Check a bundle and put its certificate, with the key that was made for it, in place.
+
+    Args:
+        config: The owner's configuration.
+        data: The bundle.
+        ca_fingerprint: Fingerprint of the CA, as heard.
+        now: The present moment.
+        add_ca: Whether to trust this CA besides those that are trusted already.
+
+    Raises:
+        UsageError: If the fingerprint is none.
+        IntegrityError: If the bundle is another CA's.
+        ProtocolError, IdentityError: If it is damaged, for another key or owner, or not valid.
+        ConfigurationError: If other CAs are trusted already, or a file cannot be written.
+    """
+    bundle = Bundle.from_bytes(data)
+    authority = bundle.authority()
+    _check_authority(authority, ca_fingerprint)
+    chain = bundle.chain()
+    key, requested = _key_of(config.tls.key, chain[0])
+    pem = b"".join(each.public_bytes(Encoding.PEM) for each in chain)
+    certificate = check_issued(key.public_key(), pem, own_party(config), (authority,), now)
+    authorities = _trust(config.tls.ca, authority, add_ca=add_ca)
+    try:
+        for folder in {config.tls.cert.parent, config.tls.key.parent}:
+            if not folder.exists():
+                private_directory(folder)
+        switch_pair(config.tls.cert, config.tls.key, pem, key_pem(key))
+        if requested:
+            requested_key(config.tls.key).unlink(missing_ok=True)
+    except OSError as error:
+        raise _cannot_write(config.tls.key, error) from None
+    return Installed(certificate, authorities)
+
+
+def _check_authority(authority: x509.Certificate, heard: str) -> None:
+    try:
+        expected = parse_fingerprint(heard)
+    except ValueError as problem:
+        raise UsageError(
+            f"--ca-fingerprint: {problem}", "type it as the aggregator's operator reads it"
+        ) from None
+    found = fingerprint(authority.public_key())
+    if found != expected:
+        raise IntegrityError(
+            "the bundle was made by another CA than the one with that fingerprint",
+            "do not install it; ask the aggregator's operator for the file, and compare again",
+            {"expected": expected, "found": found},
+        )
+
+
+def _key_of(path: Path, certificate: x509.Certificate) -> tuple[ec.EllipticCurvePrivateKey, bool]:
+    """Return the key that a certificate is for, and whether it is the one that waits for it."""
+    wanted = fingerprint(certificate.public_key())
+    for candidate in (requested_key(path), path):
+        if candidate.exists():
+            key = load_key(read_private(candidate), candidate)
+            if fingerprint(key.public_key()) == wanted:
+                return key, candidate != path
+    raise IntegrityError(
+        "the bundle is for a key that is not here",
+        "install the bundle that answers the newest request of this owner",
+        {"fingerprint": wanted},
+    )
+
+
+def _trust(path: Path, authority: x509.Certificate, *, add_ca: bool) -> tuple[x509.Certificate, ...]:
+    """Write the file of trusted CAs; returns what is trusted."""
+    known = tuple(load_chain(path)) if path.exists() else ()
+    if authority in known:
+        return known
+    if known and not add_ca:
+        names = ", ".join(fingerprint(each.public_key())[:16] for each in known)
+        raise ConfigurationError(
+            f"{path} trusts other CAs already ({names})",
+            hint=f"add --add-ca to trust this one too; to trust it alone, move {path} away first",
+        )
+    trusted = (*known, authority)
+    if not path.parent.exists():
+        private_directory(path.parent)
+    _write(path, b"".join(each.public_bytes(Encoding.PEM) for each in trusted), _PUBLIC_FILE)
+    return trusted
+
+
+def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
+    try:
+        write_atomic(path, data, mode)
+    except OSError as error:
+        raise _cannot_write(path, error) from None
+
+
+def _cannot_write(path: Path, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"{path} cannot be written: {error.strerror}",
+        hint="check [tls] in owner.toml, and whose folder it is",
+    )

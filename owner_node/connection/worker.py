@@ -1,0 +1,198 @@
+"""One piece of work from the wire to the node and its answer back to the wire."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
+from owner_node.consent.co_owners import CoOwner
+from owner_node.release.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
+from owner_node.release.invitations import Offer
+from owner_node.release.node import Node
+from owner_node.state.database import BusyError, CannotStoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+PASSING = (OSError, CannotStoreError, BusyError)
+"""A full disk, a database that is busy: nothing that a release should end for."""
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a blocking function in a thread; a cancelled caller waits for it.
+
+    A thread cannot be stopped. Nobody may take over the state while it still spends, masks or seals.
+    """
+    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise
+
+
+def _load_libraries() -> None:
+    """Import what an idle daemon does without, and a release cannot."""
+    import scipy.optimize  # noqa: F401
+
+    import owner_node.masking.forecast
+    import owner_node.release.sealing  # noqa: F401
+
+
+def _failure(failure: Failure) -> wire.AnswerRequest:
+    return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
+
+
+class Outcome(StrEnum):
+    """What came of a piece of work."""
+
+    DONE = "done"
+    """It was done and answered."""
+    WAITS = "waits"
+    """A person has to decide."""
+    REFUSED = "refused"
+    """It was answered that this owner will not or cannot do it."""
+
+
+class Worker:
+    """Does work for one aggregator.
+
+    Args:
+        node: Does it.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._connected: AggregatorClient | None = None
+        self._loading: asyncio.Task[None] | None = None
+        self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
+            "describe": self._describe,
+            "consent": self._consent,
+            "link": self._link,
+            "mask": self._mask,
+            "collect": self._collect,
+            "conclude": self._conclude,
+        }
+
+    def answer_through(self, client: AggregatorClient) -> None:
+        """Send answers through this connection from now on; work outlives the connection it came by."""
+        self._connected = client
+
+    @property
+    def _client(self) -> AggregatorClient:
+        if self._connected is None:
+            raise NotConnectedError("there is no connection to the aggregator yet")
+        return self._connected
+
+    async def do(self, work: wire.Work) -> Outcome:
+        """Do one piece of work and answer it.
+
+        What this owner will not or cannot do is answered, too.
+
+        Returns:
+            What came of it.
+
+        Raises:
+            NotConnectedError: If the answer did not arrive; the work is told again.
+            NotTakenError: If the aggregator did not take it; the work is told again.
+            OSError, CannotStoreError, BusyError: If this machine cannot do it now (a full disk).
+        """
+        step = work.WhichOneof("step") or ""
+        extra = {"release": work.release, "step": step}
+        outcome = Outcome.REFUSED
+        try:
+            if step not in self._steps:
+                raise ProtocolError("the aggregator asked for a step that this version does not know")
+            answer = await self._steps[step](work)
+            outcome = Outcome.WAITS if answer and answer.HasField("waiting") else Outcome.DONE
+        except (*PASSING, NotConnectedError, NotTakenError):
+            raise
+        except RefusedBeforeError as refusal:
+            answer = _failure(refusal.failure)
+        except TesseraError as error:
+            details = {"code": error.code, "reason": error.message, "hint": error.hint}
+            fault = "rejected" if error.code in NOT_OUR_FAULT else "refused"
+            _log.warning(fault, extra=extra | details)
+            answer = await self._failure(work, error)
+        except Exception as error:  # noqa: BLE001 - the edge of a task; the text could quote a value
+            _log.error("internal fault", exc_info=error, extra=extra)
+            answer = await self._failure(work, InternalError("an internal fault, see the log"))
+        if answer is not None:
+            answer.release, answer.plan_digest = work.release, work.plan_digest
+            await self._client.answer(answer)
+        _log.info("waiting for a person" if outcome is Outcome.WAITS else "done", extra=extra)
+        return outcome
+
+    async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
+        return _failure(await _in_thread(self._node.fail, work.release, error))
+
+    async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
+        describe = self._node.invitations.describe
+        schema = await _in_thread(describe, work.release, work.describe.dataset)
+        # While others answer there is time to load what masking will need.
+        self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
+        return wire.AnswerRequest(described=wire.Described(schema=schema))
+
+    async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
+        asked = work.consent
+        offer = Offer(asked.plan, asked.signature, asked.certificate, asked.deadline or None)
+        accept = self._node.invitations.consent
+        acceptance = await _in_thread(accept, work.release, work.plan_digest, offer)
+        if acceptance is None:
+            return wire.AnswerRequest(waiting=wire.Waiting())
+        return wire.AnswerRequest(
+            consented=wire.Consented(
+                key_check=acceptance.key_check,
+                ledger_head=await self._head(),
+                signature=acceptance.signature,
+                certificate=acceptance.certificate,
+            )
+        )
+
+    async def _link(self, work: wire.Work) -> wire.AnswerRequest:
+        shown = [
+            CoOwner(each.id, each.key_check, each.signature, each.certificate) for each in work.link.co_owners
+        ]
+        linked = await _in_thread(self._node.production.link, work.release, work.plan_digest, shown)
+        name = ""
+        if linked.tokens:
+            name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)
+        return wire.AnswerRequest(linked=wire.Linked(n_records=linked.n_records, tokens_digest=name))
+
+    async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
+        mask, asked = self._node.production.mask, work.mask
+        signed = (asked.addendum, asked.signature, asked.certificate)
+        sealed = await _in_thread(mask, work.release, work.plan_digest, *signed)
+        return wire.AnswerRequest(
+            sealed=wire.Sealed(
+                fragment_digest=sealed.fragment_digest,
+                size=sealed.size,
+                n_records=sealed.n_records,
+                signature=sealed.signature,
+                certificate=sealed.certificate,
+                ledger_head=await self._head(),
+            )
+        )
+
+    async def _collect(self, work: wire.Work) -> None:
+        production, names = self._node.production, (work.release, work.plan_digest)
+        fragment = await _in_thread(production.fragment, *names)
+        received = await self._client.upload_fragment(*names, fragment)
+        signed = (received.receipt, received.signature, received.certificate)
+        await _in_thread(production.receive_receipt, *names, *signed)
+
+    async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
+        said = work.conclude
+        conclude = self._node.conclude
+        await _in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
+        _log.info("concluded", extra={"release": work.release, "state": said.state})
+        return wire.AnswerRequest(acknowledged=wire.Acknowledged())
+
+    async def _head(self) -> Any:
+        return ledger_head(await _in_thread(self._node.head))

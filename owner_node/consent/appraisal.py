@@ -1,0 +1,168 @@
+"""Before consent: the source loaded once, the fragment's forecast, and what the policy says to it.
+
+What is loaded here is what linking pins and masking uses. It is kept in memory for a few releases only, and
+not while a person is waited for; a release whose data are no longer there loads them again, and they must be
+the same.
+"""
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from common.errors import DataChangedError, RefusedError, UnusableDataError
+from common.plan import Plan, Task
+from owner_node.consent.foreseen import Forecast, is_close, objections
+from owner_node.release.cases import Cases
+from owner_node.state.database import Transaction
+from owner_node.state.sessions import Session
+
+if TYPE_CHECKING:
+    from owner_node.release.preparation import Prepared
+
+MOST_KEPT = 2
+"""Releases of one aggregator whose original data are kept in memory at a time."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Appraised:
+    """What was found about the data of a release."""
+
+    source_digest: str
+    """What the source is pinned by."""
+    n_records: int
+    """Exact number of records."""
+    forecast: Forecast
+    """What masking is expected to do."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same as a session keeps it."""
+        return {
+            "source_digest": self.source_digest,
+            "n_records": self.n_records,
+            "forecast": self.forecast.to_text(),
+        }
+
+
+class Appraisal:
+    """Loads and looks at the data of one aggregator's releases.
+
+    Args:
+        cases: The sessions.
+    """
+
+    def __init__(self, cases: Cases) -> None:
+        self._cases = cases
+        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+        self._lock = Lock()
+
+    def appraise(self, session: Session, plan: Plan, task: Task) -> Appraised:
+        """Load the data of a release that is not decided yet, and foresee what masking does to them.
+
+        The same data under the same plan get the forecast they had, drawn once.
+
+        Raises:
+            RefusedError: If the policy speaks against what is foreseen, or after too many attempts.
+            DataError: If the source cannot be used.
+            UnusableDataError: If it cannot be masked as planned.
+            DataChangedError: If it has more records than were planned for.
+        """
+        with self._cases.records.attempts.looking(self._budget(session)):
+            return self._look(session, plan, task)
+
+    def _look(self, session: Session, plan: Plan, task: Task) -> Appraised:
+        try:
+            prepared = self._load(session, plan, task)
+        except DataChangedError:
+            raise
+        except UnusableDataError as error:
+            self._count(session, error.message)
+            raise
+        if session.forecast and session.source_digest == prepared.source_digest:
+            forecast = Forecast.from_text(session.forecast)
+        else:
+            forecast = self._foresee(prepared)
+        self._judge(session, forecast)
+        self._tell(session, forecast)
+        return Appraised(prepared.source_digest, prepared.n_records, forecast)
+
+    def prepared(self, session: Session, plan: Plan, task: Task) -> "Prepared":
+        """Return the data that this owner consented with.
+
+        Raises:
+            DataError: If the source has to be loaded again and cannot be used.
+            DataChangedError: If it is not what it was at consent.
+        """
+        prepared = self._load(session, plan, task)
+        if session.source_digest not in ("", prepared.source_digest):
+            self.forget(plan.release)
+            raise DataChangedError(
+                f"the source of data set {session.dataset!r} changed after this owner consented",
+                "start the release again once the source is at rest",
+                {"pinned": session.source_digest, "found": prepared.source_digest},
+            )
+        return prepared
+
+    def forget(self, release: str) -> None:
+        """Drop the original data of a release from memory."""
+        with self._lock:
+            self._kept.pop(release, None)
+
+    def count_linking(self, tx: Transaction, session: Session, state: str) -> None:
+        """Count a release that ended when linking had told exact numbers, and nothing was spent yet."""
+        self._cases.records.attempts.note(
+            tx, session, self._budget(session), f"the release ended after linking: {state}"
+        )
+
+    def _load(self, session: Session, plan: Plan, task: Task) -> "Prepared":
+        from owner_node.release.preparation import prepare
+
+        with self._lock:
+            found = self._kept.get(plan.release)
+        if found is not None:
+            return found
+        key = self._cases.release_key(plan) if plan.linking.tokens else None
+        prepared = prepare(self._cases.config.dataset(session.dataset), plan, task, key)
+        with self._lock:
+            self._kept[plan.release] = prepared
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return prepared
+
+    def _foresee(self, prepared: "Prepared") -> Forecast:
+        from owner_node.masking.forecast import forecast
+
+        found = forecast(prepared.columns, prepared.tasks)
+        if is_close(found, self._cases.config.policy):
+            found = forecast(prepared.columns, prepared.tasks, closely=True)
+        return found
+
+    def _judge(self, session: Session, forecast: Forecast) -> None:
+        rules = objections(forecast, self._cases.config.policy)
+        if not rules:
+            return
+        self._count(session, rules[0])
+        raise RefusedError(
+            rules[0],
+            "nothing was spent; with a smaller epsilon, a larger k or other attributes less is expected to",
+            {"release": session.release, "rule": rules[0], "rules": list(rules)},
+        )
+
+    def _tell(self, session: Session, forecast: Forecast) -> None:
+        """Warn of what is worth no more than its means: by name, the numbers are in the history."""
+        extra = {"release": session.release, "attributes": list(forecast.no_better_than_means)}
+        if forecast.worth_less_than_means:
+            _log.warning("the fragment is expected to be worth less than its means", extra=extra)
+        elif forecast.no_better_than_means:
+            _log.warning("attributes are expected to be worth no more than their means", extra=extra)
+
+    def _count(self, session: Session, what: str) -> None:
+        self.forget(session.release)
+        with self._cases.records.db.transaction() as tx:
+            self._cases.records.attempts.note(tx, session, self._budget(session), what)
+
+    def _budget(self, session: Session) -> str:
+        return self._cases.config.dataset(session.dataset).budget

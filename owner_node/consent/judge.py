@@ -1,0 +1,135 @@
+"""May this plan be accepted? An owner's own arithmetic and policy, on a plan as if it came from a stranger.
+
+Every rule is a function that yields its objections; all of them are collected, in an order that puts what
+makes the plan wrong before what the policy does not want, and the balance last. The first is the one that
+decides. The owner's history gets all of them in full; the aggregator hears a code and one fixed sentence.
+"""
+
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from common.errors import BalanceError, InternalError, RefusedError, TesseraError
+from common.plan import Plan, Task
+from common.privacy import Accounting, plain
+from common.schema import Schema
+from owner_node.consent import plan_rules, policy_rules
+from owner_node.consent.request import Objection, Request
+
+if TYPE_CHECKING:
+    from owner_node.config import DatasetConfig, PolicyConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """The plan may be accepted; what is charged for it."""
+
+    charge: Decimal
+    """What the ledger takes."""
+    budget: str
+    """Which budget it is taken from."""
+    epsilon: Decimal
+    """Sum of the shares of the task's attributes."""
+    epsilon_joint: Decimal | None
+    """Sum of their joint bounds; None where one has none."""
+    accounting: Accounting
+    """Which of the two is charged."""
+    asks: str = ""
+    """The rule by which a person decides; empty if the policy alone does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The plan is refused."""
+
+    error: TesseraError
+    """For the owner, in full."""
+    rule: str
+    """The deciding rule in full, for the owner's history."""
+    all_rules: tuple[str, ...]
+    """Every rule that objects, the deciding one first."""
+
+
+Verdict = Accept | Refuse
+
+
+def judge(
+    plan: Plan,
+    task: Task,
+    *,
+    owner_id: str,
+    aggregator_name: str,
+    trust_domain: str,
+    policy: "PolicyConfig",
+    dataset: "DatasetConfig",
+    schema: Schema,
+    balance: Decimal,
+    today: date,
+) -> Verdict:
+    """Judge a plan.
+
+    Args:
+        plan: The plan, its signature and certificate checked already.
+        task: The owner's task in it.
+        owner_id: This owner's id.
+        aggregator_name: The aggregator that sent it, by its certificate.
+        trust_domain: The configured trust domain.
+        policy: The owner's policy.
+        dataset: The data set that the task names.
+        schema: The owner's own schema of it, made anew from the configuration.
+        balance: What remains of the data set's budget.
+        today: The date.
+
+    Returns:
+        Accept with the charge, or Refuse with every rule that objects.
+    """
+    request = Request(
+        plan, task, owner_id, aggregator_name, trust_domain, policy, dataset, schema, balance, today
+    )
+    return _verdict(request)
+
+
+def _verdict(request: Request) -> Verdict:
+    objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
+    shares = list(plan_rules.shares(request))
+    # Sums of decimals that are out of bounds would be rounded, so nothing is computed with them.
+    objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
+    objections += [each for rule in _BY_NAME for each in rule(request)]
+    if objections:
+        return _refuse(request, objections)
+    task, budget, amount = request.task, request.dataset.budget, request.charge
+    if amount is None:
+        raise InternalError("a plan without a charge passed every rule")
+    if amount > request.balance:
+        error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
+        return Refuse(error, error.message, (error.message,))
+    accounting, asks = request.policy.accounting, _asks(request.policy, amount)
+    return Accept(amount, budget, task.epsilon, task.epsilon_joint, accounting, asks)
+
+
+def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
+    """Return the rule by which a person is asked; only about what nothing else stands against."""
+    if policy.approval == "manual":
+        return 'policy.approval = "manual"'
+    limit = policy.manual_above_epsilon
+    if limit is not None and amount > limit:
+        return f"policy.manual_above_epsilon = {plain(limit):f}, the release would charge {plain(amount):f}"
+    return ""
+
+
+def _refuse(request: Request, objections: list[Objection]) -> Refuse:
+    rules = tuple(dict.fromkeys(each.rule for each in objections))
+    # Data that cannot take part are told as such only if nothing else stands against the plan.
+    refused = [each for each in objections if each.cause is RefusedError]
+    deciding = (refused or objections)[0]
+    error = deciding.cause(
+        deciding.rule,
+        "nothing was spent; the owner's policy and data set are declared in owner.toml",
+        {"release": request.plan.release, "rule": deciding.rule, "rules": list(rules)},
+    )
+    return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
+
+
+_BY_AMOUNT = (plan_rules.composition, policy_rules.amount, plan_rules.errors)
+_BY_NAME = (policy_rules.mechanisms, policy_rules.names, policy_rules.dates, plan_rules.records)

@@ -1,0 +1,161 @@
+"""What makes a plan wrong, whatever the owner's policy: it is not what it says, or not about these data."""
+
+from collections.abc import Iterator
+from decimal import Context, Decimal, Inexact
+
+from common.attribute_plan import expected_error
+from common.errors import UnusableDataError
+from common.plan import BudgetSplit, Layout, Plan, PlannedAttribute
+from common.privacy import (
+    EXPONENTIAL,
+    LARGEST_EPSILON,
+    LARGEST_JOINT,
+    MECHANISMS,
+    SHARE_PLACES,
+    epsilon_joint,
+    is_share,
+    most_clusters,
+    plain,
+    total,
+)
+from common.schema import TaxonomyMethod, most_records
+from owner_node.consent.request import Objection, Request
+
+# Decimals pass `shares` before they are multiplied; a product that had to be rounded would be a fault.
+_EXACT = Context(prec=60, traps=[Inexact])
+
+
+def parties(request: Request) -> Iterator[Objection]:
+    """Object to a plan for others, or of a grid that is not the layout it names."""
+    plan, task = request.plan, request.task
+    expected = f"spiffe://{request.trust_domain}/aggregator/{request.aggregator_name}"
+    if plan.aggregator != expected:
+        yield Objection(f"plan.aggregator must be {expected}, which sent the plan")
+    if [each for each in plan.tasks if each.owner == request.owner_id] != [task]:
+        yield Objection(f"plan.tasks must hold exactly one task of owner {request.owner_id!r}, this one")
+    if task.dataset != request.dataset.name:
+        yield Objection(f"plan.tasks must name data set {request.dataset.name!r}")
+    if plan.layout is Layout.HORIZONTAL and plan.n_groups > 1:
+        yield Objection("plan.layout: a horizontal release has one group of attributes")
+    if plan.layout is Layout.VERTICAL and plan.n_groups != len(plan.tasks):
+        yield Objection("plan.layout: a vertical release has one owner in every group")
+
+
+def settings(request: Request) -> Iterator[Objection]:
+    """Object to attributes, identifiers and linking that are not those declared here."""
+    plan, schema, policy = request.plan, request.schema, request.policy
+    for planned in request.task.attributes:
+        own, name = schema.by_name.get(planned.name), planned.name
+        if policy.attributes and name not in policy.attributes:
+            yield Objection(f"policy.attributes does not list {name!r}")
+        elif own is None:
+            yield Objection(f"dataset.attributes does not declare {name!r}")
+        elif plan.attribute(name) != own:
+            yield Objection(f"attribute {name!r} is planned with other settings than declared here")
+        elif (planned.mechanism == EXPONENTIAL) != (own.method is TaxonomyMethod.EXPONENTIAL):
+            yield Objection(f"method of {name!r} is {own.method} here, not mechanism {planned.mechanism}")
+    if plan.identifier != schema.identifier:
+        yield Objection("the identifier rules of the plan are not those declared here")
+    yield from _linking(request)
+    if plan.max_records_per_person < schema.max_records_per_person:
+        yield Objection(
+            f"max_records_per_person = {schema.max_records_per_person} here, "
+            f"the plan protects only {plan.max_records_per_person}"
+        )
+    if plan.n_groups > 1 and plan.max_records_per_person > 1:
+        yield Objection("groups of attributes can only be aligned where every person has one record")
+
+
+def _linking(request: Request) -> Iterator[Objection]:
+    plan, linking = request.plan, request.plan.linking
+    if linking.tokens and request.schema.identifier is None:
+        yield Objection("linking by tokens needs an identifier, and none is declared here")
+    if request.schema.identifier is not None and len(plan.tasks) > 1 and not linking.tokens:
+        yield Objection("an identifier is declared here, so overlaps must be checked, and the plan does not")
+    if linking.max_overlap != 1:
+        yield Objection(f"max_overlap = 1 here, the plan allows {linking.max_overlap}")
+    if linking.on_mismatch != "stop":
+        yield Objection('on_mismatch must be "stop": intersecting is not allowed here')
+
+
+def shares(request: Request) -> Iterator[Objection]:
+    """Object to budgets that no sum keeps exact, before anything is computed with them."""
+    task = request.task
+    named = [("epsilon", request.plan.epsilon, LARGEST_EPSILON)]
+    named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in task.attributes]
+    named += [
+        (f"epsilon_joint of {each.name!r}", each.epsilon_joint, LARGEST_JOINT)
+        for each in task.attributes
+        if each.epsilon_joint is not None
+    ]
+    for what, value, largest in named:
+        if not is_share(value, largest):
+            places = f"at most {SHARE_PLACES} decimal places"
+            yield Objection(f"{what} must be positive, at most {largest:f}, with {places}")
+
+
+def composition(request: Request) -> Iterator[Objection]:
+    """Object to shares that add up to more: sequential in an owner, parallel in a group (MECHANISMS §5)."""
+    plan, task = request.plan, request.task
+    # Multiplied, not divided: a share that was rounded down stays comparable without rounding.
+    whole = _EXACT.multiply(task.epsilon, Decimal(plan.n_groups))
+    if plan.budget_split is not BudgetSplit.OWNER:
+        yield from _shares_of_person(plan)
+    elif whole > plan.epsilon:
+        yield Objection(
+            f"the shares of this owner add up to {task.epsilon}, "
+            f"more than epsilon {plan.epsilon} over {plan.n_groups} groups"
+        )
+    for planned in (each for each in task.attributes if each.mechanism in MECHANISMS):
+        stated, found = planned.epsilon_joint, _joint(request, planned)
+        if stated != found:
+            told, bound = _bound_text(stated), _bound_text(found)
+            yield Objection(f"epsilon_joint of {planned.name!r} is {bound}, the plan says {told}")
+
+
+def errors(request: Request) -> Iterator[Objection]:
+    """Object to an expected error that is not the public formula's: a person decides by it."""
+    known = request.schema.by_name
+    for planned in (each for each in request.task.attributes if each.mechanism in MECHANISMS):
+        settings = known.get(planned.name) or request.plan.attribute(planned.name)
+        found = expected_error(
+            planned.mechanism, planned.k or 1, request.schema.records_rounded, planned.epsilon,
+            request.plan.max_records_per_person, n_values=settings.n_values,
+        )  # fmt: skip
+        if planned.expected_error != found:
+            yield Objection(
+                f"expected_error of {planned.name!r} is {found:f}, the plan says {planned.expected_error:f}"
+            )
+
+
+def _shares_of_person(plan: Plan) -> Iterator[Objection]:
+    by_group = [[each.epsilon for each in plan.tasks if each.group == g] for g in range(plan.n_groups)]
+    of_person = total(max(epsilons) for epsilons in by_group)
+    if of_person > plan.epsilon:
+        yield Objection(f"the shares of one person add up to {of_person}, more than epsilon {plan.epsilon}")
+
+
+def _joint(request: Request, planned: PlannedAttribute) -> Decimal | None:
+    own = request.schema.by_name.get(planned.name)
+    # The order that counts is the one this owner masks with; without one the plan's is as good as any.
+    settings = own if own is not None else request.plan.attribute(planned.name)
+    # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
+    n_clusters = most_clusters(most_records(request.schema.records_rounded), planned.k)
+    return epsilon_joint(
+        planned.mechanism, planned.epsilon, frequency_order=settings.by_frequency, n_clusters=n_clusters
+    )
+
+
+def _bound_text(bound: Decimal | None) -> str:
+    return "not bounded" if bound is None else format(plain(bound), "f")
+
+
+def records(request: Request) -> Iterator[Objection]:
+    """Object to a k that the rounded number of records rules out; the exact one is judged at linking."""
+    most = most_records(request.schema.records_rounded)
+    for planned in request.task.attributes:
+        if (planned.k or 1) > most:
+            yield Objection(
+                f"k = {planned.k or 1} for {planned.name!r}: at least as many records are needed",
+                UnusableDataError,
+            )

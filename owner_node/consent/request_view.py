@@ -1,0 +1,118 @@
+"""A plan as the owner's people see it before anything leaves: what, about whom, for what, at what price."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from common.guarantee import invariants, promises
+from common.plan import Plan, PlannedAttribute, Task
+from common.privacy import charge
+from common.schema import Attribute, AttributeType, most_records
+from owner_node.config import OwnerConfig, PolicyConfig
+from owner_node.state.sessions import Session
+
+
+def request_view(session: Session, config: OwnerConfig, remaining: Decimal | None) -> dict[str, Any]:
+    """Return what a person has to know about a plan, from the plan itself and this owner's own state.
+
+    Args:
+        session: A session that has a plan.
+        config: The owner's configuration.
+        remaining: What is left of the data set's budget; None if the data set is not configured any more.
+    """
+    plan = Plan.from_bytes(session.plan or b"")
+    task = plan.task_of(config.owner.id)
+    taken = charge(config.policy.accounting, task.epsilon, task.epsilon_joint)
+    # An accepted plan has been taken from the balance already.
+    after = None if remaining is None or taken is None else remaining - taken
+    return {
+        **_about(session, plan),
+        "dataset": task.dataset,
+        "records": {"told": task.records_rounded, "at_most": most_records(task.records_rounded)}
+        | ({} if session.n_records is None else {"exact": session.n_records}),
+        "epsilon": task.epsilon,
+        "epsilon_joint": task.epsilon_joint,
+        "accounting": config.policy.accounting,
+        "charge": taken,
+        "remaining": remaining,
+        "remaining_after": after,
+        "max_records_per_person": plan.max_records_per_person,
+        "attributes": [_attribute(plan.attribute(each.name), each) for each in task.attributes],
+        "leaves": _leaves(plan, task),
+        "co_owners": [_co_owner(each, config.policy) for each in plan.tasks if each is not task],
+        "forecast": json.loads(session.forecast) if session.forecast else None,
+        "promises": list(promises(plan)),
+        "invariants": list(invariants(plan)),
+    }
+
+
+def _about(session: Session, plan: Plan) -> dict[str, Any]:
+    deadline = session.deadline
+    return {
+        "release": session.release,
+        "aggregator": session.aggregator,
+        "state": str(session.state),
+        "reason": session.reason,
+        "purpose": plan.purpose,
+        "layout": str(plan.layout),
+        "release_epsilon": plan.epsilon,
+        "created": plan.created,
+        "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC).isoformat(),
+        "plan_digest": plan.digest,
+    }
+
+
+def _attribute(attribute: Attribute, planned: PlannedAttribute) -> dict[str, Any]:
+    return {
+        "name": attribute.name,
+        "type": str(attribute.type),
+        "domain": _domain(attribute),
+        "mechanism": planned.mechanism,
+        "epsilon": planned.epsilon,
+        "epsilon_joint": planned.epsilon_joint,
+        "k": planned.k,
+        "expected_error": planned.expected_error,
+    }
+
+
+def _domain(attribute: Attribute) -> str:
+    if attribute.type is AttributeType.CATEGORY:
+        return f"{attribute.n_values} categories"
+    if attribute.type is AttributeType.BOOLEAN:
+        return "false, true"
+    return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}"
+
+
+def _leaves(plan: Plan, task: Task) -> list[str]:
+    """Say what goes out, in the order in which it does."""
+    names = ", ".join(each.name for each in task.attributes)
+    lines = ["the exact number of records, to the aggregator and to the users of the release"]
+    if plan.linking.tokens:
+        lines.append("one keyed pseudonym per record, to the aggregator, which compares and deletes them")
+    lines.append(
+        f"one masked value of every attribute for every record ({names}), once all owners have masked"
+    )
+    return lines
+
+
+def _co_owner(task: Task, policy: PolicyConfig) -> dict[str, Any]:
+    pins = policy.pins.get(task.owner)
+    if pins is None:
+        known = "as stated by the aggregator"
+    else:
+        known = "proves its pinned key before linking" if pins else "proves its certificate before linking"
+    return {
+        "id": task.owner,
+        "attributes": [each.name for each in task.attributes],
+        "records_told": task.records_rounded,
+        "known": known,
+    }
+
+
+def shown_records(records: Mapping[str, int]) -> str:
+    """Return the numbers of records as a person reads them."""
+    if "exact" in records:
+        return f"{records['exact']:,}"
+    return f"{records['told']:,} to {records['at_most']:,}"

@@ -1,0 +1,64 @@
+"""The lines of the ledger, as they are in owner.db: appended, read back, and never anything else."""
+
+import sqlite3
+from collections.abc import Mapping
+from typing import Any
+
+from common.canonical import canonical
+from owner_node.ledger.entry import COLUMNS, OF_A_CHARGE, Entry, Kind, read
+from owner_node.state.chain import Chain, Head
+from owner_node.state.database import Clock, Database, Transaction
+
+
+class LedgerBook:
+    """The lines.
+
+    Args:
+        db: The owner's database.
+        clock: Tells the time.
+    """
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._clock = clock
+        self.chain = Chain(
+            db, "ledger", "ledger", COLUMNS, later=("note",), skips=lambda row: row["kind"] == Kind.RECOVER
+        )
+        """What chains the lines."""
+
+    def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
+        """Return everything that the ledger says about one budget or about all, oldest first."""
+        rows = self.chain.entries() if budget is None else self.chain.entries("budget = ?", (budget,))
+        return tuple(read(row) for row in rows)
+
+    def of(self, aggregator: str, release: str) -> list[sqlite3.Row]:
+        """Return the rows about one release."""
+        return self.chain.entries("aggregator = ? AND release = ?", (aggregator, release))
+
+    def append(
+        self,
+        tx: Transaction,
+        kind: Kind,
+        note: Mapping[str, Any],
+        values: Mapping[str, str | None],
+        skip_to: int = 0,
+    ) -> Head:
+        """Write a line.
+
+        Args:
+            tx: The transaction.
+            kind: What it does.
+            note: What else it says.
+            values: The columns `OF_A_CHARGE`.
+            skip_to: The number that it has at least.
+
+        Returns:
+            The new head.
+        """
+        said = {"time": self._clock().isoformat(), "kind": str(kind), **values}
+        return self.chain.append(tx, {**said, "note": canonical(note).decode() if note else None}, skip_to)
+
+    def settle(
+        self, tx: Transaction, kind: Kind, reservation: sqlite3.Row, note: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write that a reservation was spent or returned."""
+        self.append(tx, kind, note or {}, {name: reservation[name] for name in OF_A_CHARGE})

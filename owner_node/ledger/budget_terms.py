@@ -1,0 +1,137 @@
+"""What the ledger has recorded about budgets: their totals, and the sources that were charged to them.
+
+A budget belongs to data, not to a name in `owner.toml`. The first reservation records the budget's total and
+where its source is; every spend records digests of the columns that were masked. A total that grew is
+refused, and so is a source that was charged to another budget.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from common.errors import RefusedError
+from owner_node.ledger.entry import CHARGES, Entry, Kind, added, text
+
+EVIDENCE = 32
+"""How much columns of equal content must weigh together, in about bits, to be the same data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a column that is to be masked is recognised by, under the owner's secret key."""
+
+    name: str
+    """Name of the attribute."""
+    values: str
+    """Digest of its values in any order."""
+    order: str
+    """Digest of its values in record order."""
+    values_weight: int
+    """About how many bits of evidence it is that another column has the same values."""
+    order_weight: int
+    """The same, in the same order."""
+
+
+def recorded_total(entries: Iterable[Entry], budget: str) -> Decimal | None:
+    """Return the total of a budget as the ledger has it; None before its first use."""
+    found = [
+        each.note["total"]
+        for each in entries
+        if each.budget == budget and isinstance(each.note.get("total"), str)
+    ]
+    return Decimal(found[-1]) if found else None
+
+
+def check_total(entries: Sequence[Entry], budget: str, total: Decimal) -> None:
+    """Refuse a configured total that is larger than the recorded one; a smaller one holds at once.
+
+    Raises:
+        RefusedError: If it is larger.
+    """
+    recorded = recorded_total(entries, budget)
+    if recorded is not None and total > recorded:
+        rule = (
+            f"total_epsilon = {text(total)} for budget {budget!r}, the ledger has recorded {text(recorded)}: "
+            "a budget does not refill by editing owner.toml"
+        )
+        hint = (
+            f"set total_epsilon back to {text(recorded)}, or record the change: "
+            f"owner-node ledger budget {budget!r} --total {text(total)} --reason TEXT"
+        )
+        raise _refused(rule, hint, budget)
+
+
+def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Iterable[Column] = ()) -> None:
+    """Refuse a source that was charged to another budget, known by where it is or by what is in it.
+
+    Args:
+        entries: The whole ledger.
+        budget: The budget that is to be charged.
+        place: Where the source is; empty if that is not known.
+        columns: What is to be masked; empty before it is loaded.
+
+    Raises:
+        RefusedError: If it was.
+    """
+    columns = tuple(columns)
+    for other in sorted(_charged(entries) - {budget}):
+        of_other = [each for each in entries if each.budget == other]
+        if place and any(each.note.get("place") == place for each in of_other):
+            why = f"its source {place} was charged to budget {other!r}"
+        elif _weight(_recorded_columns(of_other), columns) >= EVIDENCE:
+            why = f"its data are data that were charged to budget {other!r}"
+        else:
+            continue
+        hint = (
+            f'write budget = "{other}" with its total_epsilon into the data set: a new name or a copy does '
+            "not refill a budget; data of other people belong into a file of their own"
+        )
+        raise _refused(f"budget {budget!r} cannot be charged: {why}", hint, budget)
+
+
+def new_columns(
+    entries: Iterable[Entry], budget: str, columns: Iterable[Column]
+) -> dict[str, dict[str, str]]:
+    """Return what a spend has to record of its columns: those that the budget does not have yet."""
+    values, orders = _recorded_columns(each for each in entries if each.budget == budget)
+    return {
+        each.name: {"values": each.values, "order": each.order}
+        for each in columns
+        if each.values not in values or each.order not in orders
+    }
+
+
+def _charged(entries: Iterable[Entry]) -> set[str]:
+    """Return the budgets that anything is spent of, or reserved."""
+    changes: dict[str, list[Decimal]] = {}
+    for each in entries:
+        if each.kind in CHARGES:
+            # A spend takes what its reservation already holds.
+            change = {Kind.RESERVE: each.charge, Kind.RETURN: -each.charge}.get(each.kind, Decimal(0))
+            changes.setdefault(each.budget, []).append(change)
+    return {budget for budget, values in changes.items() if added(values) > 0}
+
+
+def _recorded_columns(entries: Iterable[Entry]) -> tuple[set[str], set[str]]:
+    marks = [
+        mark
+        for each in entries
+        if isinstance(each.note.get("columns"), Mapping)
+        for mark in each.note["columns"].values()
+    ]
+    return {mark["values"] for mark in marks}, {mark["order"] for mark in marks}
+
+
+def _weight(recorded: tuple[set[str], set[str]], columns: Iterable[Column]) -> int:
+    values, orders = recorded
+    return sum(
+        max(
+            each.values_weight if each.values in values else 0,
+            each.order_weight if each.order in orders else 0,
+        )
+        for each in columns
+    )
+
+
+def _refused(rule: str, hint: str, budget: str) -> RefusedError:
+    return RefusedError(rule, hint, {"budget": budget, "rule": rule, "rules": [rule]})

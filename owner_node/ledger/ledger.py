@@ -1,0 +1,273 @@
+"""The ledger: what every release charged to a budget, for ever, in exact decimals.
+
+A charge is reserved at consent, and then either spent, immediately before noise is drawn, or returned. A
+spend is never returned. Entries are never changed: a balance is what is left when all of them are added.
+All releases of a data set add up (sequential composition; Del Vasto-Terrientes et al. 2025, Theorem 1).
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from decimal import Decimal
+
+from common.errors import BalanceError, ConflictError, InternalError
+from common.privacy import Accounting, plain
+from owner_node.ledger.book import LedgerBook
+from owner_node.ledger.budget_terms import Column, check_source, check_total, new_columns, recorded_total
+from owner_node.ledger.entry import CHARGES, EXACT, OF_NO_CHARGE, Balance, Entry, Kind, added, text
+from owner_node.ledger.halt import Halt
+from owner_node.ledger.lost_entries import LostEntries
+from owner_node.ledger.signed_heads import SignedHeads
+from owner_node.state.chain import Head
+from owner_node.state.database import Clock, Database, Transaction
+
+__all__ = ["Balance", "Entry", "Kind", "Ledger"]
+
+
+class Ledger:
+    """The owner's ledger.
+
+    Args:
+        db: The owner's database.
+        clock: Tells the time.
+    """
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._book = LedgerBook(db, clock)
+        self.heads = SignedHeads(db, self._book.chain)
+        """Where the ledger was when it was signed."""
+        self.lost = LostEntries(self._book)
+        """What is written after a loss."""
+        self.halt = Halt(db, clock)
+        """Whether, and why, nothing may be charged."""
+
+    def check_may_charge(self, tx: Transaction) -> None:
+        """Let a charge go on, or not; `reserve` and `spend` begin with this.
+
+        Args:
+            tx: The transaction of the charge.
+
+        Raises:
+            IntegrityError: If the ledger is known to lack entries, until `owner-node ledger recover`.
+            InternalError: If no transaction is open.
+        """
+        if not tx.in_transaction:
+            raise InternalError("a charge needs a transaction")
+        self.halt.check()
+
+    def reserve(
+        self,
+        tx: Transaction,
+        *,
+        budget: str,
+        total_epsilon: Decimal,
+        charge: Decimal,
+        aggregator: str,
+        release: str,
+        plan_digest: str,
+        epsilon: Decimal | None = None,
+        epsilon_joint: Decimal | None = None,
+        accounting: Accounting = "joint",
+        place: str = "",
+    ) -> None:
+        """Reserve a charge, which stands under aggregator, release and plan; the same again changes nothing.
+
+        The first reservation of a budget records its total.
+
+        Args:
+            tx: The transaction.
+            budget: Name of the budget.
+            total_epsilon: Its configured total.
+            charge: What to reserve.
+            aggregator: Name of the aggregator.
+            release: Release id.
+            plan_digest: Digest of the plan.
+            epsilon: The task's epsilon, for the record; the charge if None.
+            epsilon_joint: The task's joint bound, for the record.
+            accounting: Which of the two is charged.
+            place: Where the source is (`owner_node.sources.place`).
+
+        Raises:
+            IntegrityError: If the ledger is known to lack entries.
+            RefusedError: If the total grew, or the source was charged to another budget.
+            BalanceError: If it does not fit.
+            ConflictError: If the release was charged for another plan, or its reservation was returned.
+        """
+        self.check_may_charge(tx)
+        if self._is_reserved(aggregator, release, plan_digest):
+            return
+        if not charge.is_finite() or charge <= 0:
+            raise InternalError("a charge must be positive")
+        self.check_budget(budget, total_epsilon, place)
+        remaining = self.balance(budget, total_epsilon).remaining
+        if charge > remaining:
+            raise BalanceError(budget, text(charge), text(remaining))
+        note = {"place": place} if place else {}
+        if self.total(budget) is None:
+            note["total"] = text(total_epsilon)
+        values = {
+            "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
+            "charge": text(charge), "epsilon": text(charge if epsilon is None else epsilon),
+            "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
+        }  # fmt: skip
+        self._book.append(tx, Kind.RESERVE, note, values)
+
+    def spend(
+        self,
+        tx: Transaction,
+        aggregator: str,
+        release: str,
+        plan_digest: str,
+        columns: Iterable[Column] = (),
+    ) -> None:
+        """Turn a reservation into a spend; a second time changes nothing.
+
+        Args:
+            tx: The transaction.
+            aggregator: Name of the aggregator.
+            release: Release id.
+            plan_digest: Digest of the plan.
+            columns: What is masked, recorded as charged to this budget.
+
+        Raises:
+            IntegrityError: If the ledger is known to lack entries.
+            RefusedError: If the data were charged to another budget.
+            InternalError: If nothing is reserved.
+            ConflictError: If it was reserved for another plan.
+        """
+        self.check_may_charge(tx)
+        found = self._of(aggregator, release, plan_digest)
+        if Kind.RESERVE not in found or Kind.RETURN in found:
+            raise InternalError(f"nothing is reserved for release {release!r}")
+        if Kind.SPEND in found:
+            return
+        columns, budget, lines = tuple(columns), str(found[Kind.RESERVE]["budget"]), self.lines()
+        check_source(lines, budget, "", columns)
+        marks = new_columns(lines, budget, columns)
+        self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE], {"columns": marks} if marks else {})
+
+    def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
+        """Return a reservation. What was spent, returned before or never reserved stays as it is.
+
+        Returns:
+            Whether something was returned now.
+
+        Raises:
+            ConflictError: If it was reserved for another plan.
+        """
+        found = self._of(aggregator, release, plan_digest)
+        if set(found) != {Kind.RESERVE}:
+            return False
+        self._book.settle(tx, Kind.RETURN, found[Kind.RESERVE])
+        return True
+
+    def balance(self, budget: str, total: Decimal) -> Balance:
+        """Return what is left of a budget.
+
+        Args:
+            budget: Its name.
+            total: Its configured total.
+
+        Raises:
+            IntegrityError: If an entry holds no decimal.
+        """
+        lines = self.lines(budget)
+        recorded = recorded_total(lines, budget)
+        total = total if recorded is None else min(total, recorded)
+        reserved, spent, returned = (
+            added(each.charge for each in lines if each.kind is kind)
+            for kind in (Kind.RESERVE, Kind.SPEND, Kind.RETURN)
+        )
+        held = EXACT.subtract(EXACT.subtract(reserved, spent), returned)
+        remaining = EXACT.subtract(EXACT.subtract(total, held), spent)
+        return Balance(plain(total), plain(held), plain(spent), plain(remaining))
+
+    def total(self, budget: str) -> Decimal | None:
+        """Return the recorded total of a budget; None before its first use."""
+        return recorded_total(self.lines(budget), budget)
+
+    def check_budget(self, budget: str, total: Decimal, place: str, columns: Iterable[Column] = ()) -> None:
+        """Check a budget against what the ledger has recorded, before anything is charged to it.
+
+        Args:
+            budget: Its name.
+            total: Its configured total.
+            place: Where the source is; empty if that is not known.
+            columns: What is to be masked; empty before it is loaded.
+
+        Raises:
+            RefusedError: If the total grew, or the source was charged to another budget.
+        """
+        lines = self.lines()
+        check_total(lines, budget, total)
+        check_source(lines, budget, place, columns)
+
+    def entries(self, budget: str | None = None) -> tuple[Entry, ...]:
+        """Return the charges to one budget or to all, oldest first."""
+        return tuple(each for each in self.lines(budget) if each.kind in CHARGES)
+
+    def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
+        """Return everything that the ledger says about one budget or about all, oldest first."""
+        return self._book.lines(budget)
+
+    def head(self) -> Head:
+        """Return where the ledger is: what is signed with every consent and upload."""
+        return self._book.chain.head()
+
+    def behind(self, head: Head) -> bool:
+        """Whether this ledger lacks what a head of its own says it had, and no recovery acknowledged that."""
+        return self.heads.misses(head)
+
+    def verify(self) -> None:
+        """Check the whole ledger, and that it still has the newest entry that was signed.
+
+        Raises:
+            IntegrityError: Naming the first entry that does not hold, or that is missing at the end.
+        """
+        self.verify_chain()
+        signed = self.heads.newest()
+        if signed is not None:
+            self.heads.check(signed)
+
+    def verify_chain(self) -> None:
+        """Check that no entry was changed, removed, inserted or moved; the end may still be cut off.
+
+        Raises:
+            IntegrityError: Naming the first entry that does not hold.
+        """
+        self._book.chain.verify()
+
+    def change_total(self, tx: Transaction, budget: str, total: Decimal, reason: str) -> None:
+        """Record another total of a budget, with the reason that a person gave.
+
+        Args:
+            tx: The transaction.
+            budget: Its name.
+            total: Its total from now on.
+            reason: Why.
+        """
+        self._book.append(
+            tx,
+            Kind.BUDGET,
+            {"total": text(total), "reason": reason},
+            {**OF_NO_CHARGE, "budget": budget},
+        )
+
+    def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
+        found = self._of(aggregator, release, plan_digest)
+        if Kind.RETURN in found:
+            raise ConflictError(
+                f"the reservation for release {release!r} was returned",
+                "start a release with another id",
+                {"release": release, "plan_digest": plan_digest},
+            )
+        return bool(found)
+
+    def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[Kind, sqlite3.Row]:
+        rows = self._book.of(aggregator, release)
+        if any(row["plan_digest"] != plan_digest for row in rows):
+            raise ConflictError(
+                f"release {release!r} was charged for another plan",
+                "a release id stands for one plan: start the other plan under another id",
+                {"release": release, "plan_digest": plan_digest},
+            )
+        return {Kind(row["kind"]): row for row in rows}

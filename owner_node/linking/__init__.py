@@ -1,0 +1,1 @@
+"""Identifiers made comparable, and told to the aggregator as keyed tokens only."""

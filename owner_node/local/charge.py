@@ -1,0 +1,226 @@
+"""Charges of work that involves no aggregator: masking a data set for oneself, answering a query.
+
+Such work has an id, as a release has, and a document of all its arguments, whose digest stands in the
+ledger where a plan's digest would. Its charge is reserved and spent in one transaction before noise is
+drawn, and the result recorded in another. A process that dies between the two draws anew under the same
+charge, since nothing was delivered; what was recorded once is the answer to its id for ever.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any
+
+from common.canonical import canonical, document_digest
+from common.errors import BalanceError, ConflictError, InternalError, TesseraError
+from common.privacy import Accounting
+from owner_node.consent.approvals import Person
+from owner_node.ledger.budget_terms import Column
+from owner_node.state.database import Clock
+from owner_node.state.history import Line
+from owner_node.state.records import Records
+
+if TYPE_CHECKING:
+    from common.arrays import Int64Array
+    from common.schema import Attribute
+
+LOCAL = "(local)"
+"""Stands where an aggregator's name would; none can be called so (`common.identity.is_name`)."""
+_DATA = "data"
+"""The part of a document that says which data the work was about."""
+
+
+class Standing(Enum):
+    """How far a piece of work has come."""
+
+    NEW = auto()
+    """Nothing was charged."""
+    SPENT = auto()
+    """Charged, and nothing delivered: noise may be drawn, again if need be."""
+    DELIVERED = auto()
+    """The result is recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedData:
+    """What a budget's data are known by: a copy of them, or another name for them, has the same budget."""
+
+    place: str
+    """Where the source is (`owner_node.sources.place`); empty for data that were handed in."""
+    attributes: "Sequence[Attribute]"
+    """The attributes of the columns."""
+    columns: "Mapping[str, Int64Array]" = field(repr=False)
+    """Original values in resolution units by attribute, `(n_records,)` each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalWork:
+    """A piece of work and what it costs."""
+
+    id: str
+    """Its id, unique among the local work of an owner."""
+    document: Mapping[str, Any]
+    """All its arguments, and in `data` a digest of the data it is about; canonical, no values of records."""
+    budget: str
+    """Name of the budget."""
+    total_epsilon: Decimal
+    """The budget's configured total."""
+    charge: Decimal | None
+    """What the ledger takes; None if this way of accounting has no bound for it, which no policy allows."""
+    epsilon: Decimal
+    """Sum of the attributes' shares."""
+    epsilon_joint: Decimal | None
+    """Sum of their joint bounds; None where one has none."""
+    accounting: Accounting
+    """Which of the two is charged."""
+    data: ChargedData = field(repr=False, compare=False)
+    """What the work is done with."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical document."""
+        return document_digest(self.document)
+
+
+def new_id(kind: str, clock: Clock) -> str:
+    """Make an id for work that was given none: what it is, when, and a random end."""
+    return f"{kind}-{clock():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+class LocalCharges:
+    """Charges local work to the owner's ledger.
+
+    Args:
+        records: The owner's state.
+        person: Who does the work.
+    """
+
+    def __init__(self, records: Records, person: Person) -> None:
+        self._records, self._person = records, person
+        self._known: dict[str, tuple[Column, ...]] = {}
+
+    def check_budget(self, work: LocalWork) -> None:
+        """Check the work's budget and what is left of it, before anybody is asked.
+
+        Raises:
+            RefusedError: If its total grew, or the data were charged to another budget.
+            BalanceError: If not enough is left.
+            IntegrityError: If the ledger is known to lack entries.
+        """
+        self._records.ledger.halt.check()
+        self._records.ledger.check_budget(
+            work.budget, work.total_epsilon, work.data.place, self._columns(work)
+        )
+        left = self._records.ledger.balance(work.budget, work.total_epsilon).remaining
+        if work.charge is not None and work.charge > left:
+            raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
+
+    def standing(self, work: LocalWork) -> Standing:
+        """Return how far the work has come.
+
+        Raises:
+            ConflictError: If its id stands for other arguments or other data.
+        """
+        lines = self._lines(work.id)
+        self._check_same(work, lines)
+        if "delivered" in lines:
+            return Standing.DELIVERED
+        return Standing.SPENT if "spent" in lines else Standing.NEW
+
+    def result(self, work: LocalWork) -> Mapping[str, Any]:
+        """Return what was recorded as the result of delivered work; all numbers in it are texts."""
+        recorded: Mapping[str, Any] = self._lines(work.id)["delivered"].details["result"]
+        return recorded
+
+    def spend(self, work: LocalWork) -> None:
+        """Reserve and spend the charge, once; after it, noise may be drawn.
+
+        Raises:
+            BalanceError: If it does not fit.
+            RefusedError: If the budget's total grew, or the data were charged to another budget.
+            IntegrityError: If the ledger is known to lack entries.
+            ConflictError: If its id stands for other arguments or other data.
+        """
+        if work.charge is None:
+            raise InternalError("work without a charge passed the policy")
+        columns = self._columns(work)
+        with self._records.db.transaction() as tx:
+            lines = self._lines(work.id)
+            self._check_same(work, lines)
+            self._records.ledger.check_may_charge(tx)
+            if "spent" in lines:
+                return
+            self._records.ledger.reserve(
+                tx, budget=work.budget, total_epsilon=work.total_epsilon, charge=work.charge,
+                aggregator=LOCAL, release=work.id, plan_digest=work.digest, epsilon=work.epsilon,
+                epsilon_joint=work.epsilon_joint, accounting=work.accounting, place=work.data.place,
+            )  # fmt: skip
+            self._records.ledger.spend(tx, LOCAL, work.id, work.digest, columns)
+            self._note(
+                tx,
+                work,
+                "spent",
+                decision="accept",
+                details={"asked": dict(work.document), **self._person.to_document()},
+            )
+
+    def deliver(self, work: LocalWork, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Record the result, unless another process has recorded one first.
+
+        Args:
+            work: The work, its charge spent.
+            result: What is to be known of the result for ever; no value of a record.
+
+        Returns:
+            The result that holds, with all numbers as texts.
+        """
+        with self._records.db.transaction() as tx:
+            if "delivered" not in self._lines(work.id):
+                self._note(tx, work, "delivered", details={"result": dict(result)})
+        return self.result(work)
+
+    def refused(self, work: LocalWork, error: TesseraError) -> None:
+        """Note in the history that the work was refused, and why."""
+        with self._records.db.transaction() as tx:
+            self._note(
+                tx,
+                work,
+                "refused",
+                decision="refuse",
+                rule=error.message,
+                details=self._person.to_document(),
+            )
+
+    def _columns(self, work: LocalWork) -> tuple[Column, ...]:
+        from owner_node.sources.columns import columns_of
+
+        if work.id not in self._known:
+            key = self._records.own_keys.source_key()
+            self._known[work.id] = columns_of(work.data.columns, work.data.attributes, key)
+        return self._known[work.id]
+
+    def _note(self, tx: Any, work: LocalWork, event: str, **fields: Any) -> None:
+        self._records.history.record(
+            tx, aggregator=LOCAL, release=work.id, event=event, epsilon=format(work.epsilon, "f"),
+            plan_digest=work.digest, **fields,
+        )  # fmt: skip
+
+    def _lines(self, work_id: str) -> dict[str, Line]:
+        lines = self._records.history.entries(aggregator=LOCAL, release=work_id)
+        return {line.event: line for line in lines if line.event != "refused"}
+
+    def _check_same(self, work: LocalWork, lines: Mapping[str, Line]) -> None:
+        spent = lines.get("spent")
+        if spent is None or spent.plan_digest == work.digest:
+            return
+        before, now = spent.details.get("asked", {}), json.loads(canonical(work.document))
+        differing = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        what = "other data" if differing == [_DATA] else f"other arguments ({', '.join(differing)})"
+        raise ConflictError(
+            f"{work.id!r} was charged for {what}",
+            "an id stands for one result: leave --id out, or give another; that is charged anew",
+            {"id": work.id, "differs": differing},
+        )

@@ -1,0 +1,119 @@
+"""Answering a question about an owner's own data: understood, judged, charged, drawn once and recorded."""
+
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+from common.arrays import Int64Array
+from common.errors import RefusedError
+from owner_node.config import DatasetConfig, PolicyConfig
+from owner_node.local.charge import ChargedData, LocalCharges, LocalWork, Standing
+from owner_node.local.policy import Use, check_policy
+from owner_node.local.questions import Question, range_texts, text_of
+from owner_node.masking.bits import SystemBits
+from owner_node.masking.queries import check_answerable, draw_answer
+from owner_node.sources.place import place_of
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Query:
+    """A question that could be answered."""
+
+    question: Question
+    """What is asked."""
+    work: LocalWork
+    """What it costs."""
+    values: Int64Array
+    """The original values, `(n_records,)`."""
+
+
+def prepare_query(
+    question: Question,
+    dataset: DatasetConfig,
+    values: Int64Array,
+    data: str,
+    *,
+    policy: PolicyConfig,
+    work_id: str,
+) -> Query:
+    """Check all that answering could fail on; charges nothing.
+
+    Args:
+        question: What is asked.
+        dataset: The data set that is asked about.
+        values: Its values of the attribute, `(n_records,)`.
+        data: Digest of these data.
+        policy: The owner's policy.
+        work_id: Id of the work.
+
+    Raises:
+        UnusableDataError: If the data cannot answer it.
+    """
+    check_answerable(question, values.size)
+    work = LocalWork(
+        work_id,
+        _arguments(question, dataset.name, data),
+        dataset.budget,
+        dataset.total_epsilon,
+        question.epsilon,
+        question.epsilon,
+        question.epsilon,
+        policy.accounting,
+        ChargedData(place_of(dataset), (question.attribute,), {question.attribute.name: values}),
+    )
+    return Query(question, work, values)
+
+
+def judge_query(query: Query, policy: PolicyConfig, charges: LocalCharges, today: date) -> None:
+    """Refuse what the policy does not allow, and note the refusal.
+
+    An answer with noise made for the data is like a value masked by `idp`, a count like one masked by `dp`.
+
+    Raises:
+        RefusedError: With every rule that objects, or if the data are known to belong to another budget.
+        BalanceError: If the budget does not cover it.
+    """
+    question, work = query.question, query.work
+    uses = [Use(question.attribute.name, "dp" if question.kind.counts else "idp")]
+    try:
+        check_policy(policy, uses, epsilon=work.epsilon, charge=work.charge, today=today)
+        charges.check_budget(work)
+    except RefusedError as refusal:
+        charges.refused(work, refusal)
+        raise
+
+
+def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
+    """Spend the charge, draw the noise and record the answer, which is the one to this id for ever.
+
+    Returns:
+        A value, or one number of records per range, as texts.
+
+    Raises:
+        BalanceError: If the budget does not cover it.
+        ConflictError: If the id stands for something else.
+    """
+    question, work = query.question, query.work
+    if charges.standing(work) is not Standing.DELIVERED:
+        charges.spend(work)
+        drawn = draw_answer(question, query.values, SystemBits())
+        # Recorded before anybody sees it; where another process was first, its answer holds.
+        charges.deliver(work, {"answer": [_told(question, each) for each in drawn]})
+    return tuple(charges.result(work)["answer"])
+
+
+def _arguments(question: Question, dataset: str, data: str) -> dict[str, Any]:
+    return {
+        "kind": "query",
+        "question": str(question.kind),
+        "dataset": dataset,
+        "data": data,
+        "attribute": question.attribute.to_document(),
+        "epsilon": question.epsilon,
+        "max_records_per_person": question.g,
+        "ranges": list(range_texts(question)),
+    }
+
+
+def _told(question: Question, answer: int) -> str:
+    return str(answer) if question.kind.counts else text_of(question.attribute, answer)

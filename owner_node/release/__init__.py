@@ -1,0 +1,1 @@
+"""An owner's part in a release: describe, consent, link, mask, seal, send, each exactly once."""

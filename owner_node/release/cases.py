@@ -1,0 +1,107 @@
+"""The sessions with one aggregator: found, read back and noted, the same way for every piece of work."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol, TypeVar
+
+from common.errors import ProtocolError
+from common.plan import Plan, Task
+from common.privacy import plain
+from owner_node.config import OwnerConfig
+from owner_node.linking import linkage_key
+from owner_node.linking.tokens import release_key
+from owner_node.release.answers import Failure, RefusedBeforeError
+from owner_node.state.database import Transaction
+from owner_node.state.records import Records
+from owner_node.state.session import FINAL, UNDECIDED
+from owner_node.state.sessions import Session
+
+
+class _Readable(Protocol):
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Any: ...
+
+
+_R = TypeVar("_R", bound=_Readable)
+
+
+def read(kind: type[_R], data: bytes) -> _R:
+    """Read a document that the aggregator sent.
+
+    Raises:
+        ProtocolError: If it is not the canonical form of one.
+    """
+    try:
+        document: _R = kind.from_bytes(data)
+    except ValueError as error:
+        raise ProtocolError(str(error), "both sides must run compatible versions") from None
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class Cases:
+    """What all work for one aggregator stands on."""
+
+    config: OwnerConfig
+    """The owner's configuration."""
+    aggregator: str
+    """Name of the aggregator."""
+    records: Records
+    """The owner's state."""
+
+    def open(self, release: str, plan_digest: str | None = None) -> Session:
+        """Return a session that has not ended.
+
+        Args:
+            release: Release id.
+            plan_digest: The plan it must be about; None before there is one.
+
+        Raises:
+            ProtocolError: If there is none, or it is about another plan.
+            RefusedBeforeError: If this owner has refused the release.
+        """
+        session = self.records.sessions.get(self.aggregator, release)
+        if session is not None and session.refusal:
+            raise RefusedBeforeError(Failure.of(session.refusal))
+        if session is None or session.state in FINAL:
+            raise ProtocolError("there is no open session for this release", "invite this owner first")
+        if plan_digest is not None and session.plan_digest != plan_digest:
+            raise ProtocolError("the session is about another plan")
+        return session
+
+    def accepted(self, release: str, plan_digest: str) -> tuple[Session, Plan, Task]:
+        """Return a session with its plan, as it was accepted, and this owner's task.
+
+        Raises:
+            ProtocolError: If no plan was accepted, or another.
+        """
+        session = self.open(release, plan_digest)
+        if session.plan is None or session.state in UNDECIDED:
+            raise ProtocolError("no plan was accepted for this release")
+        plan = Plan.from_bytes(session.plan)
+        return session, plan, plan.task_of(self.config.owner.id)
+
+    def release_key(self, plan: Plan) -> bytes:
+        """Return the key of a release's tokens.
+
+        Raises:
+            ConfigurationError: If this owner has no linkage key.
+        """
+        key = linkage_key.load(self.config.owner.state_dir).key
+        return release_key(key, plan.release, plan.digest)
+
+    def note(
+        self, tx: Transaction, session: Session, event: str, *, epsilon: Decimal | None = None, **details: Any
+    ) -> None:
+        """Write a line of history about a session."""
+        self.records.history.record(
+            tx, aggregator=self.aggregator, release=session.release, event=event, purpose=session.purpose,
+            epsilon="" if epsilon is None else format(plain(epsilon), "f"),
+            plan_digest=session.plan_digest, details=details,
+        )  # fmt: skip
+
+    def give_back(self, tx: Transaction, session: Session) -> None:
+        """Return a session's reservation, if it has one that was not spent."""
+        key = (self.aggregator, session.release, session.plan_digest)
+        if session.plan_digest and self.records.ledger.give_back(tx, *key):
+            self.note(tx, session, "returned")

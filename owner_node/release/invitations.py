@@ -1,0 +1,263 @@
+"""Invitations and plans: describe a data set, and accept a plan or say why not. Nothing is spent here."""
+
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from common.canonical import canonical
+from common.errors import BalanceError, ProtocolError, RefusedError
+from common.fragment import Consent
+from common.plan import RELEASE_ID, Plan, Task
+from common.schema import Schema
+from common.signing import Domain, SignerSource
+from owner_node.config import DatasetConfig
+from owner_node.connection.trust import Trust
+from owner_node.consent.appraisal import Appraisal
+from owner_node.consent.approvals import Approval
+from owner_node.consent.judge import Accept, Refuse, Verdict, judge
+from owner_node.linking.tokens import key_check
+from owner_node.release.cases import Cases, read
+from owner_node.sources import count_records, schema_of
+from owner_node.sources.place import place_of
+from owner_node.state.database import Transaction
+from owner_node.state.session import UNDECIDED, Event, State
+from owner_node.state.sessions import Session
+
+_MOST_OPEN = 100
+"""Most releases of one aggregator that have not ended: each of them is kept, and can be told again."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A plan as it came from the aggregator."""
+
+    plan: bytes
+    """Canonical JSON."""
+    signature: bytes
+    """Of the plan."""
+    certificate: bytes
+    """PEM chain of the aggregator."""
+    deadline: int | None = None
+    """Until when the aggregator waits for an answer, Unix seconds; None if it does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """A plan was accepted and its charge reserved."""
+
+    key_check: str
+    """Linkage key-check value; empty where the plan wants no tokens."""
+    signature: bytes
+    """Of the consent statement."""
+    certificate: bytes
+    """PEM chain of the signer."""
+
+
+class Invitations:
+    """Answers invitations and plans of one aggregator.
+
+    Args:
+        cases: The sessions.
+        signer: The owner's key.
+        trust: Checks what the aggregator signs.
+        clock: Tells the time.
+        appraisal: Looks at the data before anything is reserved.
+    """
+
+    def __init__(
+        self,
+        cases: Cases,
+        signer: SignerSource,
+        trust: Trust,
+        clock: Callable[[], datetime],
+        appraisal: Appraisal,
+    ) -> None:
+        self._cases, self._signer, self._trust, self._clock = cases, signer, trust, clock
+        self._appraisal = appraisal
+
+    def describe(self, release: str, dataset_name: str) -> bytes:
+        """Open a session and return the data set's schema as canonical JSON.
+
+        Raises:
+            UsageError: If there is no such data set.
+            RefusedError: If the aggregator has too many releases open already.
+            DataError: If its records cannot be counted.
+        """
+        if not RELEASE_ID.fullmatch(release):
+            raise ProtocolError("the release id is not one")
+        dataset = self._cases.config.dataset(dataset_name)
+        known = self._cases.records.sessions.get(self._cases.aggregator, release)
+        if known is None and self._cases.records.sessions.n_live(self._cases.aggregator) >= _MOST_OPEN:
+            raise RefusedError(
+                f"{_MOST_OPEN} releases of {self._cases.aggregator} are open, no more are taken on",
+                "it has to end some of them first; they are listed by: owner-node status",
+                {"open": _MOST_OPEN},
+            )
+        with self._cases.records.db.transaction() as tx:
+            self._cases.records.sessions.open(tx, self._cases.aggregator, release, dataset.name)
+            if known is None:
+                self._cases.records.history.record(
+                    tx, aggregator=self._cases.aggregator, release=release, event="invited",
+                    details={"dataset": dataset.name},
+                )  # fmt: skip
+        return canonical(self._schema(dataset).to_document())
+
+    def consent(self, release: str, plan_digest: str, offer: Offer) -> Acceptance | None:
+        """Accept a plan and reserve its charge, or wait for a person to decide.
+
+        Returns:
+            None while a person has to decide.
+
+        Raises:
+            RefusedError: If policy, balance or data speak against it; nothing is reserved.
+            RefusedBeforeError: If this owner, or a person there, has refused it.
+            ConflictError: If the release has another plan here.
+            ProtocolError: If the plan is none, or not for this release.
+            IntegrityError: If its signature does not hold.
+        """
+        session = self._cases.open(release)
+        plan, task = self._read_plan(session, plan_digest, offer)
+        with self._cases.records.db.transaction() as tx:
+            session = self._cases.records.sessions.learn(
+                tx, session, plan=offer.plan, plan_digest=plan_digest, plan_signature=offer.signature,
+                aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
+            )  # fmt: skip
+        value = key_check(self._cases.release_key(plan)) if plan.linking.tokens else ""
+        if session.state in UNDECIDED and not self._decide(plan, task, session, value):
+            return None
+        statement = Consent(release, self._cases.config.owner.id, plan_digest, value, "accept")
+        signer = self._signer.current_signer()
+        signature = signer.sign(Domain.CONSENT, statement.to_bytes())
+        return Acceptance(value, signature, signer.chain_pem.encode())
+
+    def decided(self, release: str) -> bool:
+        """Whether a release that waited for a person waits no longer: approved, refused, or at its end."""
+        session = self._cases.records.sessions.get(self._cases.aggregator, release)
+        waits = session is not None and session.state is State.AWAITING_APPROVAL
+        return session is None or not waits or self._cases.records.approvals.valid(session) is not None
+
+    def _decide(self, plan: Plan, task: Task, session: Session, key_check_value: str) -> bool:
+        """Judge a plan, now; accept it, or return that a person has to be waited for.
+
+        Raises:
+            RefusedError: If policy, balance or data speak against it.
+            DataError: If the data cannot be used.
+        """
+        records = self._cases.records
+        verdict = self._judge(plan, task, session)
+        if not isinstance(verdict, Refuse) or isinstance(verdict.error, BalanceError):
+            # Nobody is asked about a budget whose total or source the ledger refuses, and of a total that was
+            # raised this says more than its balance.
+            dataset = self._cases.config.dataset(session.dataset)
+            records.ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
+        if isinstance(verdict, Refuse):
+            raise verdict.error
+        if verdict.asks and not self.decided(plan.release):
+            with records.db.transaction() as tx:
+                self._wait(tx, session, verdict)
+            return False
+        # Nobody is asked about data that cannot be used, or that the policy refuses.
+        found = self._appraisal.appraise(session, plan, task)
+        with records.db.transaction() as tx:
+            # What counts is what a person has decided by now: an approval in time, or a refusal.
+            session = self._cases.open(plan.release, plan.digest)
+            others = session.source_digest not in ("", found.source_digest)
+            session = records.sessions.foresee(tx, session, **found.facts)
+            approval = records.approvals.valid(session) if verdict.asks else None
+            waits = verdict.asks and approval is None
+            if waits:
+                self._wait(tx, session, verdict, anew=others)
+            else:
+                self._reserve(tx, session, plan, verdict, approval)
+                records.sessions.advance(tx, session, Event.ACCEPT, key_check=key_check_value)
+        if waits:
+            # It may be days: the data are loaded again, and must be the same.
+            self._appraisal.forget(plan.release)
+        return not waits
+
+    def _wait(self, tx: Transaction, session: Session, verdict: Accept, *, anew: bool = False) -> None:
+        """Note, once each, that a person has to decide, and that an approval came to its end unused.
+
+        `anew`: the data are not those that the person was asked about before.
+        """
+        records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL and not anew
+        rule = f"{verdict.asks}; the data changed while a person was waited for" if anew else verdict.asks
+        records.sessions.advance(tx, session, Event.WAIT)
+        expired = records.approvals.note_expired(tx, session)
+        if not asked:
+            records.history.record(
+                tx, aggregator=session.aggregator, release=session.release, event="awaiting-approval",
+                decision="ask", rule=rule, purpose=session.purpose,
+                epsilon=format(verdict.epsilon, "f"), plan_digest=session.plan_digest,
+                details={"charge": verdict.charge, "budget": verdict.budget, **_found(session)},
+            )  # fmt: skip
+        if expired or not asked:
+            extra = {"release": session.release, "rule": rule, "expired": expired}
+            _log.warning("a person has to decide: owner-node requests", extra=extra)
+
+    def _schema(self, dataset: DatasetConfig) -> Schema:
+        policy = self._cases.config.policy
+        n_records = count_records(dataset, policy.attributes or None)
+        return schema_of(dataset, policy.attributes, n_records, policy.min_k)
+
+    def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
+        # While a person decided, the key that signed the plan may have been renewed.
+        known = session.plan_digest == plan_digest
+        since = datetime.fromisoformat(session.created) if known else None
+        self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate, since)
+        plan = read(Plan, offer.plan)
+        if (plan.release, plan.digest) != (session.release, plan_digest):
+            raise ProtocolError("the plan is not the one that the message names")
+        if self._cases.config.owner.id not in plan.owners:
+            raise ProtocolError("the plan has no task for this owner")
+        return plan, plan.task_of(self._cases.config.owner.id)
+
+    def _judge(self, plan: Plan, task: Task, session: Session) -> Verdict:
+        config, dataset = self._cases.config, self._cases.config.dataset(session.dataset)
+        return judge(
+            plan,
+            task,
+            owner_id=config.owner.id,
+            aggregator_name=self._cases.aggregator,
+            trust_domain=config.owner.trust_domain,
+            policy=config.policy,
+            dataset=dataset,
+            schema=self._schema(dataset),
+            balance=self._cases.records.ledger.balance(dataset.budget, dataset.total_epsilon).remaining,
+            today=self._clock().date(),
+        )
+
+    def _reserve(
+        self, tx: Transaction, session: Session, plan: Plan, verdict: Accept, approval: Approval | None
+    ) -> None:
+        dataset = self._cases.config.dataset(session.dataset)
+        self._cases.records.ledger.reserve(
+            tx,
+            budget=verdict.budget,
+            total_epsilon=dataset.total_epsilon,
+            charge=verdict.charge,
+            aggregator=self._cases.aggregator,
+            release=plan.release,
+            plan_digest=plan.digest,
+            epsilon=verdict.epsilon,
+            epsilon_joint=verdict.epsilon_joint,
+            accounting=verdict.accounting,
+            place=place_of(dataset),
+        )
+        by = {} if approval is None else {"approved_by": approval.by, "approval": approval.line}
+        self._cases.records.history.record(
+            tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
+            rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
+            epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
+            details={"charge": verdict.charge, "budget": verdict.budget, **by, **_found(session)},
+        )  # fmt: skip
+
+
+def _found(session: Session) -> dict[str, Any]:
+    """Return what was found about a session's data, for the history: a person decided by it."""
+    forecast = json.loads(session.forecast)
+    return {"source": session.source_digest, "records": session.n_records, "forecast": forecast}

@@ -1,0 +1,140 @@
+"""One owner's part in the releases of one aggregator: each piece of work done exactly once.
+
+Every method of `Node`, `Invitations` and `Production` may be called again with the same work: after a lost
+answer, a restart, or because an aggregator repeats itself. What was decided is read back from owner.db, never
+decided anew; state changes only in transactions that hold everything that belongs together. The methods
+block, and run in threads.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from common.errors import TesseraError
+from common.fragment import LedgerHead
+from common.plan import RELEASE_ID, Plan
+from common.signing import Domain, SignerSource
+from owner_node.config import OwnerConfig
+from owner_node.connection.trust import Trust
+from owner_node.consent.appraisal import Appraisal
+from owner_node.release.answers import NOT_OUR_FAULT, Failure, SignedHead
+from owner_node.release.cases import Cases
+from owner_node.release.invitations import Invitations
+from owner_node.release.production import Production
+from owner_node.state.records import Records
+from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, Event, State
+from owner_node.state.sessions import Session
+
+_LONGEST_REASON = 500
+_MOST_REJECTED = 1000
+"""Most messages of one aggregator and day that were no work and still go into the history."""
+
+
+class Node:
+    """Does the work that one aggregator asks for.
+
+    Args:
+        config: The owner's configuration.
+        aggregator: Name of the aggregator.
+        records: The owner's state.
+        signer: The owner's key.
+        trust: Checks what the aggregator signs.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        config: OwnerConfig,
+        aggregator: str,
+        records: Records,
+        signer: SignerSource,
+        trust: Trust,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._cases = Cases(config, aggregator, records)
+        self._signer = signer
+        self._clock = clock
+        self._rejected: dict[str, set[tuple[str, str]]] = {}
+        self._appraisal = Appraisal(self._cases)
+        self.invitations = Invitations(self._cases, signer, trust, clock, self._appraisal)
+        """Answers invitations and plans."""
+        self.production = Production(self._cases, signer, trust, self._appraisal)
+        """Makes fragments."""
+
+    def head(self) -> SignedHead:
+        """Return the signed ledger head."""
+        records, signer = self._cases.records, self._signer.current_signer()
+        with records.db.transaction() as tx:
+            head = records.ledger.heads.sign(tx)
+            records.own_keys.remember(tx, signer.certificate)
+        statement = LedgerHead(self._cases.config.owner.id, head.sequence, head.hash)
+        signature = signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())
+        return SignedHead(statement, signature, signer.chain_pem.encode())
+
+    def conclude(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
+        """Close the session: published, or ended; a reservation is returned, a spend never."""
+        records = self._cases.records
+        session = records.sessions.get(self._cases.aggregator, release)
+        self._appraisal.forget(release)
+        if session is None or session.state in FINAL:
+            return
+        with records.db.transaction() as tx:
+            if state == "published" and Event.PUBLISH in TRANSITIONS[session.state]:
+                records.sessions.advance(tx, session, Event.PUBLISH, manifest_digest=manifest_digest)
+                self._cases.note(tx, session, "published", manifest=manifest_digest)
+                return
+            if session.state is State.LINKED:
+                self._appraisal.count_linking(tx, session, state)
+            self._cases.give_back(tx, session)
+            text = f"{state}: {reason}" if reason else state
+            records.sessions.advance(tx, session, Event.END, reason=text[:_LONGEST_REASON])
+            self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
+        records.outbox.destroy(self._cases.aggregator, release)
+
+    def fail(self, release: str, error: TesseraError) -> Failure:
+        """Take back what can be taken back, and return what the aggregator hears.
+
+        An error that lies in what the aggregator sent changes nothing here but the history.
+        """
+        records = self._cases.records
+        session = records.sessions.get(self._cases.aggregator, release)
+        rules = error.details.get("rules", [])
+        mine = error.code not in NOT_OUR_FAULT
+        with records.db.transaction() as tx:
+            if (mine and session is not None) or self._is_news(release, error):
+                records.history.record(
+                    tx, aggregator=self._cases.aggregator, release=release,
+                    event="refused" if mine else "rejected", decision="refuse", rule=error.message,
+                    purpose=session.purpose if session else "",
+                    epsilon=self._epsilon(session), plan_digest=session.plan_digest if session else "",
+                    details={"code": error.code, "rules": rules},
+                )  # fmt: skip
+            stopped = mine and session is not None and session.state not in FINAL
+            if stopped and session is not None:
+                self._cases.give_back(tx, session)
+                event = Event.END if session.state in CHARGED else Event.REFUSE
+                reason = error.message[:_LONGEST_REASON]
+                records.sessions.advance(tx, session, event, reason=reason, refusal=error.code)
+        if stopped:
+            self._appraisal.forget(release)
+            # Only now: of a release that was published, the fragment is this owner's proof.
+            records.outbox.destroy(self._cases.aggregator, release)
+        return Failure.of(error.code)
+
+    def _is_news(self, release: str, error: TesseraError) -> bool:
+        """Whether a message that comes to nothing goes into the history: each once, and not any number a day.
+
+        The history is for ever, and an aggregator can send such messages as fast as it likes.
+        """
+        day, message = self._clock().date().isoformat(), (release, error.message)
+        self._rejected = {day: self._rejected.get(day, set())}
+        known = self._rejected[day]
+        if message in known or len(known) >= _MOST_REJECTED or not RELEASE_ID.fullmatch(release):
+            return False
+        known.add(message)
+        return True
+
+    def _epsilon(self, session: Session | None) -> str:
+        """Return the epsilon that a session's plan asks of this owner, as text; empty without a plan."""
+        if session is None or session.plan is None:
+            return ""
+        return format(Plan.from_bytes(session.plan).task_of(self._cases.config.owner.id).epsilon, "f")

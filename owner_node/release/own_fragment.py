@@ -1,0 +1,128 @@
+"""An owner's proof to itself that its own masked values are in a release, unchanged.
+
+Only the owner has its fragment. That its digest and signature stand in the manifest shows that the aggregator
+received these bytes; that its records are found in the data, as often as the fragment has them, shows that
+they were released. Which values of other owners stand beside them is not shown by this.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from common.errors import IntegrityError, UsageError
+from common.release_data import DATA_FILES, read_units
+from common.verification import Verified
+from common.wire.arrow import decode
+from owner_node.state.sessions import Session
+
+_HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnVerified:
+    """What an owner found about its own share."""
+
+    n_records: int
+    """Number of its records, all found in the release."""
+    attributes: tuple[str, ...]
+    """Its attributes, in plan order."""
+
+
+def check_told(session: Session, verified: Verified) -> None:
+    """Check that a release is the one this owner consented to and was told about.
+
+    Raises:
+        IntegrityError: If the plan is not the accepted one, or the manifest not the announced one.
+    """
+    if session.plan_digest != verified.plan_digest:
+        raise IntegrityError(
+            "the release was made under another plan than this owner accepted",
+            "ask the aggregator's operator",
+            {"accepted": session.plan_digest, "manifest": verified.plan_digest},
+        )
+    if session.manifest_digest not in ("", verified.manifest_digest):
+        raise IntegrityError(
+            "the aggregator told this owner of another manifest",
+            "ask the aggregator's operator why there are two",
+            {"told": session.manifest_digest, "manifest": verified.manifest_digest},
+        )
+
+
+def verify_own(
+    folder: Path, verified: Verified, owner: str, fragment: Path, fragment_digest: str, signature: bytes
+) -> OwnVerified:
+    """Check that an owner's sealed fragment is in a release.
+
+    Args:
+        folder: The release folder.
+        verified: What `common.verification.verify_release` found about it.
+        owner: This owner's id.
+        fragment: The sealed fragment.
+        fragment_digest: The digest that was sealed, from the owner's own records.
+        signature: The signature that was made when it was sealed.
+
+    Returns:
+        What was found.
+
+    Raises:
+        IntegrityError: Naming the first thing that does not hold.
+        UsageError: If the fragment is not there any more.
+    """
+    stated = verified.owners[owner]
+    if stated.statement.fragment_digest != fragment_digest or stated.statement_signed.signature != signature:
+        raise IntegrityError(
+            "the manifest speaks of another fragment than this owner sealed",
+            _HINT,
+            {"sealed": fragment_digest, "manifest": stated.statement.fragment_digest},
+        )
+    task = verified.plan.task_of(owner)
+    names = [attribute.name for attribute in task.attributes]
+    _check_digest(fragment, fragment_digest)
+    own = _counted(decode(fragment, verified.plan, task, stated.statement.records), names)
+    for name in DATA_FILES:
+        if name not in verified.files:
+            continue
+        absent = _absent(own, _counted(read_units(folder / name, verified.plan, names), names), names)
+        if absent:
+            raise IntegrityError(
+                f"{absent:,} of this owner's {stated.statement.records:,} masked records are not in {name}",
+                _HINT,
+                {"absent": absent, "records": stated.statement.records},
+            )
+    return OwnVerified(stated.statement.records, tuple(names))
+
+
+def _check_digest(fragment: Path, expected: str) -> None:
+    import hashlib
+
+    try:
+        with fragment.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise UsageError(
+            "the sealed fragment is no longer in the outbox, its values cannot be compared",
+            "its digest and signature in the manifest are this owner's; check the folder without it: "
+            "aggregator verify",
+        ) from None
+    if found != expected:
+        raise IntegrityError("the sealed fragment in the outbox was changed", _HINT)
+
+
+def _counted(table: Any, names: Sequence[str]) -> Any:
+    """Return the different records of a table with how often each occurs."""
+    return table.select(list(names)).group_by(list(names)).aggregate([([], "count_all")])
+
+
+def _absent(own: Any, released: Any, names: Sequence[str]) -> int:
+    """Return how many records of `own` are missing from `released`, counted with multiplicity."""
+    column = "count_all"
+    if any(released.column(name).null_count for name in names):
+        raise IntegrityError("the release holds values that the plan does not have", _HINT)
+    both = own.join(released, keys=list(names), join_type="left outer", right_suffix=" released")
+    there = pc.fill_null(both.column(f"{column} released"), 0)
+    missing = pc.max_element_wise(pc.subtract(both.column(column), there), pa.scalar(0, pa.int64()))
+    return int(pc.sum(missing).as_py() or 0)

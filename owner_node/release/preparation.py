@@ -1,0 +1,91 @@
+"""Before anything is spent: the source loaded once, pinned, checked for all that masking could fail on."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from common.arrays import Int64Array, TokenArray, sortable
+from common.errors import DataChangedError
+from common.plan import Plan, Task
+from common.schema import most_records
+from owner_node.config import DatasetConfig
+from owner_node.linking.normalisation import normalise
+from owner_node.linking.tokens import tokens
+from owner_node.masking.mask import AttributeTask, check_table
+from owner_node.sources import load
+
+if TYPE_CHECKING:
+    from owner_node.sources import LoadedData
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Prepared:
+    """A loaded data set that can be masked for one plan. Lives in memory only."""
+
+    columns: Mapping[str, Int64Array]
+    """Original values in resolution units by attribute, each of shape (n_records,)."""
+    tasks: tuple[AttributeTask, ...]
+    """How each attribute is masked."""
+    tokens: TokenArray | None
+    """Tokens, shape (n_records, 16), in record order; None where the plan wants none."""
+    n_records: int
+    """Exact number of records."""
+    source_digest: str
+    """What the source is pinned by."""
+
+    def by_token(self) -> Int64Array:
+        """Return the record positions in the order of their tokens, shape (n_records,)."""
+        if self.tokens is None:
+            raise ValueError("a plan without tokens has no such order")
+        return np.argsort(sortable(self.tokens), kind="stable").astype(np.int64, copy=False)
+
+    def token_list(self) -> bytes:
+        """Return the sorted tokens, one after another: a list whose order says nothing about the records."""
+        return b"" if self.tokens is None else self.tokens[self.by_token()].tobytes()
+
+
+def prepare(dataset: DatasetConfig, plan: Plan, task: Task, release_key: bytes | None) -> Prepared:
+    """Load a data set for a task.
+
+    Args:
+        dataset: Settings of the data set.
+        plan: The accepted plan.
+        task: This owner's task in it.
+        release_key: Key of the release's tokens; None where the plan wants none.
+
+    Raises:
+        DataError: If the source cannot be used.
+        DataChangedError: If it has more records than were planned for.
+        UnusableDataError: If it cannot be masked as planned, fewer than k records included.
+    """
+    loaded = load(dataset, [attribute.name for attribute in task.attributes])
+    if loaded.n_records > most_records(task.records_rounded):
+        # The number of clusters, and with it a joint bound, was planned for no more than that.
+        raise DataChangedError(
+            f"data set {dataset.name!r} has grown since it was planned for",
+            "start the release again; nothing was spent",
+            {"records": loaded.n_records, "planned": task.records_rounded},
+        )
+    tasks = tuple(
+        AttributeTask(
+            plan.attribute(each.name),
+            each.epsilon,
+            each.k,
+            each.mechanism,
+            plan.max_records_per_person,
+            dataset.taxonomies.get(each.name),
+        )
+        for each in task.attributes
+    )
+    check_table(loaded.columns, tasks)
+    return Prepared(
+        loaded.columns, tasks, _tokens(dataset, loaded, release_key), loaded.n_records, loaded.digest
+    )
+
+
+def _tokens(dataset: DatasetConfig, loaded: "LoadedData", release_key: bytes | None) -> TokenArray | None:
+    if release_key is None:
+        return None
+    return tokens(normalise(loaded.identifiers, dataset.normalise), release_key)

@@ -1,0 +1,181 @@
+"""From an accepted plan to a sealed fragment and its receipt: link, spend, mask, seal, send.
+
+The charge is spent in one transaction before noise is drawn, and the fragment sealed in another after it
+is on disk. A process that dies between the two draws anew, which nobody has seen; after the second, the
+fragment is the answer to its plan for ever.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from common.errors import ProtocolError
+from common.fragment import Addendum, FragmentStatement, Receipt
+from common.plan import Plan, Task
+from common.signing import Domain, SignerSource
+from owner_node.connection.trust import Trust
+from owner_node.consent.appraisal import Appraisal
+from owner_node.consent.co_owners import CoOwner, check_co_owners
+from owner_node.ledger.charged_data import ChargedData
+from owner_node.release.answers import Fragment, Linked, Sealed
+from owner_node.release.cases import Cases, read
+from owner_node.state.session import CHARGED, Event, State
+from owner_node.state.sessions import Session
+
+
+class Production:
+    """Makes fragments for one aggregator.
+
+    Args:
+        cases: The sessions.
+        signer: The owner's key.
+        trust: Checks what the aggregator signs.
+        appraisal: Has the data that this owner consented with.
+    """
+
+    def __init__(self, cases: Cases, signer: SignerSource, trust: Trust, appraisal: Appraisal) -> None:
+        self._cases, self._signer, self._trust = cases, signer, trust
+        self._charged = ChargedData(cases)
+        self._appraisal = appraisal
+
+    def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> Linked:
+        """Answer with what the source has: it was loaded and pinned at consent.
+
+        Args:
+            release: Release id.
+            plan_digest: The accepted plan.
+            co_owners: What the aggregator shows of the other owners' consents.
+
+        Raises:
+            RefusedError: If the policy wants to know co-owners, and they are not shown to be those.
+            DataError: If the source cannot be used.
+            UnusableDataError: If it cannot be masked as planned.
+            DataChangedError: If it is not what it was at consent.
+        """
+        session, plan, task = self._cases.accepted(release, plan_digest)
+        config, since = self._cases.config, datetime.fromisoformat(session.created)
+        proved = check_co_owners(plan, config.owner.id, config.policy, co_owners, self._trust, since)
+        prepared = self._appraisal.prepared(session, plan, task)
+        if session.state is State.RESERVED:
+            self._charged.check(session, plan, prepared)
+        with self._cases.records.db.transaction() as tx:
+            if session.state is State.RESERVED:
+                self._cases.note(
+                    tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
+                    co_owners=proved,
+                )  # fmt: skip
+            self._cases.records.sessions.advance(
+                tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records
+            )
+        return Linked(prepared.n_records, prepared.token_list())
+
+    def mask(
+        self, release: str, plan_digest: str, addendum: bytes, signature: bytes, certificate: bytes = b""
+    ) -> Sealed:
+        """Spend the charge, mask, and seal the fragment; a sealed fragment is never made anew.
+
+        `certificate` is the chain that the addendum was signed with; empty: the plan's.
+
+        Raises:
+            DataChangedError: If the source is not what it was at consent.
+            ProtocolError: If the addendum does not fit the plan and what this owner linked.
+        """
+        session, plan, task = self._cases.accepted(release, plan_digest)
+        self._check_addendum(session, plan, addendum)
+        self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
+        if session.state in (State.LINKED, State.SPENT):
+            session = self._mask(session, plan, task, addendum, signature)
+        if session.addendum != addendum or session.fragment_signature is None:
+            raise ProtocolError(f"a session that is {session.state} has no fragment under this addendum")
+        return Sealed(
+            session.fragment_digest,
+            session.fragment_size or 0,
+            session.n_records or 0,
+            session.fragment_signature,
+            session.fragment_certificate or self._signer.current_signer().chain_pem.encode(),
+        )
+
+    def fragment(self, release: str, plan_digest: str) -> Fragment:
+        """Return the sealed fragment.
+
+        Raises:
+            ProtocolError: If none is sealed.
+        """
+        session = self._cases.open(release, plan_digest)
+        if session.state not in CHARGED or not session.fragment_digest:
+            raise ProtocolError(f"a fragment was asked for before it was sealed ({session.state})")
+        path = self._cases.records.outbox.path(self._cases.aggregator, release)
+        return Fragment(path, session.fragment_digest, session.fragment_size or 0)
+
+    def receive_receipt(
+        self, release: str, plan_digest: str, receipt: bytes, signature: bytes, certificate: bytes = b""
+    ) -> None:
+        """Keep the aggregator's receipt of the fragment.
+
+        `certificate` is the chain that it was signed with; empty: the plan's.
+
+        Raises:
+            ProtocolError: If it is for something else.
+            IntegrityError: If its signature does not hold.
+        """
+        session = self._cases.open(release, plan_digest)
+        found = read(Receipt, receipt)
+        stated = (found.release, found.owner, found.plan_digest, found.fragment_digest)
+        if stated != (release, self._cases.config.owner.id, plan_digest, session.fragment_digest):
+            raise ProtocolError("the receipt is for another fragment")
+        self._check_signed(session, Domain.RECEIPT, receipt, signature, certificate)
+        with self._cases.records.db.transaction() as tx:
+            if session.state is State.SEALED:
+                self._cases.note(
+                    tx, session, "uploaded", fragment=session.fragment_digest, receipt=found.digest
+                )
+            session = self._cases.records.sessions.advance(tx, session, Event.UPLOAD)
+            self._cases.records.sessions.advance(
+                tx, session, Event.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature
+            )
+
+    def _check_signed(
+        self, session: Session, domain: Domain, document: bytes, signature: bytes, certificate: bytes
+    ) -> None:
+        """Check the aggregator's signature; its key may have been renewed since it made the plan."""
+        chain = certificate or session.aggregator_certificate or b""
+        self._trust.check(domain, document, signature, chain, datetime.fromisoformat(session.created))
+
+    def _check_addendum(self, session: Session, plan: Plan, addendum: bytes) -> None:
+        found = read(Addendum, addendum)
+        own = found.records.get(self._cases.config.owner.id)
+        fits = (found.release, found.plan_digest, found.linking) == (
+            plan.release,
+            plan.digest,
+            plan.expected_linking,
+        )
+        if not fits or set(found.records) != set(plan.owners) or own != session.n_records:
+            raise ProtocolError("the addendum does not fit the plan and what this owner linked")
+
+    def _mask(self, session: Session, plan: Plan, task: Task, addendum: bytes, signature: bytes) -> Session:
+        from owner_node.release.sealing import seal
+
+        prepared = self._appraisal.prepared(session, plan, task)
+        key = (self._cases.aggregator, plan.release, plan.digest)
+        columns = self._charged.columns(plan, prepared)
+        with self._cases.records.db.transaction() as tx:
+            self._cases.records.ledger.spend(tx, *key, columns)
+            if session.state is State.LINKED:
+                self._cases.note(tx, session, "spent", epsilon=task.epsilon)
+            session = self._cases.records.sessions.advance(
+                tx, session, Event.SPEND, addendum=addendum, addendum_signature=signature
+            )
+        sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, task, prepared)
+        statement = FragmentStatement(
+            plan.release, self._cases.config.owner.id, plan.digest, Addendum.from_bytes(addendum).digest,
+            sealed.digest, sealed.size, prepared.n_records,
+        )  # fmt: skip
+        signer = self._signer.current_signer()
+        with self._cases.records.db.transaction() as tx:
+            self._cases.note(tx, session, "sealed", fragment=sealed.digest, size=sealed.size)
+            session = self._cases.records.sessions.advance(
+                tx, session, Event.SEAL, fragment_digest=sealed.digest, fragment_size=sealed.size,
+                fragment_signature=signer.sign(Domain.FRAGMENT, statement.to_bytes()),
+                fragment_certificate=signer.chain_pem.encode(),
+            )  # fmt: skip
+        self._appraisal.forget(plan.release)
+        return session

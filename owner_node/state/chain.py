@@ -1,0 +1,116 @@
+"""Hash chains: every entry carries the hash of the one before, so that no past entry can change unseen.
+
+A chain cannot show by itself that its newest entries were cut off. That takes a head, kept elsewhere:
+the aggregators keep the owner's newest signed ledger head and return it at every connect.
+"""
+
+import sqlite3
+from collections.abc import Callable, Mapping
+
+from common.canonical import document_digest
+from common.errors import IntegrityError, InternalError
+from owner_node.state.chain_head import GENESIS, Head
+from owner_node.state.database import Database, Transaction
+
+__all__ = ["GENESIS", "Chain", "Head"]
+
+
+class Chain:
+    """An append-only table whose entries are chained by SHA-256 over canonical JSON.
+
+    Args:
+        db: The owner's database.
+        table: A table with `sequence`, the columns, `previous` and `hash`.
+        name: What it is called in errors.
+        columns: The chained columns, all text.
+        later: Those of them that came after the first version: without a value they leave no trace in a hash.
+        skips: Whether an entry may leave out the numbers before its own, as after a loss.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        table: str,
+        name: str,
+        columns: tuple[str, ...],
+        *,
+        later: tuple[str, ...] = (),
+        skips: Callable[[sqlite3.Row], bool] = lambda _: False,
+    ) -> None:
+        self._db, self._table, self._name = db, table, name
+        self._columns, self._later, self._skips = columns, later, skips
+        self._all = ", ".join(("sequence", *columns, "previous", "hash"))
+
+    def append(self, tx: Transaction, values: Mapping[str, str | None], skip_to: int = 0) -> Head:
+        """Add an entry inside a transaction.
+
+        Args:
+            tx: The transaction.
+            values: A text, or None, for every column.
+            skip_to: The number that the entry has at least; those before it are left out.
+
+        Returns:
+            The new head.
+
+        Raises:
+            InternalError: If no transaction is open.
+        """
+        if not tx.in_transaction:
+            raise InternalError(f"an entry of the {self._name} needs a transaction")
+        before = self.head()
+        sequence = max(before.sequence + 1, skip_to)
+        row = (sequence, *(values[column] for column in self._columns), before.hash)
+        mark = self._hash(sequence, values, before.hash)
+        places = ", ".join("?" * (len(row) + 1))
+        tx.execute(f"INSERT INTO {self._table} ({self._all}) VALUES ({places})", (*row, mark))  # noqa: S608 - our names
+        return Head(sequence, mark)
+
+    def head(self) -> Head:
+        """Return the newest entry's sequence number and hash."""
+        rows = self._select("ORDER BY sequence DESC LIMIT 1")
+        return Head(int(rows[0]["sequence"]), str(rows[0]["hash"])) if rows else Head(0, GENESIS)
+
+    def entries(self, where: str = "", values: tuple[str, ...] = ()) -> list[sqlite3.Row]:
+        """Return entries, oldest first.
+
+        Args:
+            where: A condition in SQL, or empty for all.
+            values: For its placeholders.
+        """
+        condition = f"WHERE {where} " if where else ""
+        return self._select(f"{condition}ORDER BY sequence", values)
+
+    def contains(self, head: Head) -> bool:
+        """Whether this chain once ended with that head; every chain contains the empty one."""
+        if head.sequence == 0:
+            return head.hash in ("", GENESIS)
+        rows = self._select("WHERE sequence = ?", (head.sequence,))
+        return bool(rows) and str(rows[0]["hash"]) == head.hash
+
+    def verify(self) -> None:
+        """Check every entry.
+
+        Raises:
+            IntegrityError: Naming the first entry that does not hold.
+        """
+        previous, expected = GENESIS, 1
+        for row in self.entries():
+            values = {column: None if row[column] is None else str(row[column]) for column in self._columns}
+            sequence = int(row["sequence"])
+            in_turn = sequence == expected or (sequence > expected and self._skips(row))
+            holds = in_turn and row["previous"] == previous
+            if not holds or row["hash"] != self._hash(sequence, values, previous):
+                raise IntegrityError(
+                    f"the {self._name} does not hold from entry {expected} on",
+                    "it was changed outside this program: find out by whom; put the newest backup back, then "
+                    "owner-node ledger recover",
+                    {"chain": self._name, "entry": expected},
+                )
+            previous, expected = str(row["hash"]), sequence + 1
+
+    def _select(self, rest: str, values: tuple[str | int, ...] = ()) -> list[sqlite3.Row]:
+        return self._db.rows(f"SELECT {self._all} FROM {self._table} {rest}", values)  # noqa: S608 - our names
+
+    def _hash(self, sequence: int, values: Mapping[str, str | None], previous: str) -> str:
+        there = {key: value for key, value in values.items() if value is not None or key not in self._later}
+        return document_digest({**there, "sequence": sequence, "previous": previous})

@@ -1,0 +1,141 @@
+"""The audit log: what was asked of this owner, what it decided and by which rule. Append-only and chained."""
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from common.canonical import canonical
+from owner_node.state.chain import Chain, Head
+from owner_node.state.database import Clock, Database, Transaction
+
+_COLUMNS = (
+    "time", "aggregator", "release", "event",
+    "decision", "rule", "purpose", "epsilon", "plan_digest", "details",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the history. Empty texts: does not apply."""
+
+    sequence: int
+    """Position, from 1."""
+    time: str
+    """ISO 8601, UTC."""
+    aggregator: str
+    """Name of the aggregator that asked."""
+    release: str
+    """Release id."""
+    event: str
+    """What happened: invited, accepted, refused, reserved, returned, linked, spent, sealed, uploaded, ..."""
+    decision: str
+    """What this owner decided."""
+    rule: str
+    """The rule that decided, in full."""
+    purpose: str
+    """What the release is for."""
+    epsilon: str
+    """Decimal text."""
+    plan_digest: str
+    """The plan it is about."""
+    details: Mapping[str, Any]
+    """Ids, counts and digests."""
+    hash: str
+    """Hash of this line and all before it."""
+
+
+class History:
+    """The owner's audit log.
+
+    Args:
+        db: The owner's database.
+        clock: Tells the time.
+    """
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._clock = clock
+        self._chain = Chain(db, "history", "history", _COLUMNS)
+
+    def record(
+        self,
+        tx: Transaction,
+        *,
+        aggregator: str,
+        release: str,
+        event: str,
+        decision: str = "",
+        rule: str = "",
+        purpose: str = "",
+        epsilon: str = "",
+        plan_digest: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> Head:
+        """Add a line, in the transaction of what it tells about.
+
+        Args:
+            tx: The transaction.
+            aggregator: Name of the aggregator that asked.
+            release: Release id.
+            event: What happened.
+            decision: What this owner decided.
+            rule: The rule that decided, in full.
+            purpose: What the release is for.
+            epsilon: Decimal text.
+            plan_digest: The plan it is about.
+            details: Ids, counts and digests; never a value of a record, an identifier or a token.
+
+        Returns:
+            The new head of the history.
+        """
+        values = {
+            "time": self._clock().isoformat(), "aggregator": aggregator, "release": release, "event": event,
+            "decision": decision, "rule": rule, "purpose": purpose, "epsilon": epsilon,
+            "plan_digest": plan_digest, "details": canonical(details or {}).decode(),
+        }  # fmt: skip
+        return self._chain.append(tx, values)
+
+    def entries(
+        self, aggregator: str | None = None, release: str | None = None, event: str | None = None
+    ) -> tuple[Line, ...]:
+        """Return the lines, oldest first; of one aggregator, release or kind of event if named."""
+        wanted = {"aggregator": aggregator, "release": release, "event": event}
+        named = {column: value for column, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{column} = ?" for column in named)
+        return tuple(_line(row) for row in self._chain.entries(where, tuple(named.values())))
+
+    def after(self, sequence: int, most: int) -> tuple[Line, ...]:
+        """Return lines that come after one, oldest first and no more than wanted."""
+        last = str(sequence + most)
+        return tuple(
+            _line(row) for row in self._chain.entries("sequence > ? AND sequence <= ?", (str(sequence), last))
+        )
+
+    def latest_after(self, sequence: int) -> datetime | None:
+        """Return the latest time of all lines after one, or None if there are none."""
+        rows = self._chain.entries("sequence > ?", (str(sequence),))
+        return max((datetime.fromisoformat(row["time"]) for row in rows), default=None)
+
+    def head(self) -> Head:
+        """Return where the history is."""
+        return self._chain.head()
+
+    def verify(self) -> None:
+        """Check the whole history.
+
+        Raises:
+            IntegrityError: Naming the first line that does not hold.
+        """
+        self._chain.verify()
+
+
+def _line(row: sqlite3.Row) -> Line:
+    try:
+        details = json.loads(row["details"])
+    except ValueError:
+        # A line that was changed is still shown; `verify` says that it does not hold.
+        details = {}
+    texts = {column: row[column] for column in ("sequence", *_COLUMNS, "hash")}
+    return Line(**{**texts, "details": details})

@@ -1,0 +1,71 @@
+"""Keys that this owner keeps beside its ledger: those it signed with, and one to digest columns under."""
+
+import secrets
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_der_public_key,
+)
+
+from common.identity import check_key, fingerprint
+from common.signing import Domain, signed_bytes
+from owner_node.state.database import Clock, Database, Transaction
+
+_KEY_BYTES = 32
+
+
+class OwnKeys:
+    """The keys.
+
+    Args:
+        db: The owner's database.
+        clock: Tells the time.
+    """
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db, self._clock = db, clock
+
+    def remember(self, tx: Transaction, certificate: x509.Certificate) -> None:
+        """Note that this owner signs with a certificate's key: its signatures outlive its CA."""
+        key = check_key(certificate)
+        encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        tx.execute(
+            "INSERT OR IGNORE INTO own_keys (fingerprint, public_key, first_used) VALUES (?, ?, ?)",
+            (fingerprint(key), encoded, self._clock().isoformat()),
+        )
+
+    def signed(self, domain: Domain, payload: bytes, signature: bytes) -> bool:
+        """Whether one of these keys made a signature.
+
+        Args:
+            domain: What the signature is for.
+            payload: What was signed.
+            signature: DER.
+        """
+        for row in self._db.rows("SELECT public_key FROM own_keys"):
+            key = load_der_public_key(row["public_key"])
+            if not isinstance(key, ec.EllipticCurvePublicKey):
+                continue
+            try:
+                key.verify(signature, signed_bytes(domain, payload), ec.ECDSA(SHA256()))
+            except InvalidSignature:
+                continue
+            return True
+        return False
+
+    def source_key(self) -> bytes:
+        """Return the key that columns are digested under; made where there is none yet."""
+        found = self._db.rows("SELECT key FROM source_key")
+        if not found:
+            with self._db.transaction() as tx:
+                tx.execute(
+                    "INSERT OR IGNORE INTO source_key (id, key) VALUES (1, ?)",
+                    (secrets.token_bytes(_KEY_BYTES),),
+                )
+            found = self._db.rows("SELECT key FROM source_key")
+        return bytes(found[0]["key"])

@@ -1,0 +1,139 @@
+"""Whether the owner's daemon runs and what it is connected to, for commands beside it.
+
+The daemon writes it down; whether it still runs is decided by the lock it holds, which the system lets go
+of when the process dies, never by a process id alone.
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from common.durable import exclusive_lock
+from owner_node.state.database import Clock, Database
+
+_LOCK = "daemon.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """The connection to one aggregator."""
+
+    aggregator: str
+    """Its name."""
+    connected: bool
+    """Whether it stands."""
+    since: str
+    """ISO 8601, UTC: since when it stands, or does not."""
+    reason: str
+    """Why it does not; empty if it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonState:
+    """What is known about the daemon."""
+
+    running: bool
+    """Whether a process holds the daemon's lock."""
+    pid: int | None
+    """Process id of the running daemon."""
+    version: str
+    """Its software version; empty if it does not run."""
+    started: str
+    """ISO 8601, UTC; empty if it does not run."""
+    connections: tuple[Connection, ...]
+    """One per aggregator it has tried; empty if it does not run."""
+
+
+@contextmanager
+def daemon_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the daemon's lock: one daemon works on a state directory.
+
+    Raises:
+        UsageError: If another process holds it.
+    """
+    with exclusive_lock(state_dir / _LOCK, "owner-node run"):
+        yield
+
+
+def is_running(state_dir: Path) -> bool:
+    """Whether a process holds the daemon's lock."""
+    try:
+        with (state_dir / _LOCK).open("rb") as stream:
+            # An orderly end empties the file, so that the lock itself is seldom touched from outside.
+            if not stream.read(1):
+                return False
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False
+
+
+class Presence:
+    """What the daemon writes about itself.
+
+    Args:
+        db: The owner's database.
+        clock: Tells the time.
+    """
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db, self._clock = db, clock
+
+    def started(self, pid: int, version: str) -> None:
+        """Note that the daemon runs; what an earlier one wrote is forgotten."""
+        with self._db.transaction() as tx:
+            tx.execute("DELETE FROM connections")
+            values = (pid, version, self._clock().isoformat())
+            tx.execute(
+                "INSERT OR REPLACE INTO daemon (id, pid, version, started) VALUES (1, ?, ?, ?)", values
+            )
+
+    def connected(self, aggregator: str, since: str = "") -> None:
+        """Note a connection.
+
+        Args:
+            aggregator: Name of the aggregator.
+            since: ISO 8601, UTC; now if empty.
+        """
+        self._note(aggregator, connected=True, since=since, reason="")
+
+    def disconnected(self, aggregator: str, reason: str) -> None:
+        """Note that a connection broke, or could not be made, and why."""
+        self._note(aggregator, connected=False, since="", reason=reason)
+
+    def stopped(self) -> None:
+        """Note an orderly end."""
+        with self._db.transaction() as tx:
+            tx.execute("DELETE FROM connections")
+            tx.execute("DELETE FROM daemon")
+
+    def state(self) -> DaemonState:
+        """Return what is known, judged by the lock."""
+        daemon = self._db.rows("SELECT pid, version, started FROM daemon")
+        if not is_running(self._db.state_dir):
+            return DaemonState(False, None, "", "", ())
+        rows = self._db.rows(
+            "SELECT aggregator, connected, since, reason FROM connections ORDER BY aggregator"
+        )
+        connections = tuple(
+            Connection(row["aggregator"], bool(row["connected"]), row["since"], row["reason"]) for row in rows
+        )
+        if not daemon:
+            return DaemonState(True, None, "", "", connections)
+        return DaemonState(True, daemon[0]["pid"], daemon[0]["version"], daemon[0]["started"], connections)
+
+    def _note(self, aggregator: str, *, connected: bool, since: str, reason: str) -> None:
+        values = (aggregator, int(connected), since or self._clock().isoformat(), reason)
+        with self._db.transaction() as tx:
+            # A reason that stays the same keeps its first time, so that "since" means since.
+            same = "SELECT 1 FROM connections WHERE aggregator = ? AND connected = ? AND reason = ?"
+            if tx.execute(same, (aggregator, int(connected), reason)).fetchone() is None:
+                tx.execute(
+                    "INSERT OR REPLACE INTO connections (aggregator, connected, since, reason) "
+                    "VALUES (?, ?, ?, ?)",
+                    values,
+                )

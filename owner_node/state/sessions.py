@@ -1,0 +1,250 @@
+"""The owner's sessions in owner.db: everything needed to go on after a crash, or to answer again the same."""
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from common.errors import ConflictError, InternalError
+from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.session import FINAL, UNDECIDED, Event, State, advance
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One owner × one release. Empty texts and None: not known yet."""
+
+    aggregator: str
+    """Name of the aggregator."""
+    release: str
+    """Release id."""
+    state: State
+    """Where the session is."""
+    dataset: str
+    """Name of the data set."""
+    purpose: str = ""
+    """What the release is for, from its plan."""
+    plan: bytes | None = None
+    """The plan's canonical bytes."""
+    plan_digest: str = ""
+    """Their SHA-256, hexadecimal."""
+    plan_signature: bytes | None = None
+    """The aggregator's signature of the plan."""
+    aggregator_certificate: bytes | None = None
+    """Certificate chain (PEM) of the aggregator that signed the plan."""
+    deadline: int | None = None
+    """Until when the aggregator waits for a consent, Unix seconds; None if it did not say."""
+    key_check: str = ""
+    """Linkage key-check value that was sent."""
+    source_digest: str = ""
+    """Digest over the loaded attributes: what the source was pinned by."""
+    addendum: bytes | None = None
+    """What linking found, canonical bytes."""
+    addendum_signature: bytes | None = None
+    """The aggregator's signature of the addendum."""
+    fragment_digest: str = ""
+    """SHA-256 of the sealed fragment."""
+    fragment_size: int | None = None
+    """Its size in bytes."""
+    n_records: int | None = None
+    """Exact number of records of the fragment."""
+    fragment_signature: bytes | None = None
+    """This owner's signature of the fragment."""
+    fragment_certificate: bytes | None = None
+    """Certificate chain (PEM) that it was signed with; every retry sends the same."""
+    receipt: bytes | None = None
+    """The aggregator's receipt, canonical bytes."""
+    receipt_signature: bytes | None = None
+    """The aggregator's signature of the receipt."""
+    manifest_digest: str = ""
+    """SHA-256 of the published manifest."""
+    forecast: str = ""
+    """What masking is expected to do (`owner_node.consent.foreseen`); empty while that is not known."""
+    reason: str = ""
+    """Why the session was refused or ended."""
+    refusal: str = ""
+    """What a refusal was answered as (`owner_node.release.answers`); empty if this owner refused nothing."""
+    created: str = ""
+    """ISO 8601, UTC."""
+    updated: str = ""
+    """ISO 8601, UTC."""
+
+
+_NAMES = tuple(field.name for field in fields(Session))
+_KEY = ("aggregator", "release")
+_OURS = (*_KEY, "state", "created", "updated")
+# What a repeated event has to repeat. Signatures, receipts and reasons may be worded anew; the first stay.
+_CONTENT = (
+    "dataset", "plan", "plan_digest", "key_check", "source_digest", "addendum", "fragment_digest",
+    "fragment_size", "n_records", "manifest_digest",
+)  # fmt: skip
+
+
+class Sessions:
+    """The owner's sessions.
+
+    Args:
+        db: The owner's database.
+        clock: Tells the time.
+    """
+
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db, self._clock = db, clock
+
+    def get(self, aggregator: str, release: str) -> Session | None:
+        """Return a session, or None if there is none."""
+        found = self._select("WHERE aggregator = ? AND release = ?", (aggregator, release))
+        return found[0] if found else None
+
+    def open(self, tx: Transaction, aggregator: str, release: str, dataset: str) -> Session:
+        """Open a session in state invited, or return the one that is there.
+
+        Args:
+            tx: The transaction.
+            aggregator: Name of the aggregator.
+            release: Release id.
+            dataset: Name of the data set.
+
+        Raises:
+            ConflictError: If the release was opened for another data set.
+        """
+        known = self.get(aggregator, release)
+        if known is not None:
+            _check_repeat(known, {"dataset": dataset})
+            return known
+        now = self._clock().isoformat()
+        session = Session(aggregator, release, State.INVITED, dataset, created=now, updated=now)
+        places = ", ".join("?" * len(_NAMES))
+        tx.execute(
+            f"INSERT INTO sessions ({', '.join(_NAMES)}) VALUES ({places})",  # noqa: S608 - our own names
+            tuple(_stored(value) for value in asdict(session).values()),
+        )
+        return session
+
+    def advance(self, tx: Transaction, session: Session, event: Event | str, **changes: Any) -> Session:
+        """Take a session through an event and store it.
+
+        An event that leaves the state as it is changes nothing, and has to repeat what is stored.
+
+        Args:
+            tx: The transaction.
+            session: The session; what counts is its stored state.
+            event: What happened.
+            changes: Fields of `Session` that are now known.
+
+        Returns:
+            The session as stored.
+
+        Raises:
+            ProtocolError: If the state does not take the event.
+            ConflictError: If a repeated event differs from the first.
+        """
+        unknown = set(changes) - set(_NAMES) | set(changes) & set(_OURS)
+        stored = self.get(session.aggregator, session.release)
+        if unknown or stored is None or not tx.in_transaction:
+            raise InternalError("a session's step needs a stored session, a transaction and known fields")
+        state = advance(stored.state, event)
+        if state is stored.state:
+            _check_repeat(stored, changes)
+            return stored
+        return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
+
+    def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
+        """Store what is now known about a session that takes no step; what was known has to be repeated.
+
+        Args:
+            tx: The transaction.
+            session: The session; what counts is its stored state.
+            facts: Fields of `Session`.
+
+        Returns:
+            The session as stored.
+
+        Raises:
+            ConflictError: If something else was known.
+        """
+        stored = self.get(session.aggregator, session.release)
+        if set(facts) - (set(_NAMES) - set(_OURS)) or stored is None or not tx.in_transaction:
+            raise InternalError("facts of a session need a stored session, a transaction and known fields")
+        known = {name: fact for name, fact in facts.items() if getattr(stored, name) not in (None, "")}
+        _check_repeat(stored, known)
+        new = {name: fact for name, fact in facts.items() if name not in known}
+        return self._store(tx, replace(stored, **new), new) if new else stored
+
+    def foresee(
+        self, tx: Transaction, session: Session, *, source_digest: str, n_records: int, forecast: str
+    ) -> Session:
+        """Store what was found about the data of a session that is not decided yet; found anew, it replaces.
+
+        Args:
+            tx: The transaction.
+            session: The session; what counts is its stored state.
+            source_digest: What the source is pinned by.
+            n_records: Exact number of records.
+            forecast: What masking is expected to do.
+
+        Returns:
+            The session as stored.
+        """
+        stored = self.get(session.aggregator, session.release)
+        if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
+            raise InternalError("the data of a session are looked at before it is decided, in a transaction")
+        found: dict[str, Any] = {
+            "source_digest": source_digest, "n_records": n_records, "forecast": forecast
+        }  # fmt: skip
+        if all(getattr(stored, name) == value for name, value in found.items()):
+            return stored
+        return self._store(tx, replace(stored, **found), found)
+
+    def live(self, aggregator: str | None = None) -> tuple[Session, ...]:
+        """Return the sessions that have not ended, of one aggregator or of all, oldest first."""
+        return tuple(
+            session
+            for session in self.all()
+            if session.state not in FINAL and aggregator in (None, session.aggregator)
+        )
+
+    def n_live(self, aggregator: str) -> int:
+        """Return how many sessions with an aggregator have not ended."""
+        places = ", ".join("?" * len(FINAL))
+        rows = self._db.rows(
+            f"SELECT count(*) FROM sessions WHERE aggregator = ? AND state NOT IN ({places})",  # noqa: S608
+            (aggregator, *sorted(FINAL)),
+        )
+        return int(rows[0][0])
+
+    def all(self) -> tuple[Session, ...]:
+        """Return every session, oldest first."""
+        return tuple(self._select("ORDER BY created, aggregator, release"))
+
+    def _store(self, tx: Transaction, session: Session, changed: Iterable[str]) -> Session:
+        after = replace(session, updated=self._clock().isoformat())
+        assigned = ("updated", *changed)
+        values = tuple(_stored(getattr(after, name)) for name in (*assigned, *_KEY))
+        settings = ", ".join(f"{name} = ?" for name in assigned)
+        tx.execute(f"UPDATE sessions SET {settings} WHERE aggregator = ? AND release = ?", values)  # noqa: S608
+        return after
+
+    def _select(self, rest: str, values: tuple[str, ...] = ()) -> list[Session]:
+        rows = self._db.rows(f"SELECT {', '.join(_NAMES)} FROM sessions {rest}", values)  # noqa: S608 - our names
+        return [_session(row) for row in rows]
+
+
+def _session(row: sqlite3.Row) -> Session:
+    return Session(**{**dict(row), "state": State(row["state"])})
+
+
+def _stored(value: Any) -> Any:
+    return str(value) if isinstance(value, State) else value
+
+
+def _check_repeat(stored: Session, changes: dict[str, Any]) -> None:
+    differing = sorted(
+        name for name in changes if name in _CONTENT and changes[name] != getattr(stored, name)
+    )
+    if differing:
+        raise ConflictError(
+            f"release {stored.release!r} is known here with another {', '.join(differing)}",
+            "a release id stands for one plan and one answer: start again under another id",
+            {"release": stored.release, "state": str(stored.state), "fields": differing},
+        )
