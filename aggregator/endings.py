@@ -77,6 +77,24 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
     )
 
 
+def spent_by(release: Release) -> str:
+    """Return what is known about budgets after a release that ended without being published.
+
+    A charge is spent before noise is drawn: an owner that was asked to mask may have got as far as that.
+    """
+    if release.addended is None:
+        return "nothing was spent"
+    sealed = [owner for owner, progress in release.progress.items() if progress.sealed is not None]
+    asked = [owner for owner in release.progress if owner not in sealed]
+    told = [f"spent at {', '.join(sealed)}"] if sealed else []
+    told += (
+        [f"{', '.join(asked)} {'were' if len(asked) > 1 else 'was'} asked to and may have spent"]
+        if asked
+        else []
+    )
+    return "; ".join(told)
+
+
 def operator_error(release: Release) -> TesseraError | None:
     """Return why a release ended without being published, as an error; None if it did not."""
     ending = release.ending

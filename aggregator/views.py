@@ -2,7 +2,7 @@
 
 import json
 
-from aggregator.endings import operator_error
+from aggregator.endings import operator_error, spent_by
 from aggregator.intake import Intake, Kind
 from aggregator.operator_log import Action
 from aggregator.presence import Presence
@@ -42,6 +42,7 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
         view.manifest_digest = release.published.manifest_digest
     error = operator_error(release)
     if error is not None:
+        view.note = spent_by(release)
         view.error.CopyFrom(error_view(error))
     return view
 

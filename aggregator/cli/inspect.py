@@ -178,7 +178,7 @@ def cancel(
     if as_json:
         console.print_json(document(view))
     else:
-        console.print_line(f"release {view.release} is {view.state}")
+        console.print_line(f"release {view.release} is {view.state}; {view.note}")
 
 
 def moment(seconds: int) -> str:

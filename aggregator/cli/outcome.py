@@ -36,7 +36,8 @@ def rows(view: "ReleaseView") -> list[tuple[console.Cell, ...]]:
         (owner.id, _records(owner), owner.epsilon or None, owner.k or None, _state(view, owner))
         for owner in view.owners
     ]
-    return [*lines, ("(aggregator)", None, None, None, view.note)] if view.note else lines
+    waits = view.note and not has_ended(view)
+    return [*lines, ("(aggregator)", None, None, None, view.note)] if waits else lines
 
 
 def state(view: "ReleaseView") -> str:
@@ -114,6 +115,7 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
         error = error_of(view)
         if not as_json:
             console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
+            console.print_line(view.note)
         code = console.report(error, as_json=as_json)
         # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
         raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
@@ -123,7 +125,9 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
     console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
     if view.directory:
         console.print_line(f"release folder: {view.directory}")
-    if out and not view.note:
+    if view.note:
+        console.print_line(view.note)
+    elif out:
         console.print_line(f"copy: {out}")
 
 

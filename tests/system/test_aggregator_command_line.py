@@ -181,7 +181,8 @@ async def test_cancel_ends_the_waiting_command(operator, owners):
     """A cancelled release ends with exit 8 wherever it is watched; cancelling again is harmless."""
     command = await operator.start("release", *ARGUMENTS, "--yes", "--json")
     await all_until(owners, "mask")
-    assert (await operator.run("cancel", "r1"))[0] == 0
+    code, out, _ = await operator.run("cancel", "r1")
+    assert (code, out) == (0, "release r1 is cancelled; a, b were asked to and may have spent\n")
     assert (await operator.run("cancel", "r1"))[0] == 0
     out, _ = await command.communicate()
     assert (command.returncode, json.loads(out)["error"]["code"]) == (8, "cancelled")

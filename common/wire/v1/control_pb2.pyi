@@ -357,7 +357,7 @@ class ReleaseView(_message.Message):
     deleted: _builtins.int
     """Unix time at which its data were removed; 0: they were not"""
     note: _builtins.str
-    """what it waits for, or what did not go well although it was published"""
+    """what it waits for, what was spent for nothing, or what did not go well with a copy"""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerProgress]: ...
     @_builtins.property

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.endings import ended_by, expired, failed_at_owner, operator_error
+from aggregator.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
 from aggregator.protocol.events import Conflicted, Expired, Failed, Refused
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
+from aggregator.protocol.work import work_for
 from common.errors import ConflictError, IntegrityError
-from tests.fakes.protocol_peers import answer, new_release
+from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release
 
 
 @pytest.mark.parametrize(
@@ -64,3 +65,25 @@ def test_the_operators_error():
     assert error is not None
     assert (error.code, int(error.exit_code)) == ("balance", 5)
     assert error.details == {"release": "r1", "state": "refused", "owner": "a"}
+
+
+def test_what_was_spent_for_nothing():
+    """Before masking nothing was; from then on owners that sealed have spent, and the others may have."""
+    release = new_release("a", "b")
+    while release.state is not State.MASKING:
+        event = aggregator_step(release)
+        release = apply(release, event) if event else _answered(release)
+        if release.state is not State.MASKING:
+            assert spent_by(release) == "nothing was spent"
+    assert spent_by(release) == "a, b were asked to and may have spent"
+    release = apply(release, answer(release, "a", "mask"))
+    assert spent_by(release) == "spent at a; b was asked to and may have spent"
+    assert spent_by(apply(release, answer(release, "b", "mask"))) == "spent at a, b"
+
+
+def _answered(release):
+    """Have every owner answer what it is asked for."""
+    for owner in release.request.owners:
+        work = work_for(release, owner)
+        release = apply(release, answer_to(release, owner, work)) if work else release
+    return release
