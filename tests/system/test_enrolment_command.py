@@ -41,7 +41,7 @@ def place() -> Iterator[Path]:
     arguments = ["init", "--name", "central", "--trust-domain", TRUST_DOMAIN, "--host", HOST]
     done("aggregator", *arguments, "--dir", "aggregator", "--listen", address, folder=folder)
     with (folder / "aggregator" / "aggregator.toml").open("a", encoding="utf-8") as config:
-        config.write(section("[deadlines]", {"invite": "3s"}))
+        config.write(section("[deadlines]", {"invite": "15s"}))
     for number, owner in enumerate("ab"):
         write(folder, owner, "patients", people(identifiers(1000 * number, 200), number))
         text = [
