@@ -190,6 +190,8 @@ def _check_sizes(schema: Schema) -> None:
         raise ProtocolError(f"a schema of {len(schema.attributes)} attributes is not accepted", _COMPATIBLE)
     if any(len(attribute.name) > _LONGEST_NAME for attribute in schema.attributes):
         raise ProtocolError(f"names of attributes have at most {_LONGEST_NAME} characters", _COMPATIBLE)
+    if not all(attribute.name.isprintable() for attribute in schema.attributes):
+        raise ProtocolError("a name of an attribute is not printable", "rename it at the owner")
     if schema.records_rounded > _MOST_RECORDS or schema.max_records_per_person > _MOST_PER_PERSON:
         raise ProtocolError(
             f"{schema.records_rounded} records, up to {schema.max_records_per_person} of a person, are not "

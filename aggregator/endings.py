@@ -7,6 +7,7 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import awaited
 from common.errors import TesseraError, by_code, from_document
+from common.log import one_line
 
 _LONGEST_MESSAGE = 500
 _HINTS = {
@@ -30,7 +31,7 @@ def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
     """
     code = by_code(code).code
     kind = Refused if code in ("refused", "balance") else Failed
-    text = f"owner {owner}: {message[:_LONGEST_MESSAGE] or 'gave no reason'}"
+    text = f"owner {owner}: {one_line(message[:_LONGEST_MESSAGE]) or 'gave no reason'}"
     return kind(at=at, owner=owner, code=code, message=text, hint=_HINTS.get(code, "see the owner's log"))
 
 

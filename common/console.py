@@ -147,9 +147,9 @@ def report(error: TesseraError, *, as_json: bool) -> int:
         if as_json:
             print_json(error.to_document())
         else:
-            _write(sys.stderr, f"error: {_lines(error.message)}")
+            _write(sys.stderr, f"error: {_indented(error.message)}")
             if error.hint:
-                _write(sys.stderr, f"hint: {_lines(error.hint)}")
+                _write(sys.stderr, f"hint: {_indented(error.hint)}")
     return int(error.exit_code)
 
 
@@ -163,13 +163,13 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_line(text: str = "") -> None:
-    """Print a line of the result on standard output."""
-    _write(sys.stdout, _lines(text))
+    """Print one line of the result on standard output, whatever is in the text."""
+    _write(sys.stdout, one_line(text))
 
 
 def note(text: str) -> None:
-    """Print a line about what is going on, on standard error."""
-    _write(sys.stderr, _lines(text))
+    """Print one line about what is going on, on standard error."""
+    _write(sys.stderr, one_line(text))
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
@@ -239,7 +239,7 @@ def confirm(question: str) -> bool:
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
-    sys.stderr.write(f"{_lines(question)} [y/N] ")
+    sys.stderr.write(f"{one_line(question)} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -287,8 +287,10 @@ class _ChangedRows:
                 note(f"{name}: " + ", ".join(f"{column} {cell}" for column, cell in pairs))
 
 
-def _lines(text: str) -> str:
-    return "\n".join(map(one_line, text.split("\n")))
+def _indented(text: str) -> str:
+    """Return an error's lines; only the first begins at the margin, so that none passes for one of ours."""
+    first, *others = map(one_line, text.split("\n"))
+    return "\n".join([first, *(each if each.startswith("  ") else f"  {each}" for each in others)])
 
 
 def _write(stream: TextIO, line: str) -> None:

@@ -18,10 +18,20 @@ from common.schema import Attribute, IdentifierRules
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
+LONGEST_PURPOSE = 400
+"""Characters of what a release is for: people read it before they approve."""
 _DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 
 LinkingFound = Literal["disjoint", "equal", "asserted"]
 """What linking can have found: groups were compared, only parts were, or nothing was."""
+
+
+def is_purpose(text: str) -> bool:
+    """Whether a text can be the purpose of a release: one short line of words with single spaces.
+
+    Nothing in it can pass for another line of what a person is shown, not even where a terminal breaks it.
+    """
+    return len(text) <= LONGEST_PURPOSE and text.isprintable() and text == " ".join(text.split())
 
 
 class Layout(StrEnum):

@@ -15,12 +15,11 @@ from common.masking_arguments import (
     parse_mechanism,
     parse_weights,
 )
-from common.plan import BudgetSplit, Layout
+from common.plan import LONGEST_PURPOSE, BudgetSplit, Layout, is_purpose
 from common.privacy import DEFAULT_MECHANISM, parse_epsilon
 
 FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
-_LONGEST_PURPOSE = 4000
 _LATER = "not supported by this version"
 
 
@@ -114,7 +113,7 @@ def parse_request(
         attributes: Attribute names; empty for all.
         budget_split: How epsilon is divided; empty for the default.
         weights: Attributes with their weights, `name=weight` each; only for a split by weights.
-        purpose: What the release is for.
+        purpose: What the release is for, as `common.plan.is_purpose` wants it.
         formats: Data formats; empty for all.
         out: Folder for a copy; empty for none.
         dry_run: Whether to stop at the plan.
@@ -125,9 +124,10 @@ def parse_request(
     parse_id(release)
     if not dataset:
         raise UsageError("no data set is named", "name one with --dataset")
-    if len(purpose) > _LONGEST_PURPOSE:
+    if not is_purpose(purpose):
         raise UsageError(
-            f"a purpose of {len(purpose)} characters is too long", f"use at most {_LONGEST_PURPOSE}"
+            "no owner accepts this purpose",
+            f"write one line of at most {LONGEST_PURPOSE} printable characters, with single spaces",
         )
     kind = _layout(layout)
     split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))

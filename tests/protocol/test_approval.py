@@ -10,8 +10,10 @@ import pytest
 
 from common.errors import BalanceError, ConflictError, IdentityError, ProtocolError, RefusedError
 from common.plan import Plan
+from owner_node.cli.request_text import show_request
 from owner_node.config import PolicyConfig
 from owner_node.consent.approvals import Person
+from owner_node.consent.request_view import request_view
 from owner_node.release.answers import RefusedBeforeError
 from owner_node.state.session import State
 from owner_node.state.sessions import Session
@@ -189,3 +191,35 @@ def test_an_end_while_waiting(offering: Offering) -> None:
     with pytest.raises(ProtocolError, match="no open session"):
         offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
     assert offering.kinds() == []
+
+
+@pytest.mark.parametrize(
+    "purpose", ["study\n  charge  0.000001", "study   \x1b[8m", "wide  gap", " x", "x" * 401]
+)
+def test_a_purpose_is_one_short_line(offering: Offering, purpose: str) -> None:
+    """No plan brings lines of its own before the person who approves it; it is not even kept."""
+    plan = replace(offering.plan(offering.node.invitations.describe("r1", "cohort")), purpose=purpose)
+    with pytest.raises(ProtocolError, match="purpose"):
+        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+    assert session(offering).purpose == ""
+
+
+def test_nothing_that_an_aggregator_says_is_a_line_of_its_own(
+    offering: Offering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A plan's other texts, and the reason of an end, cannot forge a line of what a person is shown."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    plan = replace(plan, created="2026\n  charge  0 from nothing")
+    assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
+    offering.node.conclude("r1", "cancelled", "because\nWhat is promised\n- all", "")
+    found = session(offering)
+    document = {
+        **request_view(found, offering.config, None),
+        "budget": "cohort",
+        "rule": "",
+        "approval": None,
+    }
+    show_request(document)
+    lines = capsys.readouterr().out.splitlines()
+    assert ["from nothing" in line for line in lines if line.startswith("  charge")] == [False]
+    assert lines.count("What is promised") == 1

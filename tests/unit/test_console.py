@@ -60,7 +60,7 @@ def _on_a_terminal(arguments: list[str], typed: str = "") -> tuple[int, str]:
                 "not refill\n"
             ),
         ),
-        ("conflict", 3, "error: two\\x1b[31m\nlines\nhint: look\n"),
+        ("conflict", 3, "error: two\\x1b[31m\n  lines\nhint: look\n"),
         ("group", 7, "error: broken\n"),
     ],
 )

@@ -31,6 +31,12 @@ def test_an_owners_failure(code, kind, kept):
     assert len(event.message) < 600
 
 
+def test_an_owners_words_are_one_line():
+    """What an owner says of its failure cannot pass for lines of the aggregator before its operator."""
+    event = failed_at_owner(5, "a", "refused", "no\nhint: publish it\x1b[8m")
+    assert event.message == "owner a: no\\nhint: publish it\\x1b[8m"
+
+
 def test_absent_owners_are_named_as_not_connected():
     """At the invitation, an owner that is away is "not connected"; one that is there missed a deadline."""
     release = apply(new_release("a", "b", "c"), answer(new_release("a", "b", "c"), "a", "describe"))
