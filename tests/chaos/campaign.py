@@ -52,12 +52,15 @@ def run(cluster: LocalCluster, seed: int, result: Result) -> list[str]:
     """
     schedule, release = draw(seed), f"chaos-{seed}"
     logs = {path: path.stat().st_size for path in (cluster.folder / "logs").iterdir()}
-    with Watch(aggregator_state(cluster) / "incoming" / release) as watch:
-        course = Player(cluster, schedule, release).play()
+    player = Player(cluster, schedule, release)
     try:
-        found = problems(cluster, schedule, course, watch, logs)
+        with Watch(aggregator_state(cluster) / "incoming" / release) as watch:
+            player.play()
+        found = problems(cluster, schedule, player.course, watch, logs)
     except (TesseraError, OSError) as error:
-        found = [f"could not be looked at: {error}"]
+        # The next run gets a cluster of its own.
+        found = [f"could not be carried out or looked at: {type(error).__name__}: {error}"]
+    course = player.course
     result.runs += 1
     result.ends[_end(course)] += 1
     result.died_in.update(course.died_in)

@@ -24,7 +24,7 @@ _LONGEST_MOMENT = 6.0
 """How long a state is waited for that may never come; then the blow falls anyway."""
 _START_SECONDS = 5.0
 """How long the start of a process may take on a busy machine."""
-_CALL_SECONDS = 10.0
+_CALL_SECONDS = 30.0
 _TICK_SECONDS = 0.002
 _EPSILON = {Kind.PLAIN: "1", Kind.ASKED: "20", Kind.EXCESSIVE: "100"}
 _RELEASE_ORDER = tuple(ReleaseState)
@@ -68,7 +68,8 @@ class Player:
 
     def __init__(self, cluster: LocalCluster, schedule: Schedule, release: str) -> None:
         self._cluster, self._schedule, self._release = cluster, schedule, release
-        self._course = Course()
+        self.course = Course()
+        """What has come of it so far."""
         self._began = monotonic()
         self._asked = False
         self._blows = list(schedule.blows)
@@ -79,21 +80,20 @@ class Player:
         self._person_since: float | None = None
         self._decided = False
 
-    def play(self) -> Course:
+    def play(self) -> None:
         """Carry it out."""
         while monotonic() - self._began < LONGEST_SECONDS:
             self._bring_back()
             self._ask()
-            self._course.release = release_of(self._cluster, self._release)
+            self.course.release = release_of(self._cluster, self._release)
             self._strike()
             self._decide()
             if self._rests():
-                self._course.at_rest = True
+                self.course.at_rest = True
                 break
             sleep(_TICK_SECONDS)
         for party in PARTIES:
             self._start(party)
-        return self._course
 
     # --- asking --------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Player:
         self._asked = True
 
     def _rests(self) -> bool:
-        found = self._course.release
+        found = self.course.release
         if self._blows or self._returning or not self._asked:
             return False
         return found is not None and found.ended and not found.missing("acknowledged")
@@ -134,7 +134,7 @@ class Player:
 
     def _reached(self, blow: Blow) -> bool:
         """Whether a party is in the state that is waited for or past it, or it is not waited for any more."""
-        party, found = blow.moment.party, self._course.release
+        party, found = blow.moment.party, self.course.release
         if not party or (found and found.ended) or monotonic() - self._blow_since > _LONGEST_MOMENT:
             return True
         if party == AGGREGATOR:
@@ -156,7 +156,7 @@ class Player:
                 state = str(found.state) if found else ""
             else:
                 state = session_state(self._cluster, party, self._release)
-            self._course.died_in.append(f"{party} {state or 'before'}")
+            self.course.died_in.append(f"{party} {state or 'before'}")
 
     def _cancel(self) -> bool:
         """Cancel the release; returns whether the aggregator has answered."""
@@ -170,7 +170,7 @@ class Player:
             return False
         except UsageError:
             return True
-        self._course.cancelled = True
+        self.course.cancelled = True
         return True
 
     def _bring_back(self) -> None:
@@ -182,7 +182,7 @@ class Player:
             return
         daemon_of(self._cluster, party).start()
         if party == AGGREGATOR:
-            self._course.away += monotonic() - self._died + _START_SECONDS
+            self.course.away += monotonic() - self._died + _START_SECONDS
 
     # --- the person ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""SIGKILL at every step, of an owner and of the aggregator: the release goes on, and is charged once."""
+"""SIGKILL at every step of both layouts, of either side: the release goes on, and is charged once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,16 +15,18 @@ from common.verification import verify_release
 from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
-from owner_node.database import Database
-from owner_node.session import State
-from owner_node.sessions import Session, Sessions
+from owner_node.state.database import Database
+from owner_node.state.session import State
+from owner_node.state.sessions import Session, Sessions
 from tests.system.small_owners import (
     ATTRIBUTES,
     answer_of,
+    ask,
     declared,
     fragment_path,
     identifiers,
     people,
+    policy,
     released,
     spends,
     start_release,
@@ -36,6 +38,11 @@ OWNERS = ("a", "b")
 SIZES = {"a": 12_000, "b": 8_000}
 MEMBERS = 9_000
 SPLIT = {"a": ("age", "income", "admitted"), "b": ("ward", "severity", "emergency")}
+LAYOUTS = {"horizontal": "patients", "vertical": "members"}
+"""The data set of each layout."""
+TOTAL = "1000"
+MUCH = "20"
+"""An epsilon about which a person at owner a is asked."""
 ATTEMPTS = 8
 """How often a release is made until the process dies in the very state that is meant."""
 STEPS = (State.INVITED, State.RESERVED, State.LINKED, State.SPENT, State.SEALED, State.ACKNOWLEDGED)
@@ -55,7 +62,9 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
     for owner, names in SPLIT.items():
         write(folder, owner, "members", members[["person", *names]].sample(frac=1, random_state=1))
         own = {name: ATTRIBUTES[name] for name in names}
-        says[owner] = declared("patients") + declared("members", attributes=own)
+        rules = policy(manual_above_epsilon="6" if owner == "a" else MUCH)
+        says[owner] = rules + declared("patients", total_epsilon=TOTAL)
+        says[owner] += declared("members", attributes=own, total_epsilon=TOTAL)
     make_setup(folder, says)
     share_linkage_key(folder, OWNERS)
     with LocalCluster(folder) as running:
@@ -95,12 +104,13 @@ def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
         assert [each.name for each in path.parent.glob(f"*{release}*")] == [path.name]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("state", [*STEPS, State.PUBLISHED])
-def test_owner_killed(cluster, state):
+def test_owner_killed(cluster, state, layout):
     """An owner that dies in any state goes on from there; what it had sealed it never makes anew."""
     for attempt in range(ATTEMPTS):
-        release = f"owner-{state}-{attempt}"
-        command = start_release(cluster, release)
+        release = f"owner-{layout}-{state}-{attempt}"
+        command = start_release(cluster, release, layout=layout, dataset=LAYOUTS[layout])
         with sessions(cluster, "a") as kept:
             reached(kept, release, state)
             cluster.owner("a").kill()
@@ -127,6 +137,7 @@ def journaled(cluster: LocalCluster, release: str) -> ReleaseState:
         journal.close()
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "state",
     [
@@ -138,18 +149,19 @@ def journaled(cluster: LocalCluster, release: str) -> ReleaseState:
         ReleaseState.JOINING,
     ],
 )
-def test_aggregator_killed(cluster, state):
+def test_aggregator_killed(cluster, state, layout):
     """An aggregator that dies in any state goes on from its journal; its owners wait and find it again."""
+    options = {"layout": layout, "dataset": LAYOUTS[layout]}
     for attempt in range(ATTEMPTS):
-        release = f"aggregator-{state}-{attempt}"
-        command = start_release(cluster, release)
+        release = f"aggregator-{layout}-{state}-{attempt}"
+        command = start_release(cluster, release, **options)
         await_state(cluster, release, state)
         cluster.aggregator.kill()
         died = journaled(cluster, release)
         assert answer_of(command)[0] == (0 if died is ReleaseState.PUBLISHED else 6)
         cluster.aggregator.start()
         cluster.aggregator.wait_for("ready")
-        code, document = released(cluster, release)
+        code, document = released(cluster, release, **options)
         assert (code, document.get("state")) == (0, "published"), document
         check_published(cluster, release, document["directory"])
         if died is state:
@@ -189,21 +201,50 @@ def test_aggregator_killed_at_the_plan(cluster):
     check_published(cluster, release, document["directory"])
 
 
-@pytest.mark.parametrize("dataset", ["patients", "members"])
-def test_power_loss(cluster, dataset):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_power_loss(cluster, layout):
     """Everything dies at once while fragments are made, and everything comes back, in either layout."""
-    release = f"power-loss-{dataset}"
-    options = {"dataset": dataset, "layout": "vertical" if dataset == "members" else "horizontal"}
+    release = f"power-loss-{layout}"
+    options = {"layout": layout, "dataset": LAYOUTS[layout]}
     command = start_release(cluster, release, **options)
     with sessions(cluster, "a") as kept:
         reached(kept, release, State.SPENT)
-    for each in (cluster.aggregator, *cluster.owners.values()):
-        each.kill()
+    kill_all(cluster)
     assert answer_of(command)[0] == 6
     cluster.start()
     code, document = released(cluster, release, **options)
     assert (code, document.get("state")) == (0, "published"), document
     check_published(cluster, release, document["directory"])
+
+
+def kill_all(cluster: LocalCluster) -> None:
+    """Kill every daemon."""
+    for each in (cluster.aggregator, *cluster.owners.values()):
+        each.kill()
+
+
+@pytest.mark.parametrize("decision", ["approve", "refuse"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_power_loss_while_a_person_is_asked(cluster, layout, decision):
+    """Everything dies while a person decides; what was decided meanwhile is what happens afterwards."""
+    release = f"asked-{layout}-{decision}"
+    options = {"layout": layout, "dataset": LAYOUTS[layout], "epsilon": MUCH}
+    command = start_release(cluster, release, **options)
+    cluster.owner("a").wait_for("waiting for a person", release=release)
+    kill_all(cluster)
+    assert answer_of(command)[0] == 6
+    assert spends(cluster, "a", release) == []
+    words = ["--reason", "no"] if decision == "refuse" else []
+    assert ask(cluster, "owner-node", decision, release, *words, owner="a")[0] == 0
+    cluster.start()
+    code, document = released(cluster, release, **options)
+    if decision == "approve":
+        assert (code, document.get("state")) == (0, "published"), document
+        check_published(cluster, release, document["directory"])
+        return
+    assert (code, document["error"]["code"]) == (4, "refused")
+    cluster.owner("b").wait_for("concluded", release=release)
+    assert [spends(cluster, owner, release) for owner in OWNERS] == [[], []]
 
 
 def test_source_changed(cluster):
