@@ -38,6 +38,7 @@ def folder():
     shutil.rmtree(made)
 
 
+@pytest.mark.timeout(240)
 def test_walk_through(folder):
     """Every command of the README works in the order it is written in, and leaves no process behind."""
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
@@ -52,7 +53,7 @@ def test_walk_through(folder):
         start_new_session=True,
     )
     try:
-        out, _ = shell.communicate(timeout=100)
+        out, _ = shell.communicate(timeout=200)
         with pytest.raises(ProcessLookupError):
             os.killpg(shell.pid, 0)
     finally:
