@@ -6,8 +6,9 @@ from datetime import datetime
 
 from aggregator.intake import Blob, Intake, Kind
 from aggregator.journal import Journal
+from aggregator.ledger_heads import SignedHead
 from aggregator.protocol.events import Acknowledged, Consented, Described, Linked, OwnerEvent, Sealed, Waiting
-from aggregator.protocol.release import Release
+from aggregator.protocol.release import Release, apply
 from aggregator.statements import Statements
 from common.canonical import canonical
 from common.errors import ConflictError, ProtocolError
@@ -85,14 +86,15 @@ class Answers:
             owner, Domain.CONSENT, consent, answer.signature,
             answer.certificate or answer.ledger_head.certificate,
         )  # fmt: skip
-        self._journal.heads.keep(signed, at, release.id)
-        return Consented(
+        event = Consented(
             at=at,
             owner=owner,
             key_check=answer.key_check,
             signature=answer.signature.hex(),
             certificate=chain,
         )
+        self._keep(signed, release, event)
+        return event
 
     async def _linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
         plan = release.the_plan()
@@ -142,14 +144,26 @@ class Answers:
             owner, Domain.FRAGMENT, statement, answer.signature, answer.certificate,
             datetime.fromisoformat(plan.created),
         )  # fmt: skip
-        self._journal.heads.keep(signed, at, release.id)
-        return Sealed(
+        event = Sealed(
             at=at,
             owner=owner,
             statement=statement.to_bytes().decode(),
             signature=answer.signature.hex(),
             certificate=chain,
         )
+        self._keep(signed, release, event)
+        return event
+
+    def _keep(self, signed: SignedHead, release: Release, event: OwnerEvent) -> None:
+        """Keep a ledger head that comes with something new; with a repeated answer any number could come.
+
+        Raises:
+            IntegrityError: If another copy of the owner's ledger is at work.
+            ProtocolError, ConflictError: If the release does not take the event.
+        """
+        self._journal.heads.compare(signed.head, event.at, release.id)
+        if apply(release, event) is not release:
+            self._journal.heads.keep(signed, event.at, release.id)
 
 
 def check_plan(release: Release, digest: str) -> None:

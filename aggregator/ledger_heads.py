@@ -14,7 +14,7 @@ from common.errors import IntegrityError
 from common.fragment import LedgerHead
 
 _MOST_PLACES = 20_000
-"""About as many as one message takes."""
+"""Of one owner: about as many as one message takes. Older ones are forgotten."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,18 +65,17 @@ class LedgerHeads:
         )
         return [(int(sequence), str(mark)) for sequence, mark in rows]
 
-    def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
-        """Store a ledger head. An older one may come late, and changes nothing.
+    def compare(self, head: LedgerHead, at: int, release: str = "") -> None:
+        """Compare a ledger head with what is kept; nothing is stored but what operators must know.
 
         Args:
-            signed: A head whose signature has been checked.
+            head: A head whose signature has been checked.
             at: Unix time.
             release: Id of the release that it came with.
 
         Raises:
             IntegrityError: If this owner has signed another entry at the same place.
         """
-        head = signed.head
         known = self._db.rows(
             "SELECT hash FROM ledger_heads WHERE owner = ? AND sequence = ?", (head.owner, head.sequence)
         )
@@ -88,11 +87,23 @@ class LedgerHeads:
                 "stop every copy but one; the one whose ledger lacks entries needs owner-node ledger recover",
                 {"owner": head.owner, "sequence": head.sequence},
             )
-        if known:
-            return
+
+    def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
+        """Store a ledger head. An older one may come late, and changes nothing.
+
+        Args:
+            signed: A head whose signature has been checked.
+            at: Unix time.
+            release: Id of the release that it came with.
+
+        Raises:
+            IntegrityError: As `compare`.
+        """
+        head = signed.head
+        self.compare(head, at, release)
         with self._db.transaction() as tx:
             tx.execute(
-                "INSERT INTO ledger_heads VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO ledger_heads VALUES (?, ?, ?, ?, ?, ?)",
                 (head.owner, head.sequence, head.hash, signed.signature, signed.certificate, at),
             )
             # Only the newest is ever shown; of the others, what they said is enough.
@@ -101,15 +112,22 @@ class LedgerHeads:
                 "AND sequence < (SELECT max(sequence) FROM ledger_heads WHERE owner = :owner)",
                 {"owner": head.owner},
             )
+            tx.execute(
+                "DELETE FROM ledger_heads WHERE owner = :owner AND sequence < (SELECT sequence "
+                "FROM ledger_heads WHERE owner = :owner ORDER BY sequence DESC LIMIT 1 OFFSET :others)",
+                {"owner": head.owner, "others": _MOST_PLACES - 1},
+            )
 
     def _tell(self, head: LedgerHead, at: int, release: str) -> None:
-        """Tell the operators once for every pair of heads that contradict each other."""
+        """Tell the operators once for every place at which heads contradict each other."""
         _log.error(
             "ledger forked", extra={"owner": head.owner, "sequence": head.sequence, "release": release}
         )
-        said = {"owner": head.owner, "sequence": head.sequence, "hash": head.hash}
+        place = {"owner": head.owner, "sequence": head.sequence}
+        said = place | {"hash": head.hash}
         if not any(
-            action.name == "fork" and action.arguments == said for _, action in self._operators.actions()
+            action.name == "fork" and place.items() <= action.arguments.items()
+            for _, action in self._operators.actions()
         ):
             outcome = f"refused: another copy of the state directory of {head.owner} is at work"
             self._operators.note(Action(at, "", "fork", release, said, outcome))

@@ -20,6 +20,8 @@ LINKINGS = ("disjoint", "equal", "asserted")
 """What linking can have found; "asserted" where there was nothing to compare."""
 DECISIONS = ("accept", "refuse")
 """What an owner can answer to a plan."""
+MOST_ENTRIES = 2**62
+"""No ledger has so many entries; more than 64 bits hold is no number to store."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -234,6 +236,8 @@ class LedgerHead(Statement):
     def __post_init__(self) -> None:
         _check_names(self.owner)
         _check_counts(self.sequence)
+        if self.sequence >= MOST_ENTRIES:
+            raise ValueError("no ledger has so many entries")
         if self.hash or self.sequence:
             _check_digests(self.hash)
 

@@ -4,14 +4,13 @@ import asyncio
 import logging
 
 from common.errors import IntegrityError
-from common.fragment import LedgerHead
+from common.fragment import MOST_ENTRIES, LedgerHead
 from common.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.trust import Trust
 from owner_node.state.chain import Head
 from owner_node.state.records import Records
 
-_MOST_ENTRIES = 2**62
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +53,7 @@ class LedgerGuard:
             IntegrityError: If the ledger lacks it, which stops the work for all aggregators; or if this owner
                 cannot have signed it, which stops it for this one.
         """
-        if shown.sequence > _MOST_ENTRIES:
+        if shown.sequence >= MOST_ENTRIES:
             raise IntegrityError(f"aggregator {aggregator} shows a place that no ledger has")
         head = Head(shown.sequence, shown.hash)
         if self._seen.get(aggregator) == head:

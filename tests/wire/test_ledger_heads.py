@@ -71,6 +71,31 @@ async def test_another_copy_at_work(launch, records):
     assert (await hub.show("r2")).owners[0].state == "reserved"
 
 
+async def test_repeated_answers_store_no_heads(launch, records):
+    """One answer brings one head: an owner that repeats itself with others does not fill the database."""
+    hub = await launch()
+    a, b = await pair(hub, records)
+    work, _ = await all_until([a, b], "consent")
+    for _ in range(5):
+        await a.calls.Answer(a.consent(work))
+    assert a.sequence == 5
+    heads, _ = [item async for item in a.calls.Recall(wire.RecallRequest())]
+    assert [each.sequence for each in heads.heads] == [1]
+
+
+@pytest.mark.parametrize("sequence", [2**62, 2**63, 2**64 - 1])
+async def test_no_ledger_has_so_many_entries(launch, records, sequence):
+    """A place that no database holds is the owner's fault, and not a fault of the aggregator."""
+    hub = await launch()
+    a, b = await pair(hub, records)
+    work, _ = await all_until([a, b], "consent")
+    consent = a.consent(work)
+    consent.consented.ledger_head.sequence = sequence
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await a.calls.Answer(consent)
+    assert from_rpc_error(caught.value).code == "protocol"
+
+
 async def test_a_poll_shows_the_newest_head(launch, records):
     """An owner hears with its work what it signed last, so that a copy finds out before it does anything."""
     hub = await launch()

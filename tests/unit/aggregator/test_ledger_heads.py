@@ -52,6 +52,20 @@ def test_two_heads_of_one_place(journal, sequence):
     assert "state directory of a" in told.outcome
 
 
+def test_what_is_kept_is_bounded(journal, monkeypatch):
+    """An owner's heads are no more than are ever shown, the newest; other forks of a place are told once."""
+    monkeypatch.setattr("aggregator.ledger_heads._MOST_PLACES", 3)
+    for number in range(1, 9):
+        journal.heads.keep(head(number), number)
+        journal.heads.keep(head(number, owner="b"), number)
+    assert [place for place, _ in journal.heads.places("a")] == [8, 7, 6]
+    assert journal.heads.newest_at("b") == 8
+    for letter in "bcd":
+        with pytest.raises(IntegrityError):
+            journal.heads.keep(head(8, letter), 9)
+    assert len(journal.operators.actions()) == 1
+
+
 def test_what_earlier_versions_kept_is_kept(tmp_path):
     """A database of the first version brings its newest heads along."""
     path = tmp_path / "aggregator.db"
