@@ -7,7 +7,7 @@ the same.
 
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -81,30 +81,32 @@ class Appraisal:
         except UnusableDataError as error:
             self._count(session, error.message)
             raise
-        if session.forecast and session.source_digest == prepared.source_digest:
+        pinned = self._pinned(session, prepared)
+        if session.forecast and session.source_digest == pinned:
             forecast = Forecast.from_text(session.forecast)
         else:
             forecast = self._foresee(prepared)
         self._judge(session, forecast)
         self._tell(session, forecast)
-        return Appraised(prepared.source_digest, prepared.n_records, forecast)
+        return Appraised(pinned, prepared.n_records, forecast)
 
     def prepared(self, session: Session, plan: Plan, task: Task) -> "Prepared":
-        """Return the data that this owner consented with.
+        """Return the data that this owner consented with; what pins them is as the session has it.
 
         Raises:
             DataError: If the source has to be loaded again and cannot be used.
             DataChangedError: If it is not what it was at consent.
         """
         prepared = self._load(session, plan, task)
-        if session.source_digest not in ("", prepared.source_digest):
+        pinned = self._pinned(session, prepared)
+        if session.source_digest not in ("", pinned):
             self.forget(plan.release)
             raise DataChangedError(
                 f"the source of data set {session.dataset!r} changed after this owner consented",
                 "start the release again once the source is at rest",
-                {"pinned": session.source_digest, "found": prepared.source_digest},
+                {"pinned": session.source_digest, "found": pinned},
             )
-        return prepared
+        return replace(prepared, source_digest=pinned)
 
     def forget(self, release: str) -> None:
         """Drop the original data of a release from memory."""
@@ -131,6 +133,15 @@ class Appraisal:
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return prepared
+
+    def _pinned(self, session: Session, prepared: "Prepared") -> str:
+        """Return what pins loaded data: keyed, since it is written down and copied to wherever audits go.
+
+        A session that an older version opened is pinned by the digest itself, and stays so until its end.
+        """
+        if session.source_digest == prepared.source_digest:
+            return session.source_digest
+        return self._cases.records.own_keys.pin(prepared.source_digest)
 
     def _foresee(self, prepared: "Prepared") -> Forecast:
         from owner_node.masking.forecast import forecast

@@ -54,6 +54,8 @@ class ChargedData:
     """The attributes of the columns."""
     columns: "Mapping[str, Int64Array]" = field(repr=False)
     """Original values in resolution units by attribute, `(n_records,)` each."""
+    digest: str = field(repr=False)
+    """Digest of the data (`owner_node.sources.digest`); only what stands for it under a key is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,8 @@ class LocalWork:
     id: str
     """Its id, unique among the local work of an owner."""
     document: Mapping[str, Any]
-    """All its arguments, and in `data` a digest of the data it is about; canonical, no values of records."""
+    """All its arguments; canonical, no values of records. What stands for its data is added where it is
+    charged, and the digest of both stands for the work in the ledger."""
     budget: str
     """Name of the budget."""
     total_epsilon: Decimal
@@ -78,11 +81,6 @@ class LocalWork:
     """Which of the two is charged."""
     data: ChargedData = field(repr=False, compare=False)
     """What the work is done with."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical document."""
-        return document_digest(self.document)
 
 
 def new_id(kind: str, clock: Clock) -> str:
@@ -146,7 +144,7 @@ class LocalCharges:
         """
         if work.charge is None:
             raise InternalError("work without a charge passed the policy")
-        columns = self._columns(work)
+        columns, digest = self._columns(work), self._digest(work)
         with self._records.db.transaction() as tx:
             lines = self._lines(work.id)
             self._check_same(work, lines)
@@ -155,16 +153,17 @@ class LocalCharges:
                 return
             self._records.ledger.reserve(
                 tx, budget=work.budget, total_epsilon=work.total_epsilon, charge=work.charge,
-                aggregator=LOCAL, release=work.id, plan_digest=work.digest, epsilon=work.epsilon,
+                aggregator=LOCAL, release=work.id, plan_digest=digest, epsilon=work.epsilon,
                 epsilon_joint=work.epsilon_joint, accounting=work.accounting, place=work.data.place,
             )  # fmt: skip
-            self._records.ledger.spend(tx, LOCAL, work.id, work.digest, columns)
+            self._records.ledger.spend(tx, LOCAL, work.id, digest, columns)
             self._note(
                 tx,
                 work,
                 "spent",
+                digest,
                 decision="accept",
-                details={"asked": dict(work.document), **self._person.to_document()},
+                details={"asked": self._document(work), **self._person.to_document()},
             )
 
     def deliver(self, work: LocalWork, result: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -177,18 +176,22 @@ class LocalCharges:
         Returns:
             The result that holds, with all numbers as texts.
         """
+        digest = self._digest(work)
         with self._records.db.transaction() as tx:
             if "delivered" not in self._lines(work.id):
-                self._note(tx, work, "delivered", details={"result": dict(result)})
+                self._note(tx, work, "delivered", digest, details={"result": dict(result)})
         return self.result(work)
 
     def refused(self, work: LocalWork, error: TesseraError) -> None:
         """Note in the history that the work was refused, and why."""
+        # Before the transaction: the key that it needs may have to be made.
+        digest = self._digest(work)
         with self._records.db.transaction() as tx:
             self._note(
                 tx,
                 work,
                 "refused",
+                digest,
                 decision="refuse",
                 rule=error.message,
                 details=self._person.to_document(),
@@ -202,10 +205,17 @@ class LocalCharges:
             self._known[work.id] = columns_of(work.data.columns, work.data.attributes, key)
         return self._known[work.id]
 
-    def _note(self, tx: Any, work: LocalWork, event: str, **fields: Any) -> None:
+    def _document(self, work: LocalWork) -> dict[str, Any]:
+        """Return the document of work and data; of the data it says only whether others are the same."""
+        return {**work.document, _DATA: self._records.own_keys.pin(work.data.digest)}
+
+    def _digest(self, work: LocalWork) -> str:
+        return document_digest(self._document(work))
+
+    def _note(self, tx: Any, work: LocalWork, event: str, digest: str, **fields: Any) -> None:
         self._records.history.record(
             tx, aggregator=LOCAL, release=work.id, event=event, epsilon=format(work.epsilon, "f"),
-            plan_digest=work.digest, **fields,
+            plan_digest=digest, **fields,
         )  # fmt: skip
 
     def _lines(self, work_id: str) -> dict[str, Line]:
@@ -214,9 +224,11 @@ class LocalCharges:
 
     def _check_same(self, work: LocalWork, lines: Mapping[str, Line]) -> None:
         spent = lines.get("spent")
-        if spent is None or spent.plan_digest == work.digest:
+        # An older version wrote down the digest of the data itself.
+        former = document_digest({**work.document, _DATA: work.data.digest})
+        if spent is None or spent.plan_digest in (self._digest(work), former):
             return
-        before, now = spent.details.get("asked", {}), json.loads(canonical(work.document))
+        before, now = spent.details.get("asked", {}), json.loads(canonical(self._document(work)))
         differing = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
         what = "other data" if differing == [_DATA] else f"other arguments ({', '.join(differing)})"
         raise ConflictError(

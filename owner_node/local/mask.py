@@ -124,14 +124,14 @@ def prepare_mask(
     check_table(originals.columns, tasks)
     work = LocalWork(
         work_id,
-        arguments_of(plan, data=originals.digest, order=order),
+        arguments_of(plan, order=order),
         budget,
         total_epsilon,
         charge(policy.accounting, task.epsilon, task.epsilon_joint),
         task.epsilon,
         task.epsilon_joint,
         policy.accounting,
-        ChargedData(originals.place, plan.attributes, originals.columns),
+        ChargedData(originals.place, plan.attributes, originals.columns, originals.digest),
     )
     return MaskJob(plan, work, originals, tasks, order)
 

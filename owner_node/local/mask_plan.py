@@ -117,19 +117,17 @@ def uses_of(plan: Plan) -> tuple[Use, ...]:
     )
 
 
-def arguments_of(plan: Plan, *, data: str, order: str) -> dict[str, Any]:
-    """Return the document of all arguments: equal for equal work on equal data, whenever it is done.
+def arguments_of(plan: Plan, *, order: str) -> dict[str, Any]:
+    """Return the document of all arguments: equal for equal work, whenever it is done.
 
     Args:
         plan: The plan.
-        data: Digest of the data.
         order: In which order the masked records are given.
     """
     (task,) = plan.tasks
     return {
         "kind": "mask",
         "dataset": task.dataset,
-        "data": data,
         "order": order,
         "epsilon": plan.epsilon,
         "schema": [attribute.to_document() for attribute in plan.attributes],

@@ -52,14 +52,14 @@ def prepare_query(
     check_answerable(question, values.size)
     work = LocalWork(
         work_id,
-        _arguments(question, dataset.name, data),
+        _arguments(question, dataset.name),
         dataset.budget,
         dataset.total_epsilon,
         question.epsilon,
         question.epsilon,
         question.epsilon,
         policy.accounting,
-        ChargedData(place_of(dataset), (question.attribute,), {question.attribute.name: values}),
+        ChargedData(place_of(dataset), (question.attribute,), {question.attribute.name: values}, data),
     )
     return Query(question, work, values)
 
@@ -102,12 +102,11 @@ def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
     return tuple(charges.result(work)["answer"])
 
 
-def _arguments(question: Question, dataset: str, data: str) -> dict[str, Any]:
+def _arguments(question: Question, dataset: str) -> dict[str, Any]:
     return {
         "kind": "query",
         "question": str(question.kind),
         "dataset": dataset,
-        "data": data,
         "attribute": question.attribute.to_document(),
         "epsilon": question.epsilon,
         "max_records_per_person": question.g,

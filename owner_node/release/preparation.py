@@ -33,7 +33,7 @@ class Prepared:
     n_records: int
     """Exact number of records."""
     source_digest: str
-    """What the source is pinned by."""
+    """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.consent.appraisal`)."""
 
     def by_token(self) -> Int64Array:
         """Return the record positions in the order of their tokens, shape (n_records,)."""

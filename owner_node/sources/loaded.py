@@ -86,10 +86,8 @@ class LoadedData:
     """What loading rounded, clamped and dropped."""
     digest: str
     """SHA-256 over attributes and identifiers, the same for any encoding of the same data; in record order,
-    or independent of it where the source has none."""
+    or independent of it where the source has none. Values could be tried out against it: not to be kept."""
 
     def __repr__(self) -> str:
         """Show counts only, so that no log or debugger line can show a value."""
-        return (
-            f"LoadedData(attributes={len(self.columns)}, n_records={self.n_records}, digest={self.digest!r})"
-        )
+        return f"LoadedData(attributes={len(self.columns)}, n_records={self.n_records})"

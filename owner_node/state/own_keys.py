@@ -1,5 +1,6 @@
-"""Keys that this owner keeps beside its ledger: those it signed with, and one to digest columns under."""
+"""Keys that this owner keeps beside its ledger: those it signed with, and one to digest its data under."""
 
+import hmac
 import secrets
 
 from cryptography import x509
@@ -59,7 +60,7 @@ class OwnKeys:
         return False
 
     def source_key(self) -> bytes:
-        """Return the key that columns are digested under; made where there is none yet."""
+        """Return the key that data are digested under; made where there is none yet."""
         found = self._db.rows("SELECT key FROM source_key")
         if not found:
             with self._db.transaction() as tx:
@@ -69,3 +70,17 @@ class OwnKeys:
                 )
             found = self._db.rows("SELECT key FROM source_key")
         return bytes(found[0]["key"])
+
+    def pin(self, digest: str) -> str:
+        """Return what stands for a digest of original data in whatever is kept, shown or copied elsewhere.
+
+        Equal data have equal ones. The digest itself would let anybody who reads a ledger or an audit log try
+        out values: of one record, if the others are known, or of few.
+
+        Args:
+            digest: SHA-256 of the data, hexadecimal (`owner_node.sources.digest`).
+
+        Returns:
+            HMAC-SHA256 of it under the source key, lower-case hexadecimal.
+        """
+        return hmac.new(self.source_key(), b"source\n" + digest.encode(), "sha256").hexdigest()

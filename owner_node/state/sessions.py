@@ -37,7 +37,7 @@ class Session:
     key_check: str = ""
     """Linkage key-check value that was sent."""
     source_digest: str = ""
-    """Digest over the loaded attributes: what the source was pinned by."""
+    """What the source was pinned by: a digest over the loaded attributes, under a key of the owner's."""
     addendum: bytes | None = None
     """What linking found, canonical bytes."""
     addendum_signature: bytes | None = None

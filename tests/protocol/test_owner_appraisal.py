@@ -21,6 +21,7 @@ from owner_node.consent.foreseen import Forecast, is_close
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import AttributeTask
 from owner_node.release.answers import Failure
+from owner_node.sources import load
 from owner_node.state.session import State
 from owner_node.state.sessions import Session
 from tests.fakes.offering import N_RECORDS, Offering
@@ -128,6 +129,41 @@ def test_data_that_changed_since_consent(offering: Offering) -> None:
         offering.node.production.link("r1", plan.digest)
     assert offering.node.fail("r1", caught.value).code == "data_changed"
     assert offering.kinds() == ["reserve", "return"]
+
+
+def test_nothing_that_is_kept_confirms_a_guess_of_the_data(offering: Offering) -> None:
+    """Who guesses the data can compute their digest, but finds it in no session and no line of history."""
+    plan = offered(offering)
+    consent(offering, plan)
+    offering.node.production.link("r1", plan.digest)
+    digest = load(offering.config.datasets[0], ["age"]).digest
+    lines = offering.records.history.entries()
+    assert session(offering).source_digest not in ("", digest)
+    assert [line.details["source"] for line in lines if "source" in line.details] == [
+        session(offering).source_digest
+    ] * 2
+    assert digest not in str(lines)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_session_of_an_older_version_goes_on(offering: Offering, same: bool) -> None:
+    """A session that was pinned by the digest itself links the same data, and stops for others."""
+    plan = offered(offering)
+    consent(offering, plan)
+    with offering.records.db.transaction() as tx:
+        tx.execute(
+            "UPDATE sessions SET source_digest = ?", (load(offering.config.datasets[0], ["age"]).digest,)
+        )
+    offering.restart()
+    if not same:
+        offering.write_source(seed=2)
+        with pytest.raises(DataChangedError):
+            offering.node.production.link("r1", plan.digest)
+        return
+    for _ in range(2):
+        assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
+    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert session(offering).state is State.SEALED
 
 
 def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:

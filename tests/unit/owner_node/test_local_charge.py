@@ -8,6 +8,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from common.canonical import document_digest
 from common.errors import BalanceError, ConflictError, IntegrityError, InternalError, RefusedError
 from common.identity import is_name
 from common.masking_arguments import parse_id
@@ -20,10 +21,11 @@ from owner_node.state.records import Records
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 ANNA = Person("anna", "root")
+DATA = "d" * 64
 WORK = LocalWork(
-    "w1", {"kind": "mask", "data": "d" * 64, "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
+    "w1", {"kind": "mask", "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
     Decimal("0.4"), Decimal("0.5"), "joint",
-    ChargedData("", (AGE,), {"age": np.random.default_rng(1).integers(0, 120, 500)}),
+    ChargedData("", (AGE,), {"age": np.random.default_rng(1).integers(0, 120, 500)}, DATA),
 )  # fmt: skip
 
 
@@ -52,9 +54,12 @@ def test_one_charge_and_one_result(records):
     assert charges.standing(WORK) is Standing.DELIVERED
     assert charges.result(WORK) == {"answer": "7"}
     assert spent(records) == [("w1", Decimal("0.5"))]
-    entry = records.ledger.entries()[-1]
-    assert (entry.aggregator, entry.plan_digest, entry.epsilon) == (LOCAL, WORK.digest, Decimal("0.4"))
-    lines = records.history.entries()
+    entry, lines = records.ledger.entries()[-1], records.history.entries()
+    assert (entry.aggregator, entry.plan_digest, entry.epsilon) == (
+        LOCAL,
+        lines[0].plan_digest,
+        Decimal("0.4"),
+    )
     assert [line.event for line in lines] == ["spent", "delivered"]
     assert (lines[0].details["by"], lines[0].details["sudo_user"]) == ("anna", "root")
     records.ledger.verify()
@@ -72,12 +77,53 @@ def test_an_id_stands_for_one_thing(records, changes, told, differs):
     """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
     charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
-    other = replace(WORK, document={**WORK.document, **changes})
+    data = replace(WORK.data, digest=changes.pop("data", DATA))
+    other = replace(WORK, document={**WORK.document, **changes}, data=data)
     for attempt in (charges.standing, charges.spend):
         with pytest.raises(ConflictError, match=told) as caught:
             attempt(other)
         assert caught.value.details["differs"] == differs
     assert len(spent(records)) == 1
+
+
+def test_what_is_kept_tells_no_guess_of_the_data(records):
+    """Who reads ledger or history cannot compute what stands for data there, from any guess of them."""
+    charges = LocalCharges(records, ANNA)
+    charges.refused(WORK, RefusedError("policy.min_k = 9"))
+    charges.spend(WORK)
+    charges.deliver(WORK, {"answer": 7})
+    guessed = document_digest({**WORK.document, "data": DATA})
+    kept = [*records.ledger.entries(), *records.history.entries()]
+    assert len(kept) == 5
+    assert not [each for each in kept if DATA in str(each) or guessed in str(each)]
+    asked = records.history.entries(event="spent")[0].details["asked"]
+    assert document_digest({**WORK.document, "data": asked["data"]}) == kept[0].plan_digest
+
+
+def test_work_of_an_older_version_is_known_again(records):
+    """An id that was charged when digests of data were kept as they are stands for the same result."""
+    charges = LocalCharges(records, ANNA)
+    former = {**WORK.document, "data": DATA}
+    digest = document_digest(former)
+    with records.db.transaction() as tx:
+        records.ledger.reserve(
+            tx, budget=WORK.budget, total_epsilon=WORK.total_epsilon, charge=Decimal("0.5"), aggregator=LOCAL,
+            release=WORK.id, plan_digest=digest,
+        )  # fmt: skip
+        records.ledger.spend(tx, LOCAL, WORK.id, digest)
+        records.history.record(
+            tx,
+            aggregator=LOCAL,
+            release=WORK.id,
+            event="spent",
+            plan_digest=digest,
+            details={"asked": former},
+        )
+    assert charges.standing(WORK) is Standing.SPENT
+    charges.spend(WORK)
+    assert len(spent(records)) == 1
+    with pytest.raises(ConflictError, match="other data"):
+        charges.standing(replace(WORK, data=replace(WORK.data, digest="e" * 64)))
 
 
 def test_what_does_not_fit_is_not_charged(records):

@@ -209,7 +209,7 @@ def test_loaded_data_cannot_be_changed_or_shown(dataset):
     loaded = load(dataset("id,age\nsecret,77\n", identifier=("id",)))
     with pytest.raises(ValueError):
         loaded.columns["age"][0] = 1
-    assert "77" not in repr(replace(loaded, digest=""))
+    assert "77" not in repr(loaded)
     assert "secret" not in repr(loaded)
 
 
