@@ -24,7 +24,7 @@ ChargeOption = Annotated[
     list[str] | None,
     typer.Option(
         "--charge", metavar="BUDGET=EPSILON", show_default=False,
-        help="What lost entries that no release explains had charged; repeatable.",
+        help="What mask and query had charged in the lost entries, 0 included; repeatable.",
     ),
 ]  # fmt: skip
 ExhaustOption = Annotated[
@@ -62,8 +62,8 @@ def recover(
         if not recovery.lost and not recovery.charges and records.ledger.halt.reason() is None:
             _nothing(as_json=as_json)
             return 0
-        if recovery.unexplained and not (stated or exhaust):
-            raise _unexplained(recovery)
+        if recovery.lost and not (stated or exhaust):
+            raise _unstated(recovery)
         if not as_json:
             _show(recovery, shown, left_out)
         if not (yes or console.confirm(_question(recovery, stated, exhaust=exhaust))):
@@ -115,7 +115,7 @@ def _assess(
     budgets = {each.name: each.budget for each in owner.datasets}
     found = assess(
         records.ledger.lines(), records.ledger.heads.lost(), remembered(records), shown, owner.owner.id,
-        budgets, owner.policy.accounting,
+        budgets,
     )  # fmt: skip
     unknown = sorted({each.dataset for each in found.charges if not each.budget})
     if unknown:
@@ -139,13 +139,13 @@ def _nothing(*, as_json: bool) -> None:
         console.print_line("nothing to recover: the ledger has everything that this owner signed")
 
 
-def _unexplained(recovery: "Recovery") -> UsageError:
+def _unstated(recovery: "Recovery") -> UsageError:
     return UsageError(
         f"{recovery.missing} entries of the ledger were lost, and {recovery.unexplained} of them are not "
-        "explained by releases: they may be charges of mask and query, which no aggregator knows; nothing "
-        "was changed",
-        "say what they had charged: --charge BUDGET=EPSILON, as often as needed (0 if they charged nothing); "
-        "or charge all that is left: --exhaust",
+        "explained by releases; charges of mask and query, and what was written after the newest entry that "
+        "an aggregator keeps, no aggregator knows; nothing was changed",
+        "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they charged "
+        "nothing); or charge all that is left: --exhaust",
         {"missing": recovery.missing, "unexplained": recovery.unexplained,
          "charges": [_document(each) for each in recovery.charges]},
     )  # fmt: skip

@@ -1,11 +1,12 @@
 """What the ledger writes after entries were lost: that they were, and what they had charged."""
 
+import sqlite3
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
 from owner_node.ledger.book import LedgerBook
-from owner_node.ledger.entry import OF_NO_CHARGE, Kind, text
+from owner_node.ledger.entry import OF_NO_CHARGE, Kind, recovered_names, text
 from owner_node.state.chain import Head
 from owner_node.state.database import Transaction
 
@@ -49,8 +50,8 @@ class LostEntries:
     ) -> None:
         """Charge what was spent before entries were lost, whether it fits or not.
 
-        What the ledger has spent or returned already stays as it is; of a reservation that it has, the
-        reserved charge is spent.
+        What the ledger has spent already stays as it is; of a reservation that it has, the reserved charge is
+        spent. What it has returned, without knowing of the spend, is charged under a name of its own.
 
         Args:
             tx: The transaction.
@@ -61,13 +62,15 @@ class LostEntries:
             plan_digest: Digest of the plan.
             note: What a reservation records of budget and source.
         """
-        rows = self._book.of(aggregator, release)
-        if any(row["plan_digest"] != plan_digest for row in rows):
+        returned, other_plan, both = recovered_names(release, plan_digest)
+        if any(row["plan_digest"] != plan_digest for row in self._book.of(aggregator, release)):
             # Another copy of the state directory charged the same release for another plan.
-            release = f"{release}#{plan_digest[:12]}"
-            rows = self._book.of(aggregator, release)
-        found = {Kind(row["kind"]): row for row in rows}
-        if Kind.SPEND in found or Kind.RETURN in found:
+            release, returned = other_plan, both
+        found = self._by_kind(aggregator, release)
+        if Kind.RETURN in found:
+            release = returned
+            found = self._by_kind(aggregator, release)
+        if Kind.SPEND in found:
             return
         if Kind.RESERVE not in found:
             values: dict[str, str | None] = {
@@ -76,5 +79,8 @@ class LostEntries:
                 "accounting": "recovered",
             }  # fmt: skip
             self._book.append(tx, Kind.RESERVE, note or {}, values)
-            found = {Kind(row["kind"]): row for row in self._book.of(aggregator, release)}
+            found = self._by_kind(aggregator, release)
         self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE])
+
+    def _by_kind(self, aggregator: str, release: str) -> dict[Kind, sqlite3.Row]:
+        return {Kind(row["kind"]): row for row in self._book.of(aggregator, release)}

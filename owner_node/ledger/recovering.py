@@ -21,7 +21,7 @@ LOST = "(lost)"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a person says about the lost entries that no release explains."""
+    """What a person says about the lost entries that no aggregator knows."""
 
     charges: Mapping[str, Decimal]
     """What is charged, by budget; may be 0."""
@@ -47,7 +47,8 @@ def carry_out(
 ) -> Head:
     """Charge what was lost, in one transaction, and lift the halt.
 
-    Sessions that were under way end: what the lost ledger had come to is not known any more.
+    Sessions that were under way end: what the lost ledger had come to is not known any more. Reservations
+    that are not charged come back: their aggregator shows that it never asked for a fragment.
 
     Args:
         records: The owner's state.
@@ -65,7 +66,8 @@ def carry_out(
         head = ledger.lost.acknowledge(tx, recovery.lost, note)
         by_name, totals = {each.name: each for each in datasets}, _totals(datasets)
         for each in recovery.charges:
-            terms = {"place": place_of(by_name[each.dataset]), **_unrecorded(ledger, totals, each.budget)}
+            place = {"place": place_of(by_name[each.dataset])} if each.dataset else {}
+            terms = {**place, **_unrecorded(ledger, totals, each.budget)}
             ledger.lost.charge(
                 tx, budget=each.budget, charge=each.charge, aggregator=each.aggregator, release=each.release,
                 plan_digest=each.plan_digest, note=terms,

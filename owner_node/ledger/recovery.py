@@ -1,8 +1,9 @@
 """What a ledger that lost entries has to charge: what aggregators can show, and an estimate of the rest.
 
-Aggregators can show what this owner signed for their releases, and how far the ledger was. What no aggregator
-knows are the owner's own charges, of `mask` and `query`, and changes of a budget. If more entries are lost
-than releases explain, a person has to say what they were, or give up what is left of the budgets.
+Aggregators can show what this owner signed for their releases, and how far the ledger was when it was signed.
+What no aggregator knows are the owner's own charges, of `mask` and `query`, changes of a budget, and what was
+written after the newest head that they keep. So whenever anything was lost, a person has to say what else had
+been charged, 0 included, or give up what is left of the budgets; the numbers here only help to answer that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.plan import Plan, Task
-from common.privacy import (
-    MECHANISMS,
-    Accounting,
-    charge,
-    epsilon_joint,
-    most_clusters,
-    total_or_unbounded,
-)
+from common.privacy import MECHANISMS, epsilon_joint, most_clusters, total_or_unbounded
 from common.schema import most_records
-from owner_node.ledger.entry import CHARGES, Entry, Kind
+from owner_node.ledger.entry import CHARGES, Entry, Kind, recovered_names
 from owner_node.state.chain_head import GENESIS, Head
 
 
@@ -69,10 +63,10 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class LostCharge:
-    """A charge that the ledger lost."""
+    """A charge that the ledger lost, or only has as a reservation."""
 
     dataset: str
-    """Name of the data set."""
+    """Name of the data set; empty where the ledger holds the reservation and no aggregator shows more."""
     budget: str
     """Name of its budget; empty if the data set is not declared any more."""
     charge: Decimal
@@ -84,7 +78,7 @@ class LostCharge:
     plan_digest: str
     """The plan."""
     proved: bool
-    """Whether this owner's own signature under its consent was recognised."""
+    """Whether it is known by this owner's own signature under its consent, or by its reservation here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +88,9 @@ class Recovery:
     lost: tuple[Head, ...]
     """Heads that this owner signed and the ledger lacks."""
     missing: int
-    """How many entries were lost, at the most."""
+    """How many entries were lost, as far as the heads tell: later ones no head tells of."""
     unexplained: int
-    """How many of them no aggregator's release explains, at the most."""
+    """How many of them no release explains that this owner is proved to have accepted."""
     charges: tuple[LostCharge, ...]
     """Releases that are charged in full."""
 
@@ -108,7 +102,6 @@ def assess(
     shown: Sequence[Shown],
     owner: str,
     budgets: Mapping[str, str],
-    accounting: Accounting,
 ) -> Recovery:
     """Find out what a ledger has to charge.
 
@@ -119,7 +112,6 @@ def assess(
         shown: What the aggregators show.
         owner: This owner's id.
         budgets: Budget by name of data set, for every data set that is declared.
-        accounting: How releases are charged.
 
     Returns:
         What has to be done; nothing is lost if `lost` is empty.
@@ -132,57 +124,95 @@ def assess(
         for head in heads - known
         if own.get(head.sequence) != head.hash and (head.sequence or head.hash not in ("", GENESIS))
     }
-    common = max(
-        (
-            place.sequence
-            for each in shown
-            for place in (*each.places, *([each.newest] if each.newest else []))
-            if own.get(place.sequence) == place.hash
-        ),
-        default=0,
-    )
-    missing = max((head.sequence for head in lost), default=common) - common
+    missing = max((head.sequence - _fork(head, shown, own) for head in lost), default=0)
     releases = [release for each in shown for release in each.releases]
-    explained = sum(_explained(release, entries, common) for release in releases)
+    explained = sum(max(each.entries - len(_of(each.key, entries)), 0) for each in releases if each.proved)
+    charges = [
+        LostCharge(
+            task.dataset,
+            budgets.get(task.dataset, ""),
+            _charge(release.plan, task),
+            *release.key,
+            release.proved,
+        )
+        for release in releases
+        if (release.masking_asked or release.sealed) and not _settled(release, entries)
+        for task in [release.plan.task_of(owner)]
+    ]
     return Recovery(
         tuple(sorted(lost, key=lambda head: (head.sequence, head.hash))),
         missing,
         max(missing - explained, 0),
-        tuple(
-            LostCharge(
-                task.dataset,
-                budgets.get(task.dataset, ""),
-                _charge(release.plan, task, accounting),
-                *release.key,
-                release.proved,
-            )
-            for release in releases
-            if (release.masking_asked or release.sealed) and not _settled(release, entries)
-            for task in [release.plan.task_of(owner)]
-        ),
+        (*charges, *(_held(entries, releases) if lost or charges else ())),
     )
 
 
-def _explained(release: Recalled, entries: Sequence[Entry], common: int) -> int:
-    """Return how many of the lost entries a release accounts for."""
-    kept = sum(1 for entry in _of(release, entries) if entry.sequence <= common)
-    return max(release.entries - kept, 0)
+def _fork(head: Head, shown: Sequence[Shown], own: Mapping[int, str]) -> int:
+    """Return the last entry before a lost head that this ledger has, too, as far as that can be told.
+
+    What another aggregator keeps of this ledger may have been written after the loss: only places that are
+    kept together with the lost head, and lie before it, count.
+    """
+    return max(
+        (
+            place.sequence
+            for each in shown
+            if head == each.newest
+            for place in each.places
+            if place.sequence < head.sequence and own.get(place.sequence) == place.hash
+        ),
+        default=0,
+    )
 
 
 def _settled(release: Recalled, entries: Sequence[Entry]) -> bool:
-    return any(entry.kind in (Kind.SPEND, Kind.RETURN) for entry in _of(release, entries))
+    """Whether the ledger has the end of a release.
+
+    A return is no end of what was sealed: it was written by a ledger that did not know of the spend.
+    """
+    kinds = {entry.kind for entry in _of(release.key, entries)}
+    return Kind.SPEND in kinds or (Kind.RETURN in kinds and not release.sealed)
 
 
-def _of(release: Recalled, entries: Sequence[Entry]) -> list[Entry]:
+def _held(entries: Sequence[Entry], releases: Iterable[Recalled]) -> tuple[LostCharge, ...]:
+    """Return the reservations that may have been spent in what was lost.
+
+    That is, all but those of releases that their aggregator shows, and shows as not masked; those that it
+    shows as masked are charged as they are shown.
+    """
+    shown = {release.key for release in releases}
+    held = {_key(entry): entry for entry in entries if entry.kind is Kind.RESERVE}
+    for entry in entries:
+        if entry.kind in (Kind.SPEND, Kind.RETURN):
+            held.pop(_key(entry), None)
+    return tuple(
+        LostCharge("", entry.budget, entry.charge, *key, proved=True)
+        for key, entry in held.items()
+        if key not in shown
+    )
+
+
+def _key(entry: Entry) -> tuple[str, str, str]:
+    return entry.aggregator, entry.release, entry.plan_digest
+
+
+def _of(key: tuple[str, str, str], entries: Sequence[Entry]) -> list[Entry]:
+    aggregator, release, plan_digest = key
+    names = {release, *recovered_names(release, plan_digest)}
     return [
         entry
         for entry in entries
-        if entry.kind in CHARGES and (entry.aggregator, entry.release, entry.plan_digest) == release.key
+        if entry.kind in CHARGES
+        and entry.release in names
+        and (entry.aggregator, entry.plan_digest) == (aggregator, plan_digest)
     ]
 
 
-def _charge(plan: Plan, task: Task, accounting: Accounting) -> Decimal:
-    """Return what a task was charged: the stated joint bound, or this owner's own if that is larger."""
+def _charge(plan: Plan, task: Task) -> Decimal:
+    """Return the most that a task was charged under any way of accounting, since the policy may have changed.
+
+    That is its epsilon or its joint bound: the stated one, or this owner's own if that is larger.
+    """
     own = total_or_unbounded(
         epsilon_joint(
             each.mechanism, each.epsilon,
@@ -192,6 +222,4 @@ def _charge(plan: Plan, task: Task, accounting: Accounting) -> Decimal:
         if each.mechanism in MECHANISMS else each.epsilon_joint
         for each in task.attributes
     )  # fmt: skip
-    bounds = [bound for bound in (own, task.epsilon_joint) if bound is not None]
-    amount = charge(accounting, task.epsilon, max(bounds, default=None))
-    return task.epsilon if amount is None else amount
+    return max(bound for bound in (own, task.epsilon_joint, task.epsilon) if bound is not None)

@@ -117,9 +117,13 @@ def test_a_recovery_by_the_book(cluster: LocalCluster, tmp_path: Path) -> None:
     code, document = ask(cluster, "owner-node", *recover, "--yes", owner="a")
     assert (code, document["error"]["details"]["holder"]) == (2, "owner-node run")
     cluster.owner("a").stop()
-    code, document = ask(cluster, "owner-node", *recover, owner="a")
-    assert (code, document["error"]["code"]) == (2, "usage")
     code, document = ask(cluster, "owner-node", *recover, "--yes", owner="a")
+    assert (code, document["error"]["details"]["unexplained"]) == (2, 0)
+    stated = [*recover, "--charge", "patients=0"]
+    code, document = ask(cluster, "owner-node", *stated, owner="a")
+    assert (code, document["error"]["code"]) == (2, "usage")
+    assert "--yes" in document["error"]["hint"]
+    code, document = ask(cluster, "owner-node", *stated, "--yes", owner="a")
     assert (code, document["missing"], document["unexplained"]) == (0, 2, 0)
     assert remaining(cluster) == 4
     again = ask(cluster, "owner-node", *recover, "--yes", owner="a")[1]
