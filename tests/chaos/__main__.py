@@ -1,15 +1,17 @@
 """Kill, cancel and refuse at random moments, and check after every run that nothing was lost or spent twice.
 
-Exit code 1 if anything did not hold; the seed is printed, and the folder of the run kept.
+Exit code 1 if anything did not hold; the seed is printed, and the folder of the run kept. Ctrl-C sums up what
+was done until then.
 """
 
 import argparse
 import secrets
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from tests.chaos.campaign import campaign
+from tests.chaos.campaign import Result, campaign
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -22,7 +24,9 @@ def main(arguments: list[str] | None = None) -> int:
     seed = secrets.randbelow(10**9) if options.seed is None else options.seed
     folder = options.folder or Path(tempfile.mkdtemp(prefix="tessera-chaos-"))
     print(f"{options.runs} runs from seed {seed} on, in {folder}", flush=True)
-    result = campaign(folder, seed, options.runs, lambda line: print(line, flush=True))
+    result = Result()
+    with suppress(KeyboardInterrupt):
+        campaign(folder, seed, options.runs, lambda line: print(line, flush=True), result)
     print("ends:", ", ".join(f"{count} {end}" for end, count in result.ends.most_common()))
     print("killed:", ", ".join(f"{count} {who}" for who, count in result.died_in.most_common()))
     print(f"{result.runs - len(result.failures)} of {result.runs} runs hold")

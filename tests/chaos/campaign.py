@@ -76,8 +76,9 @@ def campaign(
     seed: int,
     runs: int,
     say: Callable[[str], object],
+    result: Result,
     seconds: float = float("inf"),
-) -> Result:
+) -> None:
     """Make runs with the seeds from `seed` on.
 
     Args:
@@ -85,9 +86,10 @@ def campaign(
         seed: The first seed.
         runs: How many.
         say: Is told about every run.
+        result: Is added to.
         seconds: Begin no run after this time.
     """
-    result, until = Result(), monotonic() + seconds
+    until = monotonic() + seconds
     seeds = iter(range(seed, seed + runs))
     following, found = next(seeds, None), list[str]()
     while following is not None and monotonic() < until:
@@ -102,7 +104,6 @@ def campaign(
                     break
         if not found:
             shutil.rmtree(place)
-    return result
 
 
 def _end(course: Course) -> str:

@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from tests.chaos.campaign import campaign
+from tests.chaos.campaign import Result, campaign
 from tests.chaos.schedule import Deed, Kind, draw
 
 _SECONDS = 45.0
@@ -14,7 +14,8 @@ _SECONDS = 45.0
 def test_chaos_for_a_short_time(tmp_path):
     """Whatever is killed, cancelled or refused at random moments, nothing is lost or spent twice."""
     seed = secrets.randbelow(10**9)
-    result = campaign(tmp_path, seed, 1000, print, _SECONDS)
+    result = Result()
+    campaign(tmp_path, seed, 1000, print, result, _SECONDS)
     assert result.runs > 0
     assert not result.failures
 
