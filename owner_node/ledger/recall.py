@@ -1,10 +1,10 @@
 """Asks the aggregators what this owner signed, and checks it, for `owner_node.ledger.recovery`."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import datetime
 
 from common.errors import IntegrityError, NotConnectedError, TesseraError
-from common.fragment import Consent, FragmentStatement
+from common.fragment import MOST_ENTRIES, Consent, FragmentStatement
 from common.plan import Plan
 from common.signing import Domain, load_chain
 from common.wire.v1 import owner_pb2 as wire
@@ -15,6 +15,11 @@ from owner_node.ledger.guard import own_head, own_signature
 from owner_node.ledger.recovery import Recalled, Shown
 from owner_node.state.chain import Head
 from owner_node.state.records import Records
+
+_MOST_PLACES = 100_000
+_MOST_RELEASES = 100_000
+_MOST_BYTES = 1 << 30
+"""Of one aggregator: what is collected lies in memory until all of it is there."""
 
 
 async def recall(
@@ -52,7 +57,7 @@ async def _ask(
     try:
         async with AggregatorClient(section.address, config.tls) as client:
             response = await client.connect([dataset.name for dataset in config.datasets])
-            async for item in client.recall():
+            async for item in _bounded(client.recall(), section.name):
                 places += [Head(each.sequence, each.hash) for each in item.heads]
                 if item.HasField("release"):
                     releases.append(_checked(item.release, config.owner.id, section.name, records, trust))
@@ -68,6 +73,28 @@ async def _ask(
     newest = Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
     proved = newest is not None and own_head(records, config.owner.id, trust, shown)
     return Shown(section.name, newest, proved, tuple(places), tuple(releases))
+
+
+async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> AsyncIterator[wire.RecallItem]:
+    """Pass on what an aggregator shows, as long as an honest one could.
+
+    Raises:
+        IntegrityError: If it shows more than that, or a place that no ledger has.
+    """
+    n_places = n_releases = n_bytes = 0
+    async for item in items:
+        n_places += len(item.heads)
+        n_releases += item.HasField("release")
+        n_bytes += item.ByteSize()
+        too_many = n_places > _MOST_PLACES or n_releases > _MOST_RELEASES or n_bytes > _MOST_BYTES
+        if too_many or any(each.sequence >= MOST_ENTRIES for each in item.heads):
+            raise IntegrityError(
+                f"aggregator {aggregator} shows more than this owner can have signed",
+                f"ask its operator; --without {aggregator} leaves it out, and what was released there is "
+                "then not charged",
+                {"aggregator": aggregator},
+            )
+        yield item
 
 
 def _checked(

@@ -4,7 +4,7 @@ import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from common.canonical import canonical
@@ -26,6 +26,9 @@ from owner_node.state.database import Transaction
 from owner_node.state.session import UNDECIDED, Event, State
 from owner_node.state.sessions import Session
 
+_MOST_NEW = 100
+"""Most releases that one aggregator begins within an hour: what is written down of each is kept for ever."""
+_HOUR = timedelta(hours=1)
 _MOST_OPEN = 100
 """Most releases of one aggregator that have not ended: each of them is kept, and can be told again."""
 _log = logging.getLogger(__name__)
@@ -84,19 +87,15 @@ class Invitations:
 
         Raises:
             UsageError: If there is no such data set.
-            RefusedError: If the aggregator has too many releases open already.
+            RefusedError: If the aggregator has too many releases open already, or begins too many.
             DataError: If its records cannot be counted.
         """
         if not RELEASE_ID.fullmatch(release):
             raise ProtocolError("the release id is not one")
         dataset = self._cases.config.dataset(dataset_name)
         known = self._cases.records.sessions.get(self._cases.aggregator, release)
-        if known is None and self._cases.records.sessions.n_live(self._cases.aggregator) >= _MOST_OPEN:
-            raise RefusedError(
-                f"{_MOST_OPEN} releases of {self._cases.aggregator} are open, no more are taken on",
-                "it has to end some of them first; they are listed by: owner-node status",
-                {"open": _MOST_OPEN},
-            )
+        if known is None:
+            self._check_numbers()
         with self._cases.records.db.transaction() as tx:
             self._cases.records.sessions.open(tx, self._cases.aggregator, release, dataset.name)
             if known is None:
@@ -105,6 +104,26 @@ class Invitations:
                     details={"dataset": dataset.name},
                 )  # fmt: skip
         return canonical(self._schema(dataset).to_document())
+
+    def _check_numbers(self) -> None:
+        """Refuse another release of an aggregator that has many open, or has begun many.
+
+        Raises:
+            RefusedError: If it has.
+        """
+        sessions, aggregator = self._cases.records.sessions, self._cases.aggregator
+        if sessions.n_live(aggregator) >= _MOST_OPEN:
+            raise RefusedError(
+                f"{_MOST_OPEN} releases of {aggregator} are open, no more are taken on",
+                "it has to end some of them first; they are listed by: owner-node status",
+                {"open": _MOST_OPEN},
+            )
+        if sessions.n_opened(aggregator, self._clock() - _HOUR) >= _MOST_NEW:
+            raise RefusedError(
+                f"{aggregator} has begun {_MOST_NEW} releases within an hour, no more are taken on",
+                "it can begin others an hour later",
+                {"begun": _MOST_NEW},
+            )
 
     def consent(self, release: str, plan_digest: str, offer: Offer) -> Acceptance | None:
         """Accept a plan and reserve its charge, or wait for a person to decide.

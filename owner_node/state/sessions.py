@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from typing import Any
 
 from common.errors import ConflictError, InternalError
@@ -210,6 +211,14 @@ class Sessions:
         rows = self._db.rows(
             f"SELECT count(*) FROM sessions WHERE aggregator = ? AND state NOT IN ({places})",  # noqa: S608
             (aggregator, *sorted(FINAL)),
+        )
+        return int(rows[0][0])
+
+    def n_opened(self, aggregator: str, since: datetime) -> int:
+        """Return how many sessions an aggregator had opened from a moment on until now."""
+        rows = self._db.rows(
+            "SELECT count(*) FROM sessions WHERE aggregator = ? AND created BETWEEN ? AND ?",
+            (aggregator, since.isoformat(), self._clock().isoformat()),
         )
         return int(rows[0][0])
 

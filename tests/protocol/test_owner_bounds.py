@@ -1,8 +1,12 @@
 """An aggregator cannot make an owner's state grow without limit, whatever it invents."""
 
+from datetime import timedelta
+
 import pytest
 
-from common.errors import ProtocolError, RefusedError
+from common.errors import IntegrityError, ProtocolError, RefusedError
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.ledger.recall import _bounded
 from tests.fakes.offering import Offering
 
 
@@ -30,6 +34,54 @@ def test_open_releases_are_few(offering, monkeypatch):
     offering.node.conclude("r0", "cancelled", "", "")
     offering.node.invitations.describe("r3", "cohort")
     assert len(offering.records.sessions.all()) == 4
+
+
+def test_releases_are_begun_slowly(offering, monkeypatch):
+    """Releases that end at once are for ever in the history: an aggregator can begin only so many an hour."""
+    monkeypatch.setattr("owner_node.release.invitations._MOST_NEW", 3)
+    for number in range(3):
+        offering.node.invitations.describe(f"r{number}", "cohort")
+        offering.node.conclude(f"r{number}", "cancelled", "", "")
+    with pytest.raises(RefusedError, match="3 releases within an hour"):
+        offering.node.invitations.describe("r3", "cohort")
+    offering.restart()
+    with pytest.raises(RefusedError, match="3 releases within an hour"):
+        offering.node.invitations.describe("r3", "cohort")
+    offering.later = timedelta(minutes=61)
+    offering.node.invitations.describe("r3", "cohort")
+
+
+class _Endless:
+    """The calls of an aggregator that shows the same for ever."""
+
+    def __init__(self, item):
+        self.item, self.told = item, 0
+
+    async def items(self):
+        """Show it."""
+        while True:
+            self.told += 1
+            yield self.item
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        (wire.RecallItem(heads=[wire.LedgerHead(sequence=1)] * 40), 3),
+        (wire.RecallItem(release=wire.RecalledRelease(release="r1")), 101),
+        (wire.RecallItem(release=wire.RecalledRelease(plan=b"x" * 600)), 2),
+        (wire.RecallItem(heads=[wire.LedgerHead(sequence=2**63)]), 1),
+    ],
+)
+async def test_what_is_recalled_is_bounded(monkeypatch, item, told):
+    """An aggregator that shows releases and heads without end does not fill the memory of a recovery."""
+    for name, most in (("_MOST_PLACES", 100), ("_MOST_RELEASES", 100), ("_MOST_BYTES", 1000)):
+        monkeypatch.setattr(f"owner_node.ledger.recall.{name}", most)
+    endless = _Endless(item)
+    with pytest.raises(IntegrityError, match="hub shows more"):
+        async for _ in _bounded(endless.items(), "hub"):
+            pass
+    assert endless.told == told
 
 
 def test_nonsense_is_written_down_once(offering, monkeypatch):
