@@ -93,7 +93,7 @@ class Daemon:
         journal = Journal(state / "aggregator.db")
         self._stack.callback(journal.close)
         self._deliver_audit(journal)
-        presence, intake = Presence(time.time), Intake(state / "incoming")
+        presence, intake = Presence(time.time, elapsed), Intake(state / "incoming")
         conductor = Conductor(
             journal=journal,
             presence=presence,

@@ -13,13 +13,15 @@ class Presence:
     """The owners' calls, as they come and go.
 
     Args:
-        clock: The time in Unix seconds.
+        clock: The time in Unix seconds, for what is shown.
+        elapsed: Seconds that pass whatever the clock is set to (`aggregator.deadlines.elapsed`).
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
+        self._clock, self._elapsed = clock, elapsed
         self._held: dict[str, int] = {}
         self._heard: dict[str, float] = {}
+        self._until: dict[str, float] = {}
         self._gone: set[str] = set()
         self._since: dict[str, float] = {}
         self._signals: dict[str, Signal] = {}
@@ -28,7 +30,7 @@ class Presence:
         """Take note of a call of an owner."""
         if not self.connected(owner):
             self._since[owner] = self._clock()
-        self._heard[owner] = self._clock()
+        self._note(owner)
         self._gone.discard(owner)
 
     @contextmanager
@@ -48,15 +50,14 @@ class Presence:
             self._gone.discard(owner)
         finally:
             self._held[owner] -= 1
-            self._heard[owner] = self._clock()
+            self._note(owner)
 
     def connected(self, owner: str) -> bool:
         """Whether an owner is connected."""
         if self._held.get(owner, 0) > 0:
             return True
-        heard = self._heard.get(owner)
-        within = heard is not None and self._clock() - heard <= GRACE_SECONDS
-        return within and owner not in self._gone
+        until = self._until.get(owner)
+        return until is not None and self._elapsed() <= until and owner not in self._gone
 
     def since(self, owner: str) -> int:
         """Return since when an owner is connected, or when it was last heard of; 0 if never in this run."""
@@ -70,6 +71,10 @@ class Presence:
     def signal(self, owner: str) -> Signal:
         """Return the signal that wakes an owner's poll."""
         return self._signals.setdefault(owner, Signal())
+
+    def _note(self, owner: str) -> None:
+        self._heard[owner] = self._clock()
+        self._until[owner] = self._elapsed() + GRACE_SECONDS
 
     def wake_all(self) -> None:
         """Wake every poll that is held."""
