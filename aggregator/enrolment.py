@@ -22,6 +22,13 @@ from common.identity import Party, fingerprint, party_of_certificate, renewal_be
 
 _MOST_RENEWALS_A_DAY = 10
 _FORGOTTEN_AFTER = timedelta(days=7)
+_WITH_RENEWED = """digest IN (
+    WITH RECURSIVE family (digest, fingerprint) AS (
+        SELECT digest, fingerprint FROM certificates WHERE serial = ?
+        UNION SELECT each.digest, each.fingerprint FROM certificates AS each, family
+        WHERE each.fingerprint = family.fingerprint OR each.parent = family.digest)
+    SELECT digest FROM family)"""
+"""A certificate, others of its key, and whatever was renewed from any of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +152,7 @@ class Enrolment:
             if tx.execute(recent, (party.name, day_ago)).fetchone()[0] >= _MOST_RENEWALS_A_DAY:
                 raise ProtocolError("too many renewals in one day", "ask again tomorrow")
             issued = authority.issue(request.key, party, now)
-            self._store(tx, issued, "renewed")
+            self._store(tx, issued, "renewed", _digest(present))
             self._log(tx, f"owner/{party.name}", "renew", issued)
         return issued
 
@@ -194,6 +201,8 @@ class Enrolment:
     def revoke(self, actor: str, owner: str = "", serial: str = "") -> list[Enrolled]:
         """Revoke an owner's certificates, or one by its serial number, and their keys, from the next call on.
 
+        With one certificate goes what was renewed from it: whoever stole its key could renew it as well.
+
         Returns:
             What was revoked now; nothing if all of it was already.
 
@@ -207,7 +216,7 @@ class Enrolment:
                 "aggregator enroll list shows those that are",
             )
         with self._db.transaction() as tx:
-            revoked = self._revoke(tx, actor, "revoke", where, value)
+            revoked = self._revoke(tx, actor, "revoke", where if owner else _WITH_RENEWED, value)
             if owner:
                 at = int(self._clock().timestamp())
                 tx.execute("INSERT OR REPLACE INTO revoked_owners VALUES (?, ?)", (owner, at))
@@ -228,13 +237,15 @@ class Enrolment:
 
     # --- the database ----------------------------------------------------------------------------------
 
-    def _store(self, tx: sqlite3.Connection, certificate: x509.Certificate, origin: str) -> None:
+    def _store(
+        self, tx: sqlite3.Connection, certificate: x509.Certificate, origin: str, parent: str = ""
+    ) -> None:
         values = (
             *(_digest(certificate), party_of_certificate(certificate).name),
             *(fingerprint(certificate.public_key()), serial_number(certificate), origin),
-            *(int(self._clock().timestamp()), int(certificate.not_valid_after_utc.timestamp())),
+            *(int(self._clock().timestamp()), int(certificate.not_valid_after_utc.timestamp()), parent),
         )
-        tx.execute("INSERT OR IGNORE INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, NULL)", values)
+        tx.execute("INSERT OR IGNORE INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)", values)
 
     def _log(self, tx: sqlite3.Connection, actor: str, action: str, certificate: x509.Certificate) -> None:
         named = party_of_certificate(certificate).name

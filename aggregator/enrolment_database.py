@@ -15,8 +15,7 @@ from common.errors import ConfigurationError
 
 FILE_NAME = "enrolment.db"
 _BUSY_SECONDS = 30.0
-_VERSION = 1
-_SCHEMA = (
+_FIRST = (
     """CREATE TABLE certificates (
         digest TEXT PRIMARY KEY, owner TEXT NOT NULL, fingerprint TEXT NOT NULL, serial TEXT NOT NULL,
         origin TEXT NOT NULL CHECK (origin IN ('approved', 'renewed', 'seen')),
@@ -32,6 +31,13 @@ _SCHEMA = (
     "CREATE TRIGGER log_stays BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'append-only'); END",
     "CREATE TRIGGER log_remains BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'append-only'); END",
 )
+_WITH_PARENTS = (
+    # From which certificate a renewal came: its digest; empty for what was not renewed, or before this form.
+    "ALTER TABLE certificates ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX certificates_parent ON certificates (parent)",
+)
+_FORMS = (_FIRST, _WITH_PARENTS)
+"""What makes each form of the database out of the one before."""
 
 
 class EnrolmentDatabase:
@@ -94,15 +100,14 @@ class EnrolmentDatabase:
     def _make(self) -> None:
         with self.transaction() as tx:
             (version,) = tx.execute("PRAGMA user_version").fetchone()
-            if version > _VERSION:
+            if version > len(_FORMS):
                 raise ConfigurationError(
                     f"{self._path} was written by a newer version of this software",
                     hint="run the version that wrote it",
                 )
-            if version == 0:
-                for statement in _SCHEMA:
-                    tx.execute(statement)
-                tx.execute(f"PRAGMA user_version = {_VERSION}")
+            for statement in (each for form in _FORMS[version:] for each in form):
+                tx.execute(statement)
+            tx.execute(f"PRAGMA user_version = {len(_FORMS)}")
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

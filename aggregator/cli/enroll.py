@@ -49,7 +49,11 @@ OwnerArgument = Annotated[
 ]
 SerialOption = Annotated[
     str | None,
-    typer.Option("--serial", help="Serial number of one certificate, hexadecimal.", show_default=False),
+    typer.Option(
+        "--serial",
+        help="Serial number of one certificate, hexadecimal; what was renewed from it goes with it.",
+        show_default=False,
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from aggregator.authority import Authority
 from aggregator.enrolment import Enrolment, parse_serial
+from aggregator.enrolment_database import _FORMS
 from common.enrolment import CertificateRequest, make_request, new_key, read_request
 from common.errors import ConflictError, IdentityError, ProtocolError, UsageError
 from common.identity import Party, PartyKind, fingerprint, host_names, party_of_certificate
@@ -117,20 +118,52 @@ def test_revoking_an_owner(registry):
 
 
 def test_revoking_one_serial_number(registry):
-    """One certificate goes with its key; the owner's other key stays."""
-    first = registry.approve(asking())
+    """One certificate goes with its key; what it was renewed from, and another owner's, stays."""
+    first, south = registry.approve(asking()), registry.approve(asking(SOUTH), SOUTH)
     registry.now += timedelta(days=70)
     renewed = registry.register.renew(registry.authority, first, asking())
-    registry.register.revoke("op", serial=parse_serial(f"{first.serial_number:X}"))
+    registry.register.revoke("op", serial=parse_serial(f"{renewed.serial_number:X}"))
     with pytest.raises(IdentityError):
-        registry.register.check(first)
-    registry.register.check(renewed)
+        registry.register.check(renewed)
+    registry.register.check(first)
+    registry.register.check(south)
     with pytest.raises(UsageError, match="serial number abc is known"):
         registry.register.revoke("op", serial=parse_serial("0A:BC"))
     with pytest.raises(UsageError, match="owner west is known"):
         registry.register.revoke("op", owner="west")
     with pytest.raises(UsageError, match="hexadecimal"):
         parse_serial("xyz")
+
+
+def test_what_was_renewed_from_a_stolen_key_is_revoked_with_it(registry):
+    """A thief who renewed in time holds a key that nobody approved; it does not outlive the one it stole."""
+    request = asking()
+    stolen, again = registry.approve(request), registry.approve(request)
+    registry.now += timedelta(days=70)
+    family = [stolen, again, registry.register.renew(registry.authority, again, asking())]
+    registry.now += timedelta(days=70)
+    family.append(registry.register.renew(registry.authority, family[-1], asking()))
+    revoked = registry.register.revoke("op", serial=f"{stolen.serial_number:x}")
+    assert {each.serial for each in revoked} == {f"{each.serial_number:x}" for each in family}
+    for each in family:
+        with pytest.raises(IdentityError, match="revoked"):
+            registry.register.check(each)
+    assert registry.acts()[-4:] == [("op", "revoke", "north")] * 4
+
+
+def test_a_register_of_the_first_form_is_brought_along(tmp_path):
+    """What an earlier version wrote is kept, and renewals are followed from then on."""
+    with sqlite3.connect(tmp_path / "enrolment.db") as db:
+        for statement in _FORMS[0]:
+            db.execute(statement)
+        db.execute("PRAGMA user_version = 1")
+        values = ("d", "north", "f", "1", "approved", 1, 2, None)
+        db.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    db.close()
+    for _ in range(2):
+        register = Enrolment(tmp_path, lambda: datetime.now(UTC))
+        assert [each.serial for each in register.certificates()] == ["1"]
+        register.close()
 
 
 def test_a_certificate_of_another_ca_is_known_once_seen(registry):
