@@ -6,7 +6,7 @@ from datetime import datetime
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from common.credentials import Credentials
+from common.credentials import Credentials, Identity
 from common.errors import ConfigurationError, IdentityError
 from common.identity import (
     Party,
@@ -84,3 +84,44 @@ def check_issued(
             "have it issued without host names: no owner may pose as an aggregator",
         )
     return leaf
+
+
+def check_renewed(
+    key: ec.EllipticCurvePublicKey, chain_pem: bytes, party: Party, present: Identity, now: datetime
+) -> None:
+    """Check a certificate that is to take the place of the present one.
+
+    It must be as good at every aggregator of this owner: under a CA that the present one leads to, and valid
+    for longer.
+
+    Args:
+        key: The key it was asked for.
+        chain_pem: What came.
+        party: Whom it must name.
+        present: What is in use.
+        now: The present moment.
+
+    Raises:
+        IdentityError: If it is not.
+    """
+    first, *intermediates = present.signer.chain
+    same = [each for each in present.authorities if _leads_to(first, intermediates, each, now)]
+    issued = check_issued(key, chain_pem, party, same or present.authorities, now)
+    if issued.not_valid_after_utc <= first.not_valid_after_utc:
+        raise IdentityError(
+            "the new certificate does not end later than the present one",
+            "ask the operator of the aggregator that issued it; the present one stays in use",
+        )
+
+
+def _leads_to(
+    leaf: x509.Certificate,
+    intermediates: Sequence[x509.Certificate],
+    authority: x509.Certificate,
+    now: datetime,
+) -> bool:
+    try:
+        verify_chain(leaf, intermediates, (authority,), now, "client")
+    except IdentityError:
+        return False
+    return True

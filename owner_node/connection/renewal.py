@@ -20,7 +20,7 @@ from common.identity import Party
 from common.key_files import switch_pair
 from common.settings import TlsSection
 from owner_node.connection.client import AggregatorClient
-from owner_node.connection.credentials import check_issued
+from owner_node.connection.credentials import check_renewed
 
 _LONGEST_CHAIN = 64 * 1024
 _ASK_AGAIN = timedelta(hours=1)
@@ -80,5 +80,5 @@ class Renewal:
         """Check what came as from a stranger, then let it take the place of the present pair."""
         if len(chain) > _LONGEST_CHAIN:
             raise IdentityError("a certificate chain of this length is not accepted")
-        check_issued(key.public_key(), chain, self._party, self._credentials.authorities(), self._clock())
+        check_renewed(key.public_key(), chain, self._party, self._credentials.current, self._clock())
         switch_pair(self._tls.cert, self._tls.key, chain, key_pem(key))

@@ -103,6 +103,11 @@ BAD: dict[str, Callable[[Owner], Answer]] = {
             asked, period=(owner.now - timedelta(days=9), owner.now - timedelta(days=1))
         )
     ),
+    "does not end later": lambda owner: (
+        lambda asked: owner.issue(
+            asked, period=(owner.now - timedelta(hours=1), owner.now + timedelta(seconds=30))
+        )
+    ),
     "not issued under the given CA": lambda owner: lambda asked: of_a_stranger(asked, owner.now),
     "no certificate can be read": lambda owner: lambda asked: b"garbage",
     "of this length": lambda owner: lambda asked: owner.issue(asked) * 1000,
@@ -120,6 +125,20 @@ async def test_a_bad_answer_changes_nothing(
     (record,) = caplog.records
     assert record.getMessage() == "certificate not renewed"
     assert told in vars(record)["reason"]
+
+
+async def test_another_trusted_ca_cannot_take_over(owner: Owner) -> None:
+    """One aggregator's CA, trusted beside another's, cannot replace what the other accepts."""
+    second = DevelopmentCa(DOMAIN)
+    both = owner.ca.issued.certificate_pem + second.issued.certificate_pem
+    (owner.folder / "ca.pem").write_bytes(both)
+    await owner.credentials.look()
+    authority = Authority(second.certificate, second.issued.key)
+    hub = Aggregator(lambda asked: authority.issue(asked.key, NORTH, owner.now).public_bytes(Encoding.PEM))
+    await owner.renew(hub, "second")
+    assert owner.unchanged()
+    await owner.renew(Aggregator(owner.issue))
+    assert not owner.unchanged()
 
 
 async def test_asked_again_after_a_while(owner: Owner) -> None:
