@@ -1,4 +1,4 @@
-"""Where owners' ledgers were, as they signed it with every consent and every sealed fragment.
+"""Where owners' ledgers were, as they signed it with consents, sealed fragments and polls.
 
 An owner that lost entries of its ledger, by a restored backup or a copy of its state directory, would spend
 a budget twice without knowing. The newest head is shown to it at every connect and with every poll; two heads

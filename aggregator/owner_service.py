@@ -118,8 +118,8 @@ class OwnerService(OwnerServiceServicer):
         version = request.version[:_LONGEST_TEXT]
         self._enrolment.note_seen(certificate)
         self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
-        # The head that came with this call is not kept: heads come with consents and seals, once the owner
-        # has compared its ledger with the one that is returned here. A restored ledger cannot replace it.
+        # No head comes with this call: they come with polls, consents and seals, once the owner has compared
+        # its ledger with the one that is returned here. A restored ledger cannot replace it.
         response = wire.ConnectResponse(version=__version__, newest_ledger_head=self._newest_head(owner))
         _log.info("owner connected", extra={"owner": owner, "version": version})
         return response
@@ -128,6 +128,9 @@ class OwnerService(OwnerServiceServicer):
     async def Poll(self, request: wire.PollRequest, context: Context) -> wire.PollResponse:
         """Hold the call until there is something to do that the owner is not busy with."""
         owner = self._caller(context)
+        if request.HasField("ledger_head"):
+            signed = self._statements.ledger_head(request.ledger_head, owner)
+            self._journal.heads.keep(signed, int(self._clock()))
         busy = {(key.release, key.step) for key in request.busy}
         ends = time.monotonic() + POLL_SECONDS
         with self._presence.polling(owner):

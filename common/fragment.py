@@ -224,7 +224,7 @@ class Receipt(Statement):
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead(Statement):
-    """Where an owner's ledger is, signed by the owner with every consent and every sealed fragment."""
+    """Where an owner's ledger is, signed by the owner with consents, sealed fragments and polls."""
 
     owner: str
     """Owner id."""

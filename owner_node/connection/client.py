@@ -78,10 +78,17 @@ class AggregatorClient:
         )
         return response
 
-    async def poll(self, busy: Iterable[tuple[str, str]]) -> wire.PollResponse:
-        """Wait for work other than that which this owner is busy with, given as (release, step)."""
+    async def poll(
+        self, busy: Iterable[tuple[str, str]], head: SignedHead | None = None
+    ) -> wire.PollResponse:
+        """Wait for work other than that which this owner is busy with.
+
+        Args:
+            busy: Such work, as (release, step).
+            head: Where this owner's ledger is, if the aggregator is to keep that.
+        """
         keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
-        request = wire.PollRequest(busy=keys)
+        request = wire.PollRequest(busy=keys, ledger_head=ledger_head(head) if head else None)
         response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
         return response
 

@@ -26,7 +26,9 @@ from owner_node.connection.renewal import Renewal
 from owner_node.connection.trust import Trust
 from owner_node.connection.worker import PASSING, Outcome, Worker
 from owner_node.ledger.guard import LedgerGuard
+from owner_node.release.answers import SignedHead
 from owner_node.release.node import Node
+from owner_node.state.chain import Head
 from owner_node.state.records import Records
 
 _FIRST_WAIT_SECONDS = 0.5
@@ -51,6 +53,12 @@ def _contained() -> Iterator[None]:
     except Exception as fault:  # noqa: BLE001 - the edge of a connection
         _log.error("internal fault", exc_info=fault)
         raise InternalError("an internal fault, see the log") from None
+
+
+def _head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
+    """Return the newest head of this owner that an aggregator keeps."""
+    shown = response.newest_ledger_head
+    return Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
 
 
 class Connection:
@@ -93,6 +101,7 @@ class Connection:
         self._room = asyncio.Event()
         self._turns: dict[str, asyncio.Lock] = {}
         self._reason = ""
+        self._told: Head | None = None
 
     async def attend(self) -> None:
         """Connect, work, and connect again, until cancelled."""
@@ -133,7 +142,7 @@ class Connection:
         self._guard.check()
         response = await client.connect([dataset.name for dataset in self._config.datasets])
         await self._examine(response)
-        self._reason = ""
+        self._reason, self._told = "", _head(response)
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
         _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
 
@@ -171,7 +180,8 @@ class Connection:
     async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
         """Wait for work; a poll that still names rested work as busy is given up for a new one."""
         self._rested.clear()
-        poll = asyncio.create_task(client.poll(list(self._tasks)))
+        head = await self._untold()
+        poll = asyncio.create_task(client.poll(list(self._tasks), head))
         changes: tuple[Coroutine[Any, Any, object], ...] = (
             self._rested.wait(),
             self._guard.broken.wait(),
@@ -185,10 +195,27 @@ class Connection:
                 return []
             response = await poll
             await self._examine(response)
+            self._told = _head(response)
             return list(response.work)
         finally:
             for task in (poll, *events):
                 task.cancel()
+
+    async def _untold(self) -> SignedHead | None:
+        """Return where the ledger is, signed, if this aggregator does not know that yet.
+
+        Charges of `mask` and `query` have no other way to an aggregator; without it, a ledger that was set
+        back to before them would not be found out.
+        """
+        self._guard.check()
+        try:
+            head = await asyncio.to_thread(self._records.ledger.head)
+            if head.sequence == 0 or head == self._told:
+                return None
+            return await asyncio.to_thread(self._node.head)
+        except PASSING:
+            # A full disk: what is known already goes on, and the head with a later poll.
+            return None
 
     async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
         rest = 0.0

@@ -210,7 +210,7 @@ class Ledger:
         return self._book.lines(budget)
 
     def head(self) -> Head:
-        """Return where the ledger is: what is signed with every consent and upload."""
+        """Return where the ledger is: what is signed with consents, seals, and polls after a change."""
         return self._book.chain.head()
 
     def behind(self, head: Head) -> bool:

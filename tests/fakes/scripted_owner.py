@@ -76,6 +76,10 @@ class ScriptedOwner:
         """Wait for work."""
         return list((await self.calls.Poll(wire.PollRequest(busy=busy), timeout=30)).work)
 
+    async def poll_with(self, head: wire.LedgerHead) -> None:
+        """Wait for work, and tell where the ledger is."""
+        await self.calls.Poll(wire.PollRequest(ledger_head=head), timeout=30)
+
     def describe(self, work: wire.Work) -> wire.AnswerRequest:
         """Answer an invitation."""
         schema = canonical(self.schema.to_document())

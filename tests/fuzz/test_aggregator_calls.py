@@ -143,7 +143,7 @@ async def test_other_calls_of_owners(siege) -> None:
     with bounded_memory():
         for name, message in unary.items():
             await _in_crowds(_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message))
-        polls = mutations(wire.PollRequest(busy=busy))
+        polls = mutations(wire.PollRequest(busy=busy, ledger_head=owners[0].head(3)))
         await _in_crowds(_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls)
         downloads = mutations(wire.DownloadRequest(release="r1", file="data.csv", offset=7))
         await _in_crowds(_streamed(channel, f"{_OWNER}Download", data) for data in downloads)

@@ -13,9 +13,10 @@ import pytest
 
 from common.errors import IntegrityError, NotConnectedError, TesseraError, UsageError
 from common.fragment import LedgerHead
+from common.identity import load_certificates
 from common.plan import Layout, Plan
 from common.schema import Schema
-from common.signing import Domain
+from common.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.ledger.ledger import Ledger
@@ -26,6 +27,7 @@ from owner_node.state.outbox import Outbox
 from owner_node.state.session import State
 from owner_node.state.sessions import Sessions
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
+from tests.fakes.ledgers import reserve
 from tests.wire.test_owner_daemon import owner, running
 
 POLICY = PolicyConfig(
@@ -403,3 +405,33 @@ async def test_a_download_that_stalls(siege: Siege, tmp_path: Path, monkeypatch:
     with pytest.raises(NotConnectedError):
         await download(siege.config, "r1", tmp_path / "out")
     monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 20.0)
+
+
+async def test_charges_of_its_own_are_told_with_a_poll(siege: Siege) -> None:
+    """Where the ledger is goes with polls until the aggregator shows it again: no backup can deny it."""
+    polls: asyncio.Queue[wire.PollRequest] = asyncio.Queue()
+    kept, head = wire.PollResponse(), wire.LedgerHead()
+
+    async def poll(request: wire.PollRequest, _context: Any) -> wire.PollResponse:
+        polls.put_nowait(request)
+        return kept
+
+    siege.hostile.misbehave["Poll"] = poll
+    async with asyncio.timeout(20):
+        assert not (await polls.get()).HasField("ledger_head")
+        with Database(siege.config.owner.state_dir) as db:
+            reserve(db, Ledger(db, _now), "query-1", "0.1", aggregator="(local)", budget="other")
+            newest = Ledger(db, _now).head()
+        for _ in range(2):
+            while not (told := (await polls.get()).ledger_head).sequence:
+                continue
+            head = told
+        kept.newest_ledger_head.CopyFrom(head)
+        while (await polls.get()).HasField("ledger_head"):
+            continue
+        assert not (await polls.get()).HasField("ledger_head")
+    assert (head.sequence, head.hash) == (newest.sequence, newest.hash)
+    (certificate, *_) = load_certificates(head.certificate)
+    statement = LedgerHead("a", head.sequence, head.hash)
+    verify(certificate, Domain.LEDGER_HEAD, statement.to_bytes(), head.signature)
+    del siege.hostile.misbehave["Poll"]

@@ -130,3 +130,31 @@ async def test_what_an_owner_signed_is_told_again(launch, records):
     await stranger.connect()
     items = [item async for item in stranger.calls.Recall(wire.RecallRequest())]
     assert [(list(item.heads), item.HasField("release")) for item in items] == [([], False)]
+
+
+async def test_a_head_that_comes_with_a_poll(launch, records):
+    """What an owner charges for itself reaches the aggregator too; another head of that place is a fork."""
+    hub = await launch()
+    a = hub.owner("a", ["age"], records)
+    await a.connect()
+    told = a.head(4)
+    poll = asyncio.create_task(a.poll_with(told))
+    async with asyncio.timeout(20):
+        while not (shown := await a.connect()).HasField("newest_ledger_head"):
+            continue
+    poll.cancel()
+    assert shown.newest_ledger_head == told
+    forked = LedgerHead("a", 4, "f" * 64)
+    copy = wire.LedgerHead(
+        sequence=4, hash=forked.hash, certificate=a.signer.chain_pem.encode(),
+        signature=a.signer.sign(Domain.LEDGER_HEAD, forked.to_bytes()),
+    )  # fmt: skip
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await a.poll_with(copy)
+    assert "another copy of this state directory" in from_rpc_error(caught.value).message
+    forged = a.head(5)
+    forged.hash = "f" * 64
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await a.poll_with(forged)
+    assert from_rpc_error(caught.value).code == "integrity"
+    assert (await a.connect()).newest_ledger_head == told

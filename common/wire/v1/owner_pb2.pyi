@@ -139,18 +139,24 @@ class PollRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BUSY_FIELD_NUMBER: _builtins.int
+    LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def busy(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkKey]:
         """Work that the owner is busy with and does not need to be told again."""
+
+    @_builtins.property
+    def ledger_head(self) -> Global___LedgerHead:
+        """Where the owner's ledger is, if this connection has not told it yet: charges of the owner's own, too."""
 
     def __init__(
         self,
         *,
         busy: _abc.Iterable[Global___WorkKey] | None = ...,
+        ledger_head: Global___LedgerHead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "ledger_head", b"ledger_head"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
