@@ -7,15 +7,19 @@ the same.
 
 import logging
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from common.errors import DataChangedError, RefusedError, UnusableDataError
 from common.plan import Plan, Task
+from owner_node.consent.answered import UNSPENT, has_answered, open_answers
 from owner_node.consent.foreseen import Forecast, is_close, objections
 from owner_node.release.cases import Cases
 from owner_node.state.database import Transaction
+from owner_node.state.session import State
 from owner_node.state.sessions import Session
 
 if TYPE_CHECKING:
@@ -59,21 +63,37 @@ class Appraisal:
         self._kept: OrderedDict[str, Prepared] = OrderedDict()
         self._lock = Lock()
 
+    @contextmanager
+    def looking(self, session: Session) -> Iterator[None]:
+        """Let a release's data be looked at, and what was found be stored.
+
+        Raises:
+            RefusedError: After too many answers that nothing was charged for.
+        """
+        attempts = self._cases.records.attempts
+        with attempts.looking(self._budget(session), lambda: self._n_open(session)):
+            yield
+
+    def check_linking(self, session: Session) -> None:
+        """Check, in the transaction that lets a release be linked, that exact numbers may be told once more.
+
+        Raises:
+            RefusedError: After too many answers that nothing was charged for.
+        """
+        self._cases.records.attempts.check(self._budget(session), self._n_open(session))
+
     def appraise(self, session: Session, plan: Plan, task: Task) -> Appraised:
         """Load the data of a release that is not decided yet, and foresee what masking does to them.
 
-        The same data under the same plan get the forecast they had, drawn once.
+        The same data under the same plan get the forecast they had, drawn once. To be called, and its result
+        stored, while `looking`.
 
         Raises:
-            RefusedError: If the policy speaks against what is foreseen, or after too many attempts.
+            RefusedError: If the policy speaks against what is foreseen.
             DataError: If the source cannot be used.
             UnusableDataError: If it cannot be masked as planned.
             DataChangedError: If it has more records than were planned for.
         """
-        with self._cases.records.attempts.looking(self._budget(session)):
-            return self._look(session, plan, task)
-
-    def _look(self, session: Session, plan: Plan, task: Task) -> Appraised:
         try:
             prepared = self._load(session, plan, task)
         except DataChangedError:
@@ -113,11 +133,19 @@ class Appraisal:
         with self._lock:
             self._kept.pop(release, None)
 
-    def count_linking(self, tx: Transaction, session: Session, state: str) -> None:
-        """Count a release that ended when linking had told exact numbers, and nothing was spent yet."""
-        self._cases.records.attempts.note(
-            tx, session, self._budget(session), f"the release ended after linking: {state}"
-        )
+    def count_end(self, tx: Transaction, session: Session, end: str) -> None:
+        """Count a release that ends without a charge after it told something about the data, once.
+
+        Args:
+            tx: The transaction.
+            session: The session as it is before its end.
+            end: How it ends.
+        """
+        attempts, config = self._cases.records.attempts, self._cases.config
+        if session.state not in UNSPENT or not has_answered(session, config) or attempts.is_noted(session):
+            return
+        after = "linking" if session.state is State.LINKED else "its data were looked at"
+        attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
 
     def _load(self, session: Session, plan: Plan, task: Task) -> "Prepared":
         from owner_node.release.preparation import prepare
@@ -174,6 +202,11 @@ class Appraisal:
         self.forget(session.release)
         with self._cases.records.db.transaction() as tx:
             self._cases.records.attempts.note(tx, session, self._budget(session), what)
+
+    def _n_open(self, session: Session) -> int:
+        records, config = self._cases.records, self._cases.config
+        found = records.sessions.within({*UNSPENT, State.REFUSED})
+        return open_answers(found, config, self._budget(session), records.attempts.since(), session)
 
     def _budget(self, session: Session) -> str:
         return self._cases.config.dataset(session.dataset).budget

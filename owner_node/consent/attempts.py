@@ -1,13 +1,13 @@
 """How often an owner's data may be asked about without a charge.
 
 Some answers say something about the data that no epsilon covers: that a fragment would leave too much
-unchanged, that there are too few records, and what linking found when it ended a release. Each is little, but
-many could be put together, so they are counted, over all aggregators, and no more than a few are given. The
-count is read from the history, which nobody can shorten unseen.
+unchanged, or would not; that there are too few records, or enough; and what linking found. Each is little,
+but many could be put together, so they are counted, over all aggregators, and no more than a few are given:
+what ended without a charge is counted from the history, what may still end so from the sessions.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from threading import Condition
@@ -37,7 +37,7 @@ class Attempts:
         self._done = Condition()
 
     @contextmanager
-    def looking(self, budget: str) -> Iterator[None]:
+    def looking(self, budget: str, n_open: Callable[[], int] = lambda: 0) -> Iterator[None]:
         """Let the data of a budget be looked at once more, if that was not done too often.
 
         Any look may end in an answer that counts: where as many are under way as answers are left, others
@@ -45,12 +45,13 @@ class Attempts:
 
         Args:
             budget: Name of the data set's budget; data sets with one budget are counted together.
+            n_open: Returns how many releases have told something and may still end without a charge.
 
         Raises:
-            RefusedError: If as many attempts as may be have failed.
+            RefusedError: If as many answers were given as may be.
         """
         with self._done:
-            while self.check(budget) + self._looking[budget] >= MOST:
+            while self.check(budget, n_open()) + self._looking[budget] >= MOST:
                 self._done.wait()
             self._looking[budget] += 1
         try:
@@ -60,33 +61,38 @@ class Attempts:
                 self._looking[budget] -= 1
                 self._done.notify_all()
 
-    def check(self, budget: str) -> int:
-        """Return how many attempts have failed, if fewer than may be.
+    def since(self) -> datetime:
+        """Return from when on answers count; lines of the future, after a clock was set back, do, too."""
+        return self._clock() - PERIOD
+
+    def check(self, budget: str, n_open: int = 0) -> int:
+        """Return how many answers were given, if fewer than may be.
 
         Args:
             budget: As in `looking`.
+            n_open: How many releases have told something and may still end without a charge.
 
         Raises:
-            RefusedError: If as many have failed as may.
+            RefusedError: If as many were given as may be.
         """
-        # Lines of the future, after a clock was set back, count too.
-        since = self._clock() - PERIOD
+        since = self.since()
         times = [
             datetime.fromisoformat(each.time)
             for each in self._history.entries(event=EVENT)
             if each.details.get("budget") == budget
         ]
         found = sum(time > since for time in times)
-        if found < MOST:
-            return found
+        if found + n_open < MOST:
+            return found + n_open
+        more = f", and {n_open} more got one and were not charged yet" if n_open else ""
         rule = (
             f"attempts: within {PERIOD.days} days {found} releases ended with an answer about data of "
-            f"budget {budget!r} that nothing was charged for; {MOST} may"
+            f"budget {budget!r} that nothing was charged for{more}; {MOST} may"
         )
         raise RefusedError(
             rule,
             "owner-node history shows them; find out who asks so often, or wait",
-            {"rule": rule, "rules": [rule], "budget": budget, "attempts": found},
+            {"rule": rule, "rules": [rule], "budget": budget, "attempts": found, "open": n_open},
         )
 
     def note(self, tx: Transaction, session: Session, budget: str, what: str) -> None:
@@ -103,3 +109,7 @@ class Attempts:
             purpose=session.purpose, plan_digest=session.plan_digest,
             details={"budget": budget, "dataset": session.dataset},
         )  # fmt: skip
+
+    def is_noted(self, session: Session) -> bool:
+        """Whether an answer of a release was counted already."""
+        return bool(self._history.entries(session.aggregator, session.release, EVENT))

@@ -136,6 +136,12 @@ def objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
     return tuple(limit.objection for limit in _limits(forecast, policy) if limit.found > limit.most)
 
 
+def has_limits(policy: "PolicyConfig") -> bool:
+    """Whether a policy limits anything that is foreseen, so that an acceptance says something of the data."""
+    limits = (policy.max_zero_noise_share, policy.max_unchanged_share, policy.max_unchanged_record_share)
+    return any(each is not None for each in limits)
+
+
 def is_close(forecast: Forecast, policy: "PolicyConfig") -> bool:
     """Whether chance could have put a number of a forecast on the wrong side of a limit."""
     return any(

@@ -16,7 +16,7 @@ from common.privacy import charge
 from common.schema import Schema
 from common.shuffle import random_order
 from owner_node.config import PolicyConfig
-from owner_node.consent.foreseen import Forecast, is_close, objections
+from owner_node.consent.foreseen import Forecast, has_limits, is_close, objections
 from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing
 from owner_node.local.mask_plan import MaskRequest, arguments_of, make_mask_plan, report_of, uses_of
 from owner_node.local.masked_tables import MaskedTables, released_table
@@ -160,13 +160,11 @@ def judge_mask(
         RefusedError: With every rule that objects, or if the data are known to belong to another budget.
         BalanceError: If the budget does not cover it.
     """
-    work, limits = job.work, (policy.max_zero_noise_share, policy.max_unchanged_share)
+    work = job.work
     try:
         check_policy(policy, uses_of(job.plan), epsilon=work.epsilon, charge=work.charge, today=now.date())
         charges.check_budget(work)
-        if expected is None and any(
-            each is not None for each in (*limits, policy.max_unchanged_record_share)
-        ):
+        if expected is None and has_limits(policy):
             expected = foresee(job, policy)
         check_rules(objections(expected, policy) if expected is not None else ())
     except RefusedError as refusal:

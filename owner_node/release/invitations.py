@@ -15,7 +15,7 @@ from common.schema import Schema
 from common.signing import Domain, SignerSource
 from owner_node.config import DatasetConfig
 from owner_node.connection.trust import Trust
-from owner_node.consent.appraisal import Appraisal
+from owner_node.consent.appraisal import Appraisal, Appraised
 from owner_node.consent.approvals import Approval
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.linking.tokens import key_check
@@ -180,23 +180,32 @@ class Invitations:
                 self._wait(tx, session, verdict)
             return False
         # Nobody is asked about data that cannot be used, or that the policy refuses.
-        found = self._appraisal.appraise(session, plan, task)
+        with self._appraisal.looking(session):
+            found = self._appraisal.appraise(session, plan, task)
+            waits = self._settle(plan, session, verdict, found, key_check_value)
+        if waits:
+            # It may be days: the data are loaded again, and must be the same.
+            self._appraisal.forget(plan.release)
+        return not waits
+
+    def _settle(
+        self, plan: Plan, session: Session, verdict: Accept, found: Appraised, key_check_value: str
+    ) -> bool:
+        """Store what was found, and accept or wait; returns whether a person has to be waited for."""
+        records = self._cases.records
         with records.db.transaction() as tx:
             # What counts is what a person has decided by now: an approval in time, or a refusal.
             session = self._cases.open(plan.release, plan.digest)
             others = session.source_digest not in ("", found.source_digest)
             session = records.sessions.foresee(tx, session, **found.facts)
             approval = records.approvals.valid(session) if verdict.asks else None
-            waits = verdict.asks and approval is None
+            waits = bool(verdict.asks) and approval is None
             if waits:
                 self._wait(tx, session, verdict, anew=others)
             else:
                 self._reserve(tx, session, plan, verdict, approval)
                 records.sessions.advance(tx, session, Event.ACCEPT, key_check=key_check_value)
-        if waits:
-            # It may be days: the data are loaded again, and must be the same.
-            self._appraisal.forget(plan.release)
-        return not waits
+        return waits
 
     def _wait(self, tx: Transaction, session: Session, verdict: Accept, *, anew: bool = False) -> None:
         """Note, once each, that a person has to decide, and that an approval came to its end unused.

@@ -21,7 +21,7 @@ from owner_node.release.cases import Cases
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
 from owner_node.state.records import Records
-from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, Event, State
+from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, Event
 from owner_node.state.sessions import Session
 
 _LONGEST_REASON = 500
@@ -82,8 +82,7 @@ class Node:
                 records.sessions.advance(tx, session, Event.PUBLISH, manifest_digest=manifest_digest)
                 self._cases.note(tx, session, "published", manifest=manifest_digest)
                 return
-            if session.state is State.LINKED:
-                self._appraisal.count_linking(tx, session, state)
+            self._appraisal.count_end(tx, session, state)
             self._cases.give_back(tx, session)
             text = f"{state}: {reason}" if reason else state
             records.sessions.advance(tx, session, Event.END, reason=text[:_LONGEST_REASON])
@@ -110,6 +109,7 @@ class Node:
                 )  # fmt: skip
             stopped = mine and session is not None and session.state not in FINAL
             if stopped and session is not None:
+                self._appraisal.count_end(tx, session, error.code)
                 self._cases.give_back(tx, session)
                 event = Event.END if session.state in CHARGED else Event.REFUSE
                 reason = error.message[:_LONGEST_REASON]

@@ -46,7 +46,8 @@ class Production:
             co_owners: What the aggregator shows of the other owners' consents.
 
         Raises:
-            RefusedError: If the policy wants to know co-owners, and they are not shown to be those.
+            RefusedError: If the policy wants to know co-owners, and they are not shown to be those, or after
+                too many answers about the data that nothing was charged for.
             DataError: If the source cannot be used.
             UnusableDataError: If it cannot be masked as planned.
             DataChangedError: If it is not what it was at consent.
@@ -59,6 +60,7 @@ class Production:
             self._charged.check(session, plan, prepared)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
+                self._appraisal.check_linking(session)
                 self._cases.note(
                     tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
                     co_owners=proved,

@@ -205,6 +205,11 @@ class Sessions:
             if session.state not in FINAL and aggregator in (None, session.aggregator)
         )
 
+    def within(self, states: Iterable[State]) -> tuple[Session, ...]:
+        """Return the sessions in some states, of all aggregators."""
+        wanted = tuple(sorted(states))
+        return tuple(self._select(f"WHERE state IN ({', '.join('?' * len(wanted))})", wanted))
+
     def n_live(self, aggregator: str) -> int:
         """Return how many sessions with an aggregator have not ended."""
         places = ", ".join("?" * len(FINAL))

@@ -17,6 +17,7 @@ from owner_node.consent import attempts
 from owner_node.consent.appraisal import MOST_KEPT
 from owner_node.consent.approvals import Person
 from owner_node.consent.attempts import Attempts
+from owner_node.consent.decisions import Decisions
 from owner_node.consent.foreseen import Forecast, is_close
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import AttributeTask
@@ -223,7 +224,7 @@ def test_decisions_are_no_toss_of_a_coin(offering: Offering) -> None:
     limits = [near + Decimal("0.015"), near - Decimal("0.015")]
     few = forecast({"age": column}, [task])
     assert all(is_close(few, PolicyConfig(max_unchanged_share=limit)) for limit in limits)
-    for index in range(8):
+    for index in range(attempts.MOST // 2):
         under(offering, max_unchanged_share=limits[0])
         assert consent(offering, offered(offering, f"above-{index}", epsilon="3"))
         offering.node.conclude(f"above-{index}", "failed", "", "")
@@ -291,6 +292,75 @@ def test_linkings_that_came_to_nothing_are_counted(offering: Offering, end: str)
     offering.node.production.mask("r3", third.digest, *offering.addendum(third))
     offering.node.conclude("r3", end, "", "")
     assert len(events(offering, "attempt")) == 1
+
+
+def test_an_acceptance_under_a_limit_is_an_answer(offering: Offering) -> None:
+    """Where a limit could have refused, going on says something of the data, too: accepting releases and
+    cancelling them tells no more than being refused, while they live and after their end.
+    """
+    under(offering, max_unchanged_share=Decimal("0.99"))
+    for index in range(attempts.MOST):
+        assert consent(offering, offered(offering, f"r{index}", epsilon="0.05"))
+        if index % 2:
+            offering.node.conclude(f"r{index}", "cancelled", "", "")
+    assert events(offering, "attempt") == ["the release ended after its data were looked at: cancelled"] * 5
+    rule, failure = refused(offering, offered(offering, "last", epsilon="0.05"))
+    assert (failure, f"{attempts.MOST // 2} more got one and were not charged yet" in rule) == (POLICY, True)
+    for index in range(attempts.MOST):
+        offering.node.conclude(f"r{index}", "cancelled", "", "")
+    assert len(events(offering, "attempt")) == attempts.MOST
+    refused(offering, offered(offering, "after", epsilon="0.05"))
+
+
+def test_an_answer_that_is_paid_for_does_not_count(offering: Offering) -> None:
+    """Under a limit, releases that are charged can be as many as the budget has room for."""
+    under(offering, max_unchanged_share=Decimal("0.99"))
+    for index in range(attempts.MOST + 2):
+        plan = offered(offering, f"r{index}", epsilon="0.05")
+        assert consent(offering, plan)
+        offering.node.production.link(plan.release, plan.digest)
+        offering.node.production.mask(plan.release, plan.digest, *offering.addendum(plan))
+    assert events(offering, "attempt") == []
+
+
+def test_a_k_that_only_the_exact_number_allows_is_a_question(offering: Offering) -> None:
+    """As many records as the rounded number guarantees are no secret; whether there are more is an answer."""
+    offering.source.write_text("person,age\n" + "".join(f"p{i},{i % 90}\n" for i in range(67)))
+    for index, k in enumerate(("60", "61", "67")):
+        assert consent(offering, offered(offering, f"r{index}", epsilon="0.01", k=k))
+        offering.node.conclude(f"r{index}", "cancelled", "", "")
+        assert len(events(offering, "attempt")) == index
+
+
+def test_open_releases_are_linked_no_more_often_than_answers_are_given(offering: Offering) -> None:
+    """Linking tells exact numbers: releases that are kept open after it count like those that ended."""
+    plans = [offered(offering, f"r{index}", epsilon="0.01") for index in range(attempts.MOST + 1)]
+    for plan in plans:
+        assert consent(offering, plan)
+    for plan in plans[:-1]:
+        offering.node.production.link(plan.release, plan.digest)
+    last = plans[-1]
+    with pytest.raises(RefusedError, match=f"{attempts.MOST} more got one") as caught:
+        offering.node.production.link(last.release, last.digest)
+    assert offering.node.fail(last.release, caught.value) == POLICY
+    assert session(offering, last.release).state is State.REFUSED
+    first = plans[0]
+    offering.node.production.mask(first.release, first.digest, *offering.addendum(first))
+    assert consent(offering, offered(offering, "next", epsilon="0.01"))
+
+
+def test_being_asked_is_an_answer_too(offering: Offering) -> None:
+    """A person is only asked about data that pass: what waited for one counts, refused by one or not."""
+    under(offering, approval="manual", max_unchanged_share=Decimal("0.99"))
+    decisions = Decisions(offering.records.db, offering.now)
+    for index in range(attempts.MOST):
+        assert not consent(offering, offered(offering, f"r{index}", epsilon="0.01"))
+        if index < attempts.MOST // 2:
+            decisions.refuse(f"r{index}", "", Person("vera"), "no")
+        else:
+            offering.node.conclude(f"r{index}", "cancelled", "", "")
+    assert len(events(offering, "attempt")) == attempts.MOST // 2
+    refused(offering, offered(offering, "last", epsilon="0.01"))
 
 
 def approve(offering: Offering, release: str = "r1") -> None:

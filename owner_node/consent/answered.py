@@ -1,0 +1,63 @@
+"""Which sessions have told something about the data that nothing was charged for, by going on.
+
+That a plan is accepted, or that a person is asked about it, says that nothing which is looked for in the data
+speaks against it: a limit on what leaves unchanged is not reached, there are as many records as clusters
+need. Linking tells exact numbers. Once the charge is spent, the release is what was paid for.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from common.plan import Plan
+from owner_node.config import OwnerConfig
+from owner_node.consent.foreseen import has_limits
+from owner_node.release.answers import PERSON
+from owner_node.state.session import UNDECIDED, State
+from owner_node.state.sessions import Session
+
+UNSPENT = frozenset({*UNDECIDED, State.RESERVED, State.LINKED})
+"""States in which a session may have told something and has charged nothing."""
+
+
+def has_answered(session: Session, config: OwnerConfig) -> bool:
+    """Whether a session that has charged nothing has told something about the data.
+
+    Args:
+        session: The session, in the state that it was in before it ended.
+        config: The owner's configuration: its policy's limits make an acceptance an answer.
+    """
+    if session.state is State.LINKED:
+        return True
+    if not session.forecast or session.plan is None:
+        return False
+    task = Plan.from_bytes(session.plan).task_of(config.owner.id)
+    beyond = any(each.k is not None and each.k > task.records_rounded for each in task.attributes)
+    return beyond or has_limits(config.policy)
+
+
+def open_answers(
+    sessions: Iterable[Session], config: OwnerConfig, budget: str, since: datetime, besides: Session
+) -> int:
+    """Count the sessions that have told something about a budget's data and may still come to nothing.
+
+    What a person refused is counted here, too: it ended without the daemon.
+
+    Args:
+        sessions: The sessions, of all aggregators.
+        config: The owner's configuration.
+        budget: Name of the budget.
+        since: From when on refusals count.
+        besides: The session that is worked on; not counted.
+    """
+    datasets = {each.name for each in config.datasets if each.budget == budget}
+    own = (besides.aggregator, besides.release)
+    return sum(
+        has_answered(each, config)
+        for each in sessions
+        if each.dataset in datasets and (each.aggregator, each.release) != own and _counts(each, since)
+    )
+
+
+def _counts(session: Session, since: datetime) -> bool:
+    by_person = session.state is State.REFUSED and session.refusal == PERSON
+    return session.state in UNSPENT or (by_person and datetime.fromisoformat(session.updated) > since)
