@@ -26,11 +26,14 @@ class Person:
     name: str
     """User name."""
     behind: str = ""
-    """Who became that user by sudo, as sudo says; empty if nobody did."""
+    """Who became that user by sudo, as the environment (SUDO_USER) states it; anybody can set that."""
+    login: str = ""
+    """Who logged in, as the kernel knows it (the login uid), where that is another user; empty if unknown."""
 
     def to_document(self) -> dict[str, str]:
         """Return what the history keeps."""
-        return {"by": self.name} | ({"sudo_user": self.behind} if self.behind else {})
+        others = {"login_user": self.login, "sudo_user_stated": self.behind}
+        return {"by": self.name} | {key: value for key, value in others.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import os
 import pwd
 from datetime import timedelta
+from pathlib import Path
 
 from common.errors import ConflictError, UsageError
 from owner_node.consent.approvals import Approval, Approvals, Person
@@ -12,17 +13,33 @@ from owner_node.state.history import History
 from owner_node.state.session import UNDECIDED, Event, State
 from owner_node.state.sessions import Session, Sessions
 
+_LOGIN_UID = Path("/proc/self/loginuid")
+_NO_LOGIN = 2**32 - 1
+"""The login uid of what nobody logged in for, such as a daemon, and of containers."""
 SHORTEST_DIGEST = 12
 """How many digits of a plan digest name it for a person."""
 
 
 def this_person() -> Person:
     """Return who runs this process, as the operating system knows them."""
+    name, login = _user_name(os.getuid()), _login_name()
+    return Person(name, os.environ.get("SUDO_USER", ""), "" if login == name else login)
+
+
+def _user_name(uid: int) -> str:
     try:
-        name = pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(uid).pw_name
     except KeyError:
-        name = f"user {os.getuid()}"
-    return Person(name, os.environ.get("SUDO_USER", ""))
+        return f"user {uid}"
+
+
+def _login_name() -> str:
+    """Return who logged in to what this process descends from: sudo keeps it, and users cannot set it."""
+    try:
+        uid = int(_LOGIN_UID.read_text())
+    except (OSError, ValueError):
+        return ""
+    return "" if uid == _NO_LOGIN else _user_name(uid)
 
 
 class Decisions:

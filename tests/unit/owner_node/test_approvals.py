@@ -55,7 +55,7 @@ def test_who_approved_what_and_when(kept: Kept) -> None:
     (line,) = kept.history.entries("hub", "r1")
     assert (line.event, line.decision, line.plan_digest) == ("approved", "approve", "a" * 64)
     until = (START + DAY).isoformat()
-    assert line.details == {"by": "vera", "sudo_user": "root", "until": until, "source": ""}
+    assert line.details == {"by": "vera", "sudo_user_stated": "root", "until": until, "source": ""}
     found = kept.approvals.valid(SESSION)
     assert found is not None
     assert (found.by, found.given, found.until, found.line) == ("vera", START, START + DAY, 1)

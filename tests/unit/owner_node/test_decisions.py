@@ -93,10 +93,23 @@ def test_nothing_to_decide_yet(db: Database) -> None:
 
 
 def test_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The history gets the user of the operating system, and who became that user by sudo."""
+    """The history gets the user of the operating system; who is behind it, as the environment states it."""
+    monkeypatch.setattr("owner_node.consent.decisions._LOGIN_UID", Path("/absent"))
     monkeypatch.setenv("SUDO_USER", "vera")
     monkeypatch.setattr("owner_node.consent.decisions.os.getuid", lambda: 0)
     assert this_person() == Person("root", "vera")
+    assert this_person().to_document() == {"by": "root", "sudo_user_stated": "vera"}
     monkeypatch.delenv("SUDO_USER")
     monkeypatch.setattr("owner_node.consent.decisions.os.getuid", lambda: 4_000_000)
     assert this_person() == Person("user 4000000")
+
+
+@pytest.mark.parametrize(("told", "login"), [("4000001", "user 4000001"), ("4294967295", ""), ("0", "")])
+def test_who_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, login: str) -> None:
+    """Who became root is told by the kernel, where it knows, whatever the environment says."""
+    (tmp_path / "loginuid").write_text(told)
+    monkeypatch.setattr("owner_node.consent.decisions._LOGIN_UID", tmp_path / "loginuid")
+    monkeypatch.setattr("owner_node.consent.decisions.os.getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_USER", "chief")
+    assert this_person() == Person("root", "chief", login)
+    assert this_person().to_document().get("login_user", "") == login

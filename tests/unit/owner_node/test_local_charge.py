@@ -61,7 +61,7 @@ def test_one_charge_and_one_result(records):
         Decimal("0.4"),
     )
     assert [line.event for line in lines] == ["spent", "delivered"]
-    assert (lines[0].details["by"], lines[0].details["sudo_user"]) == ("anna", "root")
+    assert (lines[0].details["by"], lines[0].details["sudo_user_stated"]) == ("anna", "root")
     records.ledger.verify()
 
 
