@@ -1,9 +1,10 @@
 """Where audit records go beside the database: JSON lines in a file, or syslog.
 
-The database of a party is the truth; a sink is a copy of it for somebody else's tools. Every record is
-delivered at least once and in order: how far a sink has come is remembered by whoever keeps the records, and
-a sink that fails (a full disk, a syslog that is away) delays nothing but itself. After a crash a record may
-come twice; its `sequence` says so.
+The database of a party is the truth; a sink is a copy of it for somebody else's tools. Records are delivered
+in order, to a file and to a socket of this machine at least once: how far a sink has come is remembered by
+whoever keeps the records, and a sink that fails (a full disk, a syslog that is away) delays nothing but
+itself. After a crash a record may come twice; its `sequence` says so. Over a network records go in clear text
+and may be lost: over UDP always, over TCP those that are on their way when a connection breaks.
 
     sinks = open_sinks(config.audit, "tessera-owner-node")
     delivery = Delivery(source, sinks)      # `source` keeps records and cursors, in the party's database
@@ -153,7 +154,8 @@ class FileSink:
 class SyslogSink:
     """Sends records to syslog: to a socket of this machine, or to a host as RFC 5424 messages.
 
-    Over UDP nobody says whether they arrived; over TCP (RFC 6587, octet counting) at least a connection does.
+    Over UDP nobody says whether they arrived; over TCP (RFC 6587, octet counting) at least a connection does,
+    and what is on its way when it breaks is lost. Neither is encrypted.
 
     Args:
         address: As `parse_syslog` returns it.

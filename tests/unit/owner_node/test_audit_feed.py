@@ -43,3 +43,17 @@ def test_batches_leave_nothing_out(tmp_path: Path) -> None:
         feed = AuditFeed(db, history, "north")
         batches = [[n for n, _ in feed.audit_records(after, 3)] for after in (0, 3, 6, 7)]
     assert batches == [[1, 2, 3], [4, 5, 6], [7], []]
+
+
+def test_what_was_found_about_the_data_stays(tmp_path: Path) -> None:
+    """No digest of original data and no forecast of them leaves the owner's database."""
+    details = {
+        "charge": "1", "source": "s" * 64, "forecast": {"mean_sse": "0.123"},
+        "asked": {"data": "d" * 64, "kind": "median", "forecast": "0.123"},
+    }  # fmt: skip
+    with Database(tmp_path / "state") as db:
+        history = History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
+        with db.transaction() as tx:
+            history.record(tx, aggregator="hub", release="r1", event="accepted", details=details)
+        ((_, record),) = AuditFeed(db, history, "north").audit_records(0, 9)
+    assert record["details"] == {"charge": "1", "asked": {"kind": "median"}}
