@@ -198,6 +198,8 @@ def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holde
         with tables.claimed(holder):
             charges.spend(work)
             if charges.standing(work) is Standing.SPENT:
+                # One that was interrupted may have left a draw, and nobody should have two of one charge.
+                tables.discard(work.id)
                 kept = tables.put(work.id, *_drawn(job))
                 charges.deliver(work, kept)
     return tables.report(work.id, charges.result(work))

@@ -1,13 +1,14 @@
 """Masked tables that were made for the owner itself: kept whole, the answers to their ids for ever.
 
 `state_dir/masked/` holds protected values only. What a user asked for is copied from here, so that a result
-that was paid for is not lost with a process that died, and never drawn a second time.
+that was paid for is not lost with a process that died, and never drawn a second time. A draw has a hidden
+name until it is recorded, and is deleted before another takes its place: one charge never has two draws here.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from common.durable import (
     exclusive_lock,
     private_directory,
     remove_leftovers,
+    sync_directory,
     write_atomic,
 )
 from common.errors import IntegrityError, UsageError
@@ -56,8 +58,21 @@ class MaskedTables:
     def _report_path(self, work_id: str) -> Path:
         return self._directory / f"{work_id}.json"
 
+    def _drawn_path(self, path: Path) -> Path:
+        return path.with_name(f".{path.name}.drawn")
+
+    def discard(self, work_id: str) -> None:
+        """Delete what was drawn for work whose result is not recorded, before it is drawn anew.
+
+        To be called while `claimed`.
+        """
+        for path in (self.table_path(work_id), self._report_path(work_id)):
+            path.unlink(missing_ok=True)
+            self._drawn_path(path).unlink(missing_ok=True)
+        sync_directory(self._directory)
+
     def put(self, work_id: str, table: pa.Table, report: Mapping[str, Any]) -> dict[str, str]:
-        """Keep a table and its report.
+        """Keep a table and its report, under hidden names until what is returned was recorded.
 
         Args:
             work_id: Id of the work.
@@ -67,14 +82,14 @@ class MaskedTables:
         Returns:
             The SHA-256 of both files, for the record.
         """
-        with atomic_writer(self.table_path(work_id)) as stream:
+        drawn, text = self._drawn_path(self.table_path(work_id)), canonical(report)
+        with atomic_writer(drawn) as stream:
             pq.write_table(table, stream, compression="zstd")
-        text = canonical(report)
-        write_atomic(self._report_path(work_id), text)
-        return {"table": _digest(self.table_path(work_id)), "report": hashlib.sha256(text).hexdigest()}
+        write_atomic(self._drawn_path(self._report_path(work_id)), text)
+        return {"table": _digest(drawn), "report": hashlib.sha256(text).hexdigest()}
 
     def report(self, work_id: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the report of a table, once both are what was recorded.
+        """Return the report of a recorded table, once both have their names and are what was recorded.
 
         Args:
             work_id: Id of the work.
@@ -86,6 +101,7 @@ class MaskedTables:
         """
         paths = {"table": self.table_path(work_id), "report": self._report_path(work_id)}
         for what, path in paths.items():
+            self._show(path)
             if not path.exists():
                 raise UsageError(
                     f"the result of {work_id!r} was made and charged, and {path} was deleted since",
@@ -100,6 +116,11 @@ class MaskedTables:
                 )
         report: dict[str, Any] = json.loads(paths["report"].read_bytes())
         return report
+
+    def _show(self, path: Path) -> None:
+        with suppress(FileNotFoundError):  # it was shown before, or by another process just now
+            self._drawn_path(path).replace(path)
+            sync_directory(self._directory)
 
 
 def released_table(attributes: tuple[Attribute, ...], columns: Mapping[str, Int64Array]) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ import pytest
 
 from common import console
 from common.durable import exclusive_lock
-from common.errors import IntegrityError
+from common.errors import ExitCode, IntegrityError
 from owner_node import config
 from owner_node.cli import application, mask
 from owner_node.consent.decisions import this_person
@@ -115,6 +116,49 @@ def test_charged_and_not_masked(folder, capsys):
     assert len(pd.read_csv("a.csv")) == 60
     assert len(spends(folder)) == 1
     assert sorted(path.name for path in kept.iterdir()) == ["lock", "once.json", "once.parquet"]
+
+
+def shown(folder: Path) -> list[str]:
+    """Return the names of masked tables that are shown, and of draws that are not."""
+    names = sorted(path.name for path in (folder / "state" / "masked").iterdir())
+    return [name for name in names if name != "lock"]
+
+
+def test_killed_before_the_result_is_recorded(folder, capsys, monkeypatch):
+    """No draw is shown that may be drawn anew, and never are there two of them."""
+
+    def killed(*_: object) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalCharges, "deliver", killed)
+        for _ in range(2):
+            assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == ExitCode.INTERNAL
+            assert shown(folder) == [".once.json.drawn", ".once.parquet.drawn"]
+            assert not Path("a.csv").exists()
+    first = (folder / "state" / "masked" / ".once.parquet.drawn").read_bytes()
+    assert ask(capsys, "--out", "a.parquet", "--id", "once")[0] == 0
+    assert Path("a.parquet").read_bytes() != first
+    assert shown(folder) == ["once.json", "once.parquet"]
+    assert len(spends(folder)) == 1
+
+
+def test_killed_after_the_result_is_recorded(folder, capsys, monkeypatch):
+    """What was recorded is the result: it is given out as it was drawn, whatever was masked in between."""
+    deliver = LocalCharges.deliver
+
+    def killed(*arguments: Any) -> None:
+        deliver(*arguments)
+        raise RuntimeError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalCharges, "deliver", killed)
+        assert ask(capsys, "--out", "a.csv", "--id", "once")[0] == ExitCode.INTERNAL
+    drawn = (folder / "state" / "masked" / ".once.parquet.drawn").read_bytes()
+    assert ask(capsys, "--out", "b.csv", "--id", "another")[0] == 0
+    assert ask(capsys, "--out", "a.parquet", "--id", "once")[1]["charged"] == 0
+    assert Path("a.parquet").read_bytes() == drawn
+    assert shown(folder) == ["another.json", "another.parquet", "once.json", "once.parquet"]
 
 
 def test_a_place_that_takes_no_file(folder, capsys):
