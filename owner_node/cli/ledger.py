@@ -101,9 +101,10 @@ def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str |
 
 
 def _verify(db: Database, book: Ledger) -> None:
-    """Check both chains; then the sessions, which show if the newest entries were cut off."""
+    """Check both chains; then what shows if their newest entries were cut off: ledger and sessions."""
     book.verify()
     History(db, _now).verify()
+    book.verify_history()
     spent = {(e.aggregator, e.release, e.plan_digest) for e in book.entries() if e.kind is Kind.SPEND}
     for session in Sessions(db, _now).all():
         if (

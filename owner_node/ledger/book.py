@@ -5,9 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from common.canonical import canonical
+from common.errors import IntegrityError
 from owner_node.ledger.entry import COLUMNS, OF_A_CHARGE, Entry, Kind, read
 from owner_node.state.chain import Chain, Head
 from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.history import History
+
+_HISTORY = "history"
 
 
 class LedgerBook:
@@ -20,6 +24,7 @@ class LedgerBook:
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._clock = clock
+        self._history = History(db, clock)
         self.chain = Chain(
             db, "ledger", "ledger", COLUMNS, later=("note",), skips=lambda row: row["kind"] == Kind.RECOVER
         )
@@ -42,7 +47,7 @@ class LedgerBook:
         values: Mapping[str, str | None],
         skip_to: int = 0,
     ) -> Head:
-        """Write a line.
+        """Write a line, with where the history is: whoever keeps the ledger's head keeps that, too.
 
         Args:
             tx: The transaction.
@@ -55,6 +60,9 @@ class LedgerBook:
             The new head.
         """
         said = {"time": self._clock().isoformat(), "kind": str(kind), **values}
+        history = self._history.head()
+        if history.sequence:
+            note = {**note, _HISTORY: {"sequence": str(history.sequence), "hash": history.hash}}
         return self.chain.append(tx, {**said, "note": canonical(note).decode() if note else None}, skip_to)
 
     def settle(
@@ -62,3 +70,24 @@ class LedgerBook:
     ) -> None:
         """Write that a reservation was spent or returned."""
         self.append(tx, kind, note or {}, {name: reservation[name] for name in OF_A_CHARGE})
+
+    def verify_history(self) -> None:
+        """Check that the history has what it had when each line was written.
+
+        Raises:
+            IntegrityError: Naming the first line of the history that it has not.
+        """
+        for line in self.lines():
+            mark = line.note.get(_HISTORY)
+            if mark is None:
+                # Written by an older version, or before anything else happened.
+                continue
+            head = Head(int(mark["sequence"]), str(mark["hash"]))
+            if not self._history.contains(head):
+                raise IntegrityError(
+                    f"the history lacks line {head.sequence} as it was when entry {line.sequence} of the "
+                    "ledger was written: lines were cut off, or written anew",
+                    "it was changed outside this program: find out by whom; put the newest backup back, then "
+                    "owner-node ledger recover",
+                    {"chain": "history", "entry": head.sequence},
+                )

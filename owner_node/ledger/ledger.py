@@ -236,6 +236,14 @@ class Ledger:
         """
         self._book.chain.verify()
 
+    def verify_history(self) -> None:
+        """Check that the history has what it had when each entry was written; newer lines may be cut off.
+
+        Raises:
+            IntegrityError: Naming the first line of the history that is missing or another.
+        """
+        self._book.verify_history()
+
     def change_total(self, tx: Transaction, budget: str, total: Decimal, reason: str) -> None:
         """Record another total of a budget, with the reason that a person gave.
 

@@ -122,8 +122,12 @@ class History:
         """Return where the history is."""
         return self._chain.head()
 
+    def contains(self, head: Head) -> bool:
+        """Whether the history once ended with that head."""
+        return self._chain.contains(head)
+
     def verify(self) -> None:
-        """Check the whole history.
+        """Check the whole history; that its newest lines were not cut off, the ledger's lines tell.
 
         Raises:
             IntegrityError: Naming the first line that does not hold.

@@ -163,20 +163,20 @@ def test_a_recovery_goes_on_after_what_was_lost(db: Database, ledger: Ledger) ->
 
 
 def test_what_was_lost_is_charged_once(db: Database, ledger: Ledger) -> None:
-    """A reservation that the ledger still has is spent as reserved; what it spent or returned stays."""
+    """A reservation that is still there is spent as reserved; a spend stays, and a return settles nothing."""
     spend(db, ledger, "r1")
     with db.transaction() as tx:
         ledger.give_back(tx, "hub", "r2", "d" * 64)
-        for release in ("r0", "r1", "r2", "r0"):
+        for release in ("r0", "r1", "r2", "r0", "r2"):
             ledger.lost.charge(
                 tx, budget="patients", charge=TOTAL, aggregator="hub", release=release, plan_digest="d" * 64
             )
-    assert balance(ledger) == ("0.1", "0.2", "0.7")
+    assert balance(ledger) == ("0.1", "1.2", "-0.3")
     with db.transaction() as tx:
         ledger.lost.charge(
             tx, budget="patients", charge=TOTAL, aggregator="hub", release="r1", plan_digest="e" * 64
         )
-    assert balance(ledger) == ("0.1", "1.2", "-0.3")
+    assert balance(ledger) == ("0.1", "2.2", "-1.3")
     ledger.verify()
 
 
@@ -218,3 +218,25 @@ def test_clocks_that_jump(db: Database) -> None:
     assert [entry.sequence for entry in entries] == list(range(1, 9))
     assert balance(Ledger(db, clock)) == ("0", "0.4", "0.6")
     Ledger(db, clock).verify()
+
+
+def test_a_history_that_was_cut_off(db: Database, ledger: Ledger) -> None:
+    """The ledger has where the history was: its lines cannot be cut off up to there, or written anew."""
+    history = History(db, clock)
+    with db.transaction() as tx:
+        for number in range(5):
+            history.record(tx, aggregator="hub", release=f"r{number}", event="attempt")
+    spend(db, ledger, "r1")
+    ledger.verify()
+    ledger.verify_history()
+    tamper(db, "DELETE FROM history WHERE sequence > 2")
+    history.verify()
+    with pytest.raises(IntegrityError, match="history lacks line 5") as caught:
+        ledger.verify_history()
+    assert caught.value.details["chain"] == "history"
+    with db.transaction() as tx:
+        for _ in range(5):
+            history.record(tx, aggregator="hub", release="r9", event="invited")
+    history.verify()
+    with pytest.raises(IntegrityError, match="history lacks line 5"):
+        ledger.verify_history()
