@@ -17,6 +17,7 @@ from aggregator.deadlines import Deadlines
 from aggregator.endings import ended_by, expired, failed_at_owner
 from aggregator.intake import Intake, Kind
 from aggregator.journal import Journal
+from aggregator.messages import check_consents
 from aggregator.operator_log import Action
 from aggregator.presence import Presence
 from aggregator.protocol.events import Confirmed, Event, OwnerEvent, Published, Refused, Started
@@ -220,8 +221,9 @@ class Conductor:
             self.record(release, Confirmed(at=self.now))
 
     def _compare_keys(self, release: Release) -> None:
-        """Stop before any owner is asked to link, if they cannot have the same linkage key."""
+        """Stop before any owner is asked to link, if they have different linkage keys or are too many."""
         try:
+            check_consents(release)
             compare_keys(release)
         except TesseraError as error:
             # If that cannot be stored, what compares the tokens will find it once more.

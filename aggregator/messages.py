@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from aggregator.protocol.release import Release
 from aggregator.protocol.work import Work, conclusion
-from common.errors import InternalError
+from common.errors import InternalError, UsageError
 from common.wire.v1 import owner_pb2 as wire
 
 _MOST_BYTES = 3 << 20
-"""Of work in one message; a plan is bounded where it is made (`aggregator.stages`)."""
+"""Of work in one message; plans are bounded in `aggregator.stages`, consents by `check_consents`."""
 
 
 def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
@@ -46,6 +46,23 @@ def work_message(release: Release, owner: str, work: Work) -> wire.Work:
         state, reason, digest = conclusion(release)
         message.conclude.CopyFrom(wire.Conclude(state=state, reason=reason, manifest_digest=digest))
     return message
+
+
+def check_consents(release: Release) -> None:
+    """Check that what all owners have consented to fits one message, before any owner is told of it.
+
+    Raises:
+        UsageError: If there are too many owners for that.
+    """
+    size = _link(release, "").ByteSize()
+    if size > _MOST_BYTES:
+        raise UsageError(
+            f"the consents of the {len(release.progress)} owners have {size} bytes, and a message holds "
+            f"{_MOST_BYTES}",
+            "make several releases of fewer owners; each consent brings its whole certificate chain, so "
+            "certificates without intermediate ones allow more",
+            {"size": size, "largest": _MOST_BYTES},
+        )
 
 
 def _consent(release: Release) -> wire.Consent:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 LARGEST_PLAN = 3 << 20
 """Bytes; with what goes around it, a plan has to fit the largest message."""
+_SMALLEST_CONSENT = 700
+"""Bytes: signature and certificate. Every owner is shown those of all others in one message."""
 _TOKEN_BYTES = 16
 
 
@@ -48,6 +50,12 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     found = conflicts(release.request, schemas)
     if found:
         raise conflict_error(found)
+    if len(schemas) > LARGEST_PLAN // _SMALLEST_CONSENT:
+        raise UsageError(
+            f"the consents of the {len(schemas)} owners fit no message",
+            f"make several releases of at most {LARGEST_PLAN // _SMALLEST_CONSENT} owners each",
+            {"owners": len(schemas)},
+        )
     created = datetime.fromtimestamp(at, UTC).isoformat()
     key = signer.current_signer()
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)

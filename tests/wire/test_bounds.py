@@ -48,6 +48,23 @@ async def test_a_plan_that_fits_no_message_is_not_made(launch, records):
     assert (error.code, "--attributes" in error.hint) == ("usage", True)
 
 
+@pytest.mark.parametrize(
+    ("bound", "value", "reserved"),
+    [("stages._SMALLEST_CONSENT", 2 << 20, 0), ("messages._MOST_BYTES", 1500, 2)],
+)
+async def test_consents_that_fit_no_message(launch, records, monkeypatch, bound, value, reserved):
+    """What every owner is shown of all others fits a message, or nobody links; the operator hears why."""
+    monkeypatch.setattr(f"aggregator.{bound}", value)
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    ends = await asyncio.gather(*(owner.run() for owner in owners))
+    assert [end.state for end in ends] == ["failed", "failed"]
+    error = (await aggregator.show()).error
+    assert (error.code, "consents of the 2 owners" in error.message) == ("usage", True)
+    assert "fewer owners" in error.hint or "at most 1 owners" in error.hint
+    assert sum(owner.sequence for owner in owners) == reserved
+
+
 async def test_more_work_than_a_message_holds_is_told_in_turn(launch, records):
     """Large plans of several releases come one after another, each in a message that an owner takes."""
     aggregator = await launch()
