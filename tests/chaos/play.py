@@ -1,5 +1,6 @@
 """Carries one schedule out: asks, kills, starts again, cancels, decides, until all is at rest."""
 
+import signal
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
@@ -76,6 +77,7 @@ class Player:
         self._due: float | None = None
         self._blow_since = self._began
         self._returning: dict[str, float] = {}
+        self._halted: dict[str, float] = {}
         self._died = self._began
         self._person_since: float | None = None
         self._decided = False
@@ -93,13 +95,14 @@ class Player:
                 break
             sleep(_TICK_SECONDS)
         for party in PARTIES:
+            self._go_on(party)
             self._start(party)
 
     # --- asking --------------------------------------------------------------------------------------
 
     def _ask(self) -> None:
         """Ask for the release until somebody has heard it: the same id asks for the same release."""
-        if self._asked or AGGREGATOR in self._returning:
+        if self._asked or self._away(AGGREGATOR):
             return
         try:
             with daemon(self._cluster.aggregator.config) as calls:
@@ -111,7 +114,7 @@ class Player:
 
     def _rests(self) -> bool:
         found = self.course.release
-        if self._blows or self._returning or not self._asked:
+        if self._blows or self._returning or self._halted or not self._asked:
             return False
         return found is not None and found.ended and not found.missing("acknowledged")
 
@@ -127,6 +130,8 @@ class Player:
             return
         if blow.deed is Deed.KILL:
             self._kill(blow)
+        elif blow.deed is Deed.HALT:
+            self._halt(blow)
         elif not self._cancel():
             return
         self._blows.pop(0)
@@ -158,9 +163,16 @@ class Player:
                 state = session_state(self._cluster, party, self._release)
             self.course.died_in.append(f"{party} {state or 'before'}")
 
+    def _halt(self, blow: Blow) -> None:
+        for party in blow.parties:
+            daemon_of(self._cluster, party).signal(signal.SIGSTOP)
+            self._halted[party] = monotonic() + blow.pause
+            if party == AGGREGATOR:
+                self.course.away += blow.pause
+
     def _cancel(self) -> bool:
         """Cancel the release; returns whether the aggregator has answered."""
-        if AGGREGATOR in self._returning:
+        if self._away(AGGREGATOR):
             return False
         try:
             with daemon(self._cluster.aggregator.config) as calls:
@@ -173,9 +185,19 @@ class Player:
         self.course.cancelled = True
         return True
 
+    def _away(self, party: str) -> bool:
+        """Whether a party neither answers nor lets anybody else write to its database."""
+        return party in self._returning or party in self._halted
+
     def _bring_back(self) -> None:
+        for party in [each for each, due in self._halted.items() if due <= monotonic()]:
+            self._go_on(party)
         for party in [each for each, due in self._returning.items() if due <= monotonic()]:
             self._start(party)
+
+    def _go_on(self, party: str) -> None:
+        if self._halted.pop(party, None) is not None:
+            daemon_of(self._cluster, party).signal(signal.SIGCONT)
 
     def _start(self, party: str) -> None:
         if self._returning.pop(party, None) is None:
@@ -187,7 +209,7 @@ class Player:
     # --- the person ----------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        if self._schedule.kind is not Kind.ASKED or self._decided:
+        if self._schedule.kind is not Kind.ASKED or self._decided or "a" in self._halted:
             return
         if session_state(self._cluster, "a", self._release) != SessionState.AWAITING_APPROVAL:
             return

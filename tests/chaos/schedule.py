@@ -36,6 +36,8 @@ class Deed(StrEnum):
 
     KILL = "kill"
     """SIGKILL; the process is started again after a pause."""
+    HALT = "halt"
+    """SIGSTOP; the process goes on after a pause, as on a machine that was suspended."""
     CANCEL = "cancel"
     """The operator cancels the release."""
 
@@ -69,9 +71,9 @@ class Blow:
     deed: Deed
     """What."""
     parties: tuple[str, ...]
-    """Whose processes are killed."""
+    """Whose processes are killed or halted."""
     pause: float
-    """Seconds until they are started again."""
+    """Seconds until they are started again, or go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,11 @@ def draw(seed: int) -> Schedule:
 
 
 def _blow(draws: random.Random, kind: Kind) -> Blow:
-    deed = draws.choices(tuple(Deed), (6, 1))[0]
+    deed = draws.choices(tuple(Deed), (6, 1, 1))[0]
     victims = draws.choice((("a",), ("b",), (AGGREGATOR,), (AGGREGATOR,), OWNERS, PARTIES))
     # Some stay away for longer than a step may take.
     pause = draws.uniform(15, 25) if draws.random() < 0.02 else draws.uniform(0, 1)
-    return Blow(_moment(draws, kind), deed, victims if deed is Deed.KILL else (), pause)
+    return Blow(_moment(draws, kind), deed, () if deed is Deed.CANCEL else victims, pause)
 
 
 def _moment(draws: random.Random, kind: Kind) -> Moment:
