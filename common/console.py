@@ -180,7 +180,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
         columns: Headings.
         rows: One sequence of cells per line, as long as `columns`. Columns of numbers are aligned right.
     """
-    lines = [tuple(row) for row in rows]
+    title, columns, lines = one_line(title), [*map(one_line, columns)], [tuple(row) for row in rows]
     if sys.stdout.isatty():
         from rich.console import Console
 

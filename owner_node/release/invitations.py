@@ -10,7 +10,7 @@ from typing import Any
 from common.canonical import canonical
 from common.errors import BalanceError, ProtocolError, RefusedError
 from common.fragment import Consent
-from common.plan import RELEASE_ID, Plan, Task, is_purpose
+from common.plan import RELEASE_ID, Plan, Task
 from common.schema import Schema
 from common.signing import Domain, SignerSource
 from owner_node.config import DatasetConfig
@@ -18,6 +18,7 @@ from owner_node.connection.trust import Trust
 from owner_node.consent.appraisal import Appraisal, Appraised
 from owner_node.consent.approvals import Approval
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
+from owner_node.consent.plan_texts import check_texts
 from owner_node.linking.tokens import key_check
 from owner_node.release.cases import Cases, read
 from owner_node.sources import count_records, schema_of
@@ -240,8 +241,7 @@ class Invitations:
         plan = read(Plan, offer.plan)
         if (plan.release, plan.digest) != (session.release, plan_digest):
             raise ProtocolError("the plan is not the one that the message names")
-        if not is_purpose(plan.purpose):
-            raise ProtocolError("the purpose of the plan is not one short line of printable text")
+        check_texts(plan)
         if self._cases.config.owner.id not in plan.owners:
             raise ProtocolError("the plan has no task for this owner")
         return plan, plan.task_of(self._cases.config.owner.id)

@@ -204,22 +204,45 @@ def test_a_purpose_is_one_short_line(offering: Offering, purpose: str) -> None:
     assert session(offering).purpose == ""
 
 
-def test_nothing_that_an_aggregator_says_is_a_line_of_its_own(
-    offering: Offering, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"created": "2026-01-01\n  charge  0"}, "time"),
+        ({"created": "2026-01-01" + " " * 80 + "charge  0"}, "time"),
+        ({"version": "1\n"}, "version"),
+        ({"version": "1" * 65}, "version"),
+    ],
+)
+def test_other_texts_of_a_plan_are_what_they_should_be(
+    offering: Offering, change: dict[str, str], told: str
 ) -> None:
-    """A plan's other texts, and the reason of an end, cannot forge a line of what a person is shown."""
+    """Neither time nor version is a place for other words."""
+    plan = replace(offering.plan(offering.node.invitations.describe("r1", "cohort")), **change)  # type: ignore[arg-type]
+    with pytest.raises(ProtocolError, match=told):
+        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+
+
+def test_names_in_a_plan_are_names(offering: Offering) -> None:
+    """Owners and attributes that are none of this owner's are shown to it by names, not by pages of text."""
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
-    plan = replace(plan, created="2026\n  charge  0 from nothing")
-    assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
+    own, other = plan.tasks
+    long = "x" * 257
+    settings = (*plan.attributes, replace(plan.attributes[0], name=long))
+    elsewhere = replace(other, group=1, attributes=(replace(other.attributes[0], name=long),))
+    for bad, told in (
+        (replace(plan, tasks=(own, replace(other, owner="b\nWhat is promised"))), "owners"),
+        (replace(plan, attributes=settings, tasks=(own, elsewhere)), "attributes"),
+    ):
+        with pytest.raises(ProtocolError, match=told):
+            offering.node.invitations.consent("r1", bad.digest, offering.offer(bad))
+
+
+def test_the_reason_of_an_end_is_one_line(offering: Offering, capsys: pytest.CaptureFixture[str]) -> None:
+    """What an aggregator says of an end cannot forge a line of what a person is shown."""
+    asked(offering)
     offering.node.conclude("r1", "cancelled", "because\nWhat is promised\n- all", "")
-    found = session(offering)
-    document = {
-        **request_view(found, offering.config, None),
-        "budget": "cohort",
-        "rule": "",
-        "approval": None,
-    }
-    show_request(document)
+    view = request_view(session(offering), offering.config, None)
+    show_request({**view, "budget": "cohort", "rule": "", "approval": None})
     lines = capsys.readouterr().out.splitlines()
-    assert ["from nothing" in line for line in lines if line.startswith("  charge")] == [False]
     assert lines.count("What is promised") == 1
+    assert any("because\\nWhat is promised" in line for line in lines)
