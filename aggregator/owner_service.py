@@ -130,6 +130,11 @@ class OwnerService(OwnerServiceServicer):
         owner = self._caller(context)
         if request.HasField("ledger_head"):
             signed = self._statements.ledger_head(request.ledger_head, owner)
+            newest = self._newest_head(owner)
+            if newest is not None and newest.hash not in (request.shown, signed.head.hash):
+                # Kept since this owner looked: a copy of its state directory has to see that first.
+                self._journal.heads.compare(signed.head, int(self._clock()))
+                return wire.PollResponse(newest_ledger_head=newest)
             self._journal.heads.keep(signed, int(self._clock()))
         busy = {(key.release, key.step) for key in request.busy}
         ends = time.monotonic() + POLL_SECONDS

@@ -79,16 +79,17 @@ class AggregatorClient:
         return response
 
     async def poll(
-        self, busy: Iterable[tuple[str, str]], head: SignedHead | None = None
+        self, busy: Iterable[tuple[str, str]], head: SignedHead | None = None, shown: str = ""
     ) -> wire.PollResponse:
         """Wait for work other than that which this owner is busy with.
 
         Args:
             busy: Such work, as (release, step).
             head: Where this owner's ledger is, if the aggregator is to keep that.
+            shown: Hash of the newest head that the aggregator showed, which the ledger has.
         """
         keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
-        request = wire.PollRequest(busy=keys, ledger_head=ledger_head(head) if head else None)
+        request = wire.PollRequest(busy=keys, ledger_head=ledger_head(head) if head else None, shown=shown)
         response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
         return response
 

@@ -140,11 +140,14 @@ class Connection:
 
     async def _greet(self, client: AggregatorClient) -> None:
         self._guard.check()
-        response = await client.connect([dataset.name for dataset in self._config.datasets])
+        response = await client.connect(self._datasets())
         await self._examine(response)
         self._reason, self._told = "", _head(response)
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
         _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
+
+    def _datasets(self) -> list[str]:
+        return [dataset.name for dataset in self._config.datasets]
 
     async def _examine(self, response: wire.ConnectResponse | wire.PollResponse) -> None:
         """Refuse all work if the ledger lacks what this owner once signed."""
@@ -181,7 +184,8 @@ class Connection:
         """Wait for work; a poll that still names rested work as busy is given up for a new one."""
         self._rested.clear()
         head = await self._untold()
-        poll = asyncio.create_task(client.poll(list(self._tasks), head))
+        shown = self._told.hash if self._told else ""
+        poll = asyncio.create_task(client.poll(list(self._tasks), head, shown))
         changes: tuple[Coroutine[Any, Any, object], ...] = (
             self._rested.wait(),
             self._guard.broken.wait(),
@@ -193,13 +197,25 @@ class Connection:
             self._guard.check()
             if not poll.done():
                 return []
-            response = await poll
+            response = await self._answered(client, poll)
             await self._examine(response)
             self._told = _head(response)
             return list(response.work)
         finally:
             for task in (poll, *events):
                 task.cancel()
+
+    async def _answered(
+        self, client: AggregatorClient, poll: asyncio.Task[wire.PollResponse]
+    ) -> wire.PollResponse:
+        """Wait for the answer to a poll; one that refuses the ledger head is followed up at once."""
+        try:
+            return await poll
+        except IntegrityError:
+            # Another copy of the state directory was first: what it signed is shown to who asks, and stops
+            # the work for all aggregators.
+            await self._examine(await client.connect(self._datasets()))
+            raise
 
     async def _untold(self) -> SignedHead | None:
         """Return where the ledger is, signed, if this aggregator does not know that yet.

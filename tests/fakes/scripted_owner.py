@@ -76,9 +76,11 @@ class ScriptedOwner:
         """Wait for work."""
         return list((await self.calls.Poll(wire.PollRequest(busy=busy), timeout=30)).work)
 
-    async def poll_with(self, head: wire.LedgerHead) -> None:
-        """Wait for work, and tell where the ledger is."""
-        await self.calls.Poll(wire.PollRequest(ledger_head=head), timeout=30)
+    async def poll_with(self, head: wire.LedgerHead, shown: str = "") -> wire.PollResponse:
+        """Wait for work, and tell where the ledger is and which head was shown last."""
+        request = wire.PollRequest(ledger_head=head, shown=shown)
+        response: wire.PollResponse = await self.calls.Poll(request, timeout=30)
+        return response
 
     def describe(self, work: wire.Work) -> wire.AnswerRequest:
         """Answer an invitation."""

@@ -133,7 +133,7 @@ async def test_what_an_owner_signed_is_told_again(launch, records):
 
 
 async def test_a_head_that_comes_with_a_poll(launch, records):
-    """What an owner charges for itself reaches the aggregator too; another head of that place is a fork."""
+    """What an owner charges for itself arrives, too; not from who signs another entry, or did not look."""
     hub = await launch()
     a = hub.owner("a", ["age"], records)
     await a.connect()
@@ -158,3 +158,10 @@ async def test_a_head_that_comes_with_a_poll(launch, records):
         await a.poll_with(forged)
     assert from_rpc_error(caught.value).code == "integrity"
     assert (await a.connect()).newest_ledger_head == told
+    assert (await a.poll_with(a.head(6))).newest_ledger_head == told
+    assert (await a.connect()).newest_ledger_head == told
+    poll = asyncio.create_task(a.poll_with(a.head(6), shown=told.hash))
+    async with asyncio.timeout(20):
+        while (await a.connect()).newest_ledger_head.sequence != 6:
+            continue
+    poll.cancel()

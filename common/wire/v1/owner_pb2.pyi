@@ -140,6 +140,11 @@ class PollRequest(_message.Message):
 
     BUSY_FIELD_NUMBER: _builtins.int
     LEDGER_HEAD_FIELD_NUMBER: _builtins.int
+    SHOWN_FIELD_NUMBER: _builtins.int
+    shown: _builtins.str
+    """Hash of the newest head that this connection was shown. If the aggregator keeps another one by now, it answers
+    at once with that and keeps nothing: the owner has to compare first.
+    """
     @_builtins.property
     def busy(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkKey]:
         """Work that the owner is busy with and does not need to be told again."""
@@ -153,10 +158,11 @@ class PollRequest(_message.Message):
         *,
         busy: _abc.Iterable[Global___WorkKey] | None = ...,
         ledger_head: Global___LedgerHead | None = ...,
+        shown: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "ledger_head", b"ledger_head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "ledger_head", b"ledger_head", "shown", b"shown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
