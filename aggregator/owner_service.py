@@ -136,6 +136,7 @@ class OwnerService(OwnerServiceServicer):
                 self._journal.heads.compare(signed.head, int(self._clock()))
                 return wire.PollResponse(newest_ledger_head=newest)
             self._journal.heads.keep(signed, int(self._clock()))
+            _log.info("ledger head", extra={"owner": owner, "sequence": signed.head.sequence})
         busy = {(key.release, key.step) for key in request.busy}
         ends = time.monotonic() + POLL_SECONDS
         with self._presence.polling(owner):

@@ -105,6 +105,24 @@ def test_recovered(cluster: LocalCluster, tmp_path: Path, loss: str) -> None:
     assert remaining(cluster) == Decimal("1.25")
 
 
+def test_a_mask_is_not_forgotten(cluster: LocalCluster, tmp_path: Path) -> None:
+    """A backup that lacks nothing but a charge of the owner's own is found out, and the data stay charged."""
+    backup = tmp_path / "backup"
+    shutil.copytree(state_dir(cluster, "a"), backup, ignore=WITHOUT_PIPE)
+    assert mask(cluster, "m1.csv") == (0, "")
+    cluster.aggregator.wait_for("ledger head", owner="a", sequence=2)
+    lose(cluster, backup)
+    cluster.owner("a").start()
+    told = cluster.owner("a").wait_for("not connected")
+    assert "this owner has signed entry 2" in str(told["reason"])
+    assert mask(cluster, "m2.csv") == (7, "integrity")
+    cluster.owner("a").stop()
+    recover = ["ledger", "recover", "--charge", "patients=0.75", "--yes"]
+    code, document = ask(cluster, "owner-node", *recover, owner="a")
+    assert (code, document["missing"], document["unexplained"]) == (0, 2, 2)
+    assert remaining(cluster) == Decimal("4.25")
+
+
 def test_a_recovery_by_the_book(cluster: LocalCluster, tmp_path: Path) -> None:
     """It needs the daemon stopped and a person's yes, happens once, and the next loss is found, too."""
     backup = tmp_path / "backup"
