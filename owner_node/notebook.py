@@ -25,12 +25,12 @@ from owner_node.config.dataset_table import DatasetTable
 from owner_node.config.file import misdeclared
 from owner_node.consent.decisions import this_person
 from owner_node.ledger.ledger import Balance
-from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.charge import LocalCharges, Standing, charged_data, new_id
 from owner_node.local.mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
 from owner_node.local.mask_plan import MaskRequest
 from owner_node.local.masked_frame import to_frame
 from owner_node.local.masked_tables import MaskedTables
-from owner_node.sources import schema_of
+from owner_node.sources import others_of, schema_of
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
 from owner_node.sources.reading import read
@@ -215,12 +215,20 @@ class Workspace:
         chosen = tuple(each for each in declared.attributes if not allowed or each.name in allowed)
         # Records with a missing value are left out by the source, which knows their index.
         drop = dataset.missing == "drop"
-        source = FrameSource(frame, drop=drop, identifiers=dataset.identifier, normalise=dataset.normalise)
+        others = others_of(dataset, chosen)
+        source = FrameSource(
+            frame,
+            drop=drop,
+            identifiers=dataset.identifier,
+            normalise=dataset.normalise,
+            others=[each.name for each in others],
+        )
         strict, findings = replace(dataset, missing="error") if drop else dataset, Findings()
-        loaded = read(strict, chosen, source, findings)
+        loaded = read(strict, chosen, source, findings, others)
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.min_k)
-        originals = Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, loaded.digest)
+        data = charged_data(dataset, loaded, "")
+        originals = Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, data)
         return originals, frame.index[np.flatnonzero(source.kept)]
 
     def _masked(self, request: MaskRequest, originals: Originals, index: pd.Index, work_id: str) -> Masked:

@@ -112,17 +112,17 @@ def load_originals(owner: OwnerConfig, dataset: DatasetConfig, request: "MaskReq
         DataError: If the source cannot be used.
         UsageError: If an attribute is not declared.
     """
+    from owner_node.local.charge import charged_data
     from owner_node.local.mask import Originals
     from owner_node.sources import load, schema_of
     from owner_node.sources.place import place_of
 
     # Attributes that are named and not allowed are for the policy to refuse.
     allowed = request.attributes or owner.policy.attributes
-    loaded = load(dataset, allowed or None)
+    loaded = load(dataset, allowed or None, others=True)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
-    return Originals(
-        dataset.name, schema, loaded.columns, dataset.taxonomies, loaded.digest, place_of(dataset)
-    )
+    data = charged_data(dataset, loaded, place_of(dataset))
+    return Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, data)
 
 
 def _job(

@@ -198,10 +198,8 @@ def _prepared(
             f"declared attributes: {', '.join(declared.names)}",
         )
     question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute))
-    loaded = load(dataset, [name])
-    return prepare_query(
-        question, dataset, loaded.columns[name], loaded.digest, policy=owner.policy, work_id=named
-    )
+    loaded = load(dataset, [name], others=True)
+    return prepare_query(question, dataset, loaded, policy=owner.policy, work_id=named)
 
 
 def _agreed(query: "Query", records: "Records", *, yes: bool, as_json: bool) -> bool:

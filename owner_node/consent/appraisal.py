@@ -155,7 +155,8 @@ class Appraisal:
         if found is not None:
             return found
         key = self._cases.release_key(plan) if plan.linking.tokens else None
-        prepared = prepare(self._cases.config.dataset(session.dataset), plan, task, key)
+        source_key = self._cases.records.own_keys.source_key()
+        prepared = prepare(self._cases.config.dataset(session.dataset), plan, task, key, source_key)
         with self._lock:
             self._kept[plan.release] = prepared
             while len(self._kept) > MOST_KEPT:

@@ -1,8 +1,9 @@
 """What the ledger has recorded about budgets: their totals, and the sources that were charged to them.
 
 A budget belongs to data, not to a name in `owner.toml`. The first reservation records the budget's total and
-where its source is; every spend records digests of the columns that were masked. A total that grew is
-refused, and so is a source that was charged to another budget.
+where its source is; every spend records digests of all declared columns, masked or not, and of the
+identifiers, as far as the budget does not have them yet. A total that grew is refused, and so is a source
+that was charged to another budget.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,10 +19,10 @@ EVIDENCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column that is to be masked is recognised by, under the owner's secret key."""
+    """What a column is recognised by, under the owner's secret key."""
 
     name: str
-    """Name of the attribute."""
+    """Name of the attribute or identifier."""
     values: str
     """Digest of its values in any order."""
     order: str
@@ -68,7 +69,7 @@ def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Ite
         entries: The whole ledger.
         budget: The budget that is to be charged.
         place: Where the source is; empty if that is not known.
-        columns: What is to be masked; empty before it is loaded.
+        columns: All declared columns; empty before they are loaded.
 
     Raises:
         RefusedError: If it was.

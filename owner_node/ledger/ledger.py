@@ -126,7 +126,7 @@ class Ledger:
             aggregator: Name of the aggregator.
             release: Release id.
             plan_digest: Digest of the plan.
-            columns: What is masked, recorded as charged to this budget.
+            columns: All declared columns, recorded as charged to this budget.
 
         Raises:
             IntegrityError: If the ledger is known to lack entries.
@@ -192,7 +192,7 @@ class Ledger:
             budget: Its name.
             total: Its configured total.
             place: Where the source is; empty if that is not known.
-            columns: What is to be masked; empty before it is loaded.
+            columns: All declared columns; empty before they are loaded.
 
         Raises:
             RefusedError: If the total grew, or the source was charged to another budget.

@@ -26,6 +26,8 @@ from owner_node.state.records import Records
 if TYPE_CHECKING:
     from common.arrays import Int64Array
     from common.schema import Attribute
+    from owner_node.config import DatasetConfig
+    from owner_node.sources import LoadedData
 
 LOCAL = "(local)"
 """Stands where an aggregator's name would; none can be called so (`common.identity.is_name`)."""
@@ -53,9 +55,26 @@ class ChargedData:
     attributes: "Sequence[Attribute]"
     """The attributes of the columns."""
     columns: "Mapping[str, Int64Array]" = field(repr=False)
-    """Original values in resolution units by attribute, `(n_records,)` each."""
+    """Original values in resolution units by attribute, `(n_records,)` each; also what is not worked with."""
     digest: str = field(repr=False)
     """Digest of the data (`owner_node.sources.digest`); only what stands for it under a key is kept."""
+    identifiers: "Mapping[str, Any]" = field(default_factory=dict, repr=False)
+    """Identifiers by column, each an Arrow string array of shape `(n_records,)`."""
+
+
+def charged_data(dataset: "DatasetConfig", loaded: "LoadedData", place: str) -> ChargedData:
+    """Return what loaded data are known by: all declared columns, whichever the work is about.
+
+    Args:
+        dataset: Settings of the data set.
+        loaded: Its data, the other declared columns among them.
+        place: Where the source is; empty for data that were handed in.
+    """
+    from owner_node.sources import schema_of
+
+    attributes = schema_of(dataset, None, loaded.n_records).attributes
+    identifiers = dict(zip(dataset.identifier, loaded.identifiers, strict=True))
+    return ChargedData(place, attributes, {**loaded.columns, **loaded.others}, loaded.digest, identifiers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +221,9 @@ class LocalCharges:
 
         if work.id not in self._known:
             key = self._records.own_keys.source_key()
-            self._known[work.id] = columns_of(work.data.columns, work.data.attributes, key)
+            self._known[work.id] = columns_of(
+                work.data.columns, work.data.attributes, key, work.data.identifiers
+            )
         return self._known[work.id]
 
     def _document(self, work: LocalWork) -> dict[str, Any]:

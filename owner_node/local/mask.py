@@ -43,10 +43,8 @@ class Originals:
     """Original values in resolution units by attribute, `(n_records,)` each."""
     taxonomies: Mapping[str, Taxonomy]
     """Taxonomies by attribute."""
-    digest: str
-    """What tells these data from others."""
-    place: str = ""
-    """Where the source is (`owner_node.sources.place`); empty for data that were handed in."""
+    data: ChargedData
+    """What they are known by."""
 
     @property
     def n_records(self) -> int:
@@ -131,7 +129,7 @@ def prepare_mask(
         task.epsilon,
         task.epsilon_joint,
         policy.accounting,
-        ChargedData(originals.place, plan.attributes, originals.columns, originals.digest),
+        originals.data,
     )
     return MaskJob(plan, work, originals, tasks, order)
 

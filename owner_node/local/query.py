@@ -2,17 +2,20 @@
 
 from dataclasses import dataclass
 from datetime import date
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.arrays import Int64Array
 from common.errors import RefusedError
 from owner_node.config import DatasetConfig, PolicyConfig
-from owner_node.local.charge import ChargedData, LocalCharges, LocalWork, Standing
+from owner_node.local.charge import LocalCharges, LocalWork, Standing, charged_data
 from owner_node.local.policy import Use, check_policy
 from owner_node.local.questions import Question, range_texts, text_of
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.queries import check_answerable, draw_answer
 from owner_node.sources.place import place_of
+
+if TYPE_CHECKING:
+    from owner_node.sources import LoadedData
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -30,8 +33,7 @@ class Query:
 def prepare_query(
     question: Question,
     dataset: DatasetConfig,
-    values: Int64Array,
-    data: str,
+    loaded: "LoadedData",
     *,
     policy: PolicyConfig,
     work_id: str,
@@ -41,14 +43,14 @@ def prepare_query(
     Args:
         question: What is asked.
         dataset: The data set that is asked about.
-        values: Its values of the attribute, `(n_records,)`.
-        data: Digest of these data.
+        loaded: Its data, the attribute among them.
         policy: The owner's policy.
         work_id: Id of the work.
 
     Raises:
         UnusableDataError: If the data cannot answer it.
     """
+    values = loaded.columns[question.attribute.name]
     check_answerable(question, values.size)
     work = LocalWork(
         work_id,
@@ -59,7 +61,7 @@ def prepare_query(
         question.epsilon,
         question.epsilon,
         policy.accounting,
-        ChargedData(place_of(dataset), (question.attribute,), {question.attribute.name: values}, data),
+        charged_data(dataset, loaded, place_of(dataset)),
     )
     return Query(question, work, values)
 

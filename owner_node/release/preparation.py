@@ -11,10 +11,12 @@ from common.errors import DataChangedError
 from common.plan import Plan, Task
 from common.schema import most_records
 from owner_node.config import DatasetConfig
+from owner_node.ledger.budget_terms import Column
 from owner_node.linking.normalisation import normalise
 from owner_node.linking.tokens import tokens
 from owner_node.masking.mask import AttributeTask, check_table
-from owner_node.sources import load
+from owner_node.sources import load, schema_of
+from owner_node.sources.columns import columns_of
 
 if TYPE_CHECKING:
     from owner_node.sources import LoadedData
@@ -34,6 +36,8 @@ class Prepared:
     """Exact number of records."""
     source_digest: str
     """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.consent.appraisal`)."""
+    known_by: tuple[Column, ...] = ()
+    """What all declared columns, the identifiers among them, are recognised by."""
 
     def by_token(self) -> Int64Array:
         """Return the record positions in the order of their tokens, shape (n_records,)."""
@@ -46,7 +50,13 @@ class Prepared:
         return b"" if self.tokens is None else self.tokens[self.by_token()].tobytes()
 
 
-def prepare(dataset: DatasetConfig, plan: Plan, task: Task, release_key: bytes | None) -> Prepared:
+def prepare(
+    dataset: DatasetConfig,
+    plan: Plan,
+    task: Task,
+    release_key: bytes | None,
+    source_key: bytes | None = None,
+) -> Prepared:
     """Load a data set for a task.
 
     Args:
@@ -54,13 +64,15 @@ def prepare(dataset: DatasetConfig, plan: Plan, task: Task, release_key: bytes |
         plan: The accepted plan.
         task: This owner's task in it.
         release_key: Key of the release's tokens; None where the plan wants none.
+        source_key: Key that the data are recognised under; None where nothing is to be charged.
 
     Raises:
         DataError: If the source cannot be used.
         DataChangedError: If it has more records than were planned for.
         UnusableDataError: If it cannot be masked as planned, fewer than k records included.
     """
-    loaded = load(dataset, [attribute.name for attribute in task.attributes])
+    names = [attribute.name for attribute in task.attributes]
+    loaded = load(dataset, names, others=source_key is not None)
     if loaded.n_records > most_records(task.records_rounded):
         # The number of clusters, and with it a joint bound, was planned for no more than that.
         raise DataChangedError(
@@ -81,8 +93,21 @@ def prepare(dataset: DatasetConfig, plan: Plan, task: Task, release_key: bytes |
     )
     check_table(loaded.columns, tasks)
     return Prepared(
-        loaded.columns, tasks, _tokens(dataset, loaded, release_key), loaded.n_records, loaded.digest
+        loaded.columns,
+        tasks,
+        _tokens(dataset, loaded, release_key),
+        loaded.n_records,
+        loaded.digest,
+        _known_by(dataset, loaded, source_key),
     )
+
+
+def _known_by(dataset: DatasetConfig, loaded: "LoadedData", key: bytes | None) -> tuple[Column, ...]:
+    if key is None:
+        return ()
+    identifiers = dict(zip(dataset.identifier, loaded.identifiers, strict=True))
+    attributes = schema_of(dataset, None, loaded.n_records).attributes
+    return columns_of({**loaded.columns, **loaded.others}, attributes, key, identifiers)
 
 
 def _tokens(dataset: DatasetConfig, loaded: "LoadedData", release_key: bytes | None) -> TokenArray | None:

@@ -7,6 +7,7 @@ fragment is the answer to its plan for ever.
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from common.errors import ProtocolError
 from common.fragment import Addendum, FragmentStatement, Receipt
@@ -15,11 +16,14 @@ from common.signing import Domain, SignerSource
 from owner_node.connection.trust import Trust
 from owner_node.consent.appraisal import Appraisal
 from owner_node.consent.co_owners import CoOwner, check_co_owners
-from owner_node.ledger.charged_data import ChargedData
 from owner_node.release.answers import Fragment, Linked, Sealed
 from owner_node.release.cases import Cases, read
+from owner_node.sources.place import place_of
 from owner_node.state.session import CHARGED, Event, State
 from owner_node.state.sessions import Session
+
+if TYPE_CHECKING:
+    from owner_node.release.preparation import Prepared
 
 
 class Production:
@@ -34,7 +38,6 @@ class Production:
 
     def __init__(self, cases: Cases, signer: SignerSource, trust: Trust, appraisal: Appraisal) -> None:
         self._cases, self._signer, self._trust = cases, signer, trust
-        self._charged = ChargedData(cases)
         self._appraisal = appraisal
 
     def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> Linked:
@@ -57,7 +60,7 @@ class Production:
         proved = check_co_owners(plan, config.owner.id, config.policy, co_owners, self._trust, since)
         prepared = self._appraisal.prepared(session, plan, task)
         if session.state is State.RESERVED:
-            self._charged.check(session, plan, prepared)
+            self._check_charged(session, prepared)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
                 self._appraisal.check_linking(session)
@@ -142,6 +145,17 @@ class Production:
         chain = certificate or session.aggregator_certificate or b""
         self._trust.check(domain, document, signature, chain, datetime.fromisoformat(session.created))
 
+    def _check_charged(self, session: Session, prepared: "Prepared") -> None:
+        """Check that loaded data were not charged to another budget, before anything is spent for them.
+
+        Raises:
+            RefusedError: If they were.
+        """
+        dataset = self._cases.config.dataset(session.dataset)
+        self._cases.records.ledger.check_budget(
+            dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
+        )
+
     def _check_addendum(self, session: Session, plan: Plan, addendum: bytes) -> None:
         found = read(Addendum, addendum)
         own = found.records.get(self._cases.config.owner.id)
@@ -158,9 +172,8 @@ class Production:
 
         prepared = self._appraisal.prepared(session, plan, task)
         key = (self._cases.aggregator, plan.release, plan.digest)
-        columns = self._charged.columns(plan, prepared)
         with self._cases.records.db.transaction() as tx:
-            self._cases.records.ledger.spend(tx, *key, columns)
+            self._cases.records.ledger.spend(tx, *key, prepared.known_by)
             if session.state is State.LINKED:
                 self._cases.note(tx, session, "spent", epsilon=task.epsilon)
             session = self._cases.records.sessions.advance(

@@ -26,12 +26,16 @@ from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 __all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "probe", "schema_of"]
 
 
-def load(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> LoadedData:
+def load(
+    dataset: DatasetConfig, attributes: Sequence[str] | None = None, *, others: bool = False
+) -> LoadedData:
     """Load a data set.
 
     Args:
         dataset: Its settings.
-        attributes: Names of the attributes to load; None for all declared ones. Others are never read.
+        attributes: Names of the attributes to load; None for all declared ones.
+        others: Whether the other declared ones are read as well, to recognise the data by. What is wrong with
+            their values is no error. Columns that are not declared are never read.
 
     Returns:
         Columns in declared order, whatever the order of `attributes`.
@@ -47,7 +51,7 @@ def load(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> Loa
 
     findings = Findings()
     with _opened(dataset, findings) as source:
-        loaded = read(dataset, chosen, source, findings)
+        loaded = read(dataset, chosen, source, findings, others_of(dataset, chosen) if others else ())
     findings.check(dataset.name, dataset.place)
     return loaded
 
@@ -122,6 +126,12 @@ def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attrib
             f"declared attributes: {known}",
         )
     return tuple(attribute for attribute in declared if attribute.name in names)
+
+
+def others_of(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """Return the declared attributes that were not chosen."""
+    names = {attribute.name for attribute in chosen}
+    return tuple(each for each in _with_missing_category(dataset) if each.name not in names)
 
 
 def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:

@@ -25,6 +25,8 @@ class FrameSource:
         drop: Whether records with a missing value in a column that is asked for are left out.
         identifiers: Columns where a text that identifies nobody is missing, too.
         normalise: Steps that say which texts do not.
+        others: Columns that are only there to recognise the data by: what is missing or wrong there leaves no
+            record out and is no problem.
     """
 
     ordered = True
@@ -36,9 +38,10 @@ class FrameSource:
         drop: bool = False,
         identifiers: Sequence[str] = (),
         normalise: Sequence[str] = (),
+        others: Sequence[str] = (),
     ) -> None:
         self._frame, self._drop = frame, drop
-        self._identifiers, self._normalise = identifiers, normalise
+        self._identifiers, self._normalise, self._others = identifiers, normalise, others
         self._kept: list[NDArray[np.bool_]] = []
         labels: list[Any] = list(frame.columns)
         self.names: Sequence[str] = tuple(label for label in labels if isinstance(label, str))
@@ -53,11 +56,14 @@ class FrameSource:
         self._kept = []
         for first in range(0, len(self._frame), BATCH_RECORDS):
             records = self._frame.iloc[first : first + BATCH_RECORDS]
-            arrays = [_arrow(records[name], findings) for name in columns]
+            arrays = [
+                _arrow(records[name], Findings() if name in self._others else findings) for name in columns
+            ]
             complete = np.ones(len(records), dtype=np.bool_)
             if self._drop:
                 for name, array in zip(columns, arrays, strict=True):
-                    complete &= self._present(name, array)
+                    if name not in self._others:
+                        complete &= self._present(name, array)
                 arrays = [array.filter(pa.array(complete)) for array in arrays]
             self._kept.append(complete)
             yield arrays

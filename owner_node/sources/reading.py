@@ -1,6 +1,6 @@
 """From an opened source to columns of integers: batch by batch, so that no text outlives its batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class _Batch:
     """Number of records kept."""
     dropped: int
     """Number of records left out for a missing value."""
+    others: dict[str, Any]
+    """Arrow arrays of columns that were not asked for, as they came."""
 
 
 @dataclass(slots=True)
@@ -41,6 +43,7 @@ class _Progress:
 
     chunks: list[list[Int64Array]]
     identifiers: list[list[Any]]
+    others: dict[str, list[Int64Array]]
     n_records: int = 0
     dropped: int = 0
     rounded: dict[str, int] = field(default_factory=dict)
@@ -48,7 +51,11 @@ class _Progress:
 
 
 def read(
-    dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
+    dataset: DatasetConfig,
+    attributes: Sequence[Attribute],
+    source: Source,
+    findings: Findings,
+    others: Sequence[Attribute] = (),
 ) -> LoadedData:
     """Load attributes and identifiers of a data set.
 
@@ -57,16 +64,21 @@ def read(
         attributes: Attributes to load, in declared order, the category of missing values included.
         source: Where to read.
         findings: Takes every problem.
+        others: Attributes to read as far as they can be, only to recognise the data by.
 
     Returns:
         The data; meaningless if anything was found.
     """
-    progress = _Progress([[] for _ in attributes], [[] for _ in dataset.identifier])
+    also = {each.name: each for each in others if source.names.count(each.name) == 1}
+    progress = _Progress(
+        [[] for _ in attributes], [[] for _ in dataset.identifier], {name: [] for name in also}
+    )
     names, ids = present(dataset, attributes, source, findings)
-    for batch in _batches(dataset, attributes, source, findings, names, ids):
+    for batch in _batches(dataset, attributes, source, findings, names, ids, tuple(also)):
         progress.n_records += batch.n_records
         progress.dropped += batch.dropped
         _keep(progress, dataset, attributes, batch, findings)
+        _keep_others(progress, dataset, also, batch)
     identifiers = tuple(pa.concat_arrays(chunks) for chunks in progress.identifiers if chunks)
     if identifiers and all(len(column) == progress.n_records for column in identifiers):
         find_repeated(dataset, identifiers, findings)
@@ -78,7 +90,8 @@ def read(
     counts = LoadCounts(progress.rounded, progress.clamped, progress.dropped)
     digest = source_digest(attributes, columns, identifiers, ordered=source.ordered)
     pa.default_memory_pool().release_unused()
-    return LoadedData(columns, identifiers, progress.n_records, counts, digest)
+    rest = {name: _joined(chunks) for name, chunks in progress.others.items()}
+    return LoadedData(columns, identifiers, progress.n_records, counts, digest, rest)
 
 
 def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings) -> int:
@@ -111,14 +124,17 @@ def _batches(
     findings: Findings,
     names: Sequence[str],
     identifiers: Sequence[str],
+    others: Sequence[str] = (),
 ) -> Iterator[_Batch]:
     """Read the columns that are there."""
     wanted = [*names, *identifiers]
+    also = [name for name in others if name not in wanted]
     n_records = n_seen = 0
-    for arrays in source.batches(wanted, findings) if wanted else ():
+    for arrays in source.batches([*wanted, *also], findings) if wanted else ():
         n_seen += len(arrays[0])
-        found = dict(zip(wanted, arrays, strict=True))
+        found = dict(zip(wanted, arrays, strict=False))
         batch = _cleaned(dataset, attributes, found, findings)
+        batch.others.update(zip(also, arrays[len(wanted) :], strict=True))
         n_records += batch.n_records
         yield batch
     _find_emptiness(n_seen, n_records, findings)
@@ -185,6 +201,7 @@ def _cleaned(
         [found.get(name, nothing) for name in dataset.identifier],
         kept,
         n_records - kept,
+        {},
     )
 
 
@@ -257,6 +274,26 @@ def _keep(
                 counts[attribute.name] = counts.get(attribute.name, 0) + changed
     for array, chunks in zip(batch.identifiers, progress.identifiers, strict=True):
         chunks.append(array)
+
+
+def _keep_others(
+    progress: _Progress, dataset: DatasetConfig, also: Mapping[str, Attribute], batch: _Batch
+) -> None:
+    """Parse columns that were not asked for; one that is not as declared is no longer looked at."""
+    for name, array in batch.others.items():
+        if name not in progress.others:
+            continue
+        if not texts.is_readable(array.type):
+            del progress.others[name]
+            continue
+        column, problems = texts.plain(array), Findings()
+        if column.null_count and _is_filled(dataset, also[name]):
+            column = pc.fill_null(texts.as_text(column), MISSING_CATEGORY)
+        parsed = parse(also[name], column.drop_null(), dataset.csv, problems)
+        if problems:
+            del progress.others[name]
+        else:
+            progress.others[name].append(parsed.units)
 
 
 def _joined(chunks: list[Int64Array]) -> Int64Array:

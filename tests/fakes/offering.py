@@ -101,13 +101,14 @@ class Offering:
         epsilon: str = "1",
         k: str = "5",
         mechanism: str = "idp-joint",
+        dataset: str = "cohort",
     ) -> Plan:
         """Return the plan of a horizontal release with another owner that has the same schema."""
         import json
 
         own = Schema.from_document(json.loads(schema))
         request = parse_request(
-            release=release, dataset="cohort", layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k,
+            release=release, dataset=dataset, layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k,
             mechanism=mechanism,
         )  # fmt: skip
         aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri

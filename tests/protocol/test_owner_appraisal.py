@@ -167,6 +167,36 @@ def test_a_session_of_an_older_version_goes_on(offering: Offering, same: bool) -
     assert session(offering).state is State.SEALED
 
 
+def test_a_release_of_one_column_is_charged_for_all(offering: Offering) -> None:
+    """What is charged are the persons: all declared columns are known afterwards, and a copy with another one
+    under another budget is not even linked.
+    """
+    lines = [f"p{i},{i % 90},{(i * i * 37) % 1000}" for i in range(N_RECORDS)]
+    copied = offering.folder / "copy.csv"
+    for path in (offering.source, copied):
+        path.write_text("\n".join(["person,age,pay", *lines, ""]))
+    (cohort,) = offering.config.datasets
+    (age,) = cohort.attributes
+    pay = replace(age, name="pay", upper=1000)
+    two = replace(cohort, attributes=(age, pay))
+    other = replace(cohort, attributes=(pay,), name="copy", budget="copy", source=str(copied))
+    offering.config = replace(
+        offering.config, datasets=(two, other), policy=PolicyConfig(attributes=("age",))
+    )
+    offering.restart()
+    plan = offered(offering)
+    consent(offering, plan)
+    offering.node.production.link("r1", plan.digest)
+    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert set(offering.records.ledger.lines()[-1].note["columns"]) == {"age", "pay", "person"}
+    offering.config = replace(offering.config, policy=PolicyConfig())
+    offering.restart()
+    plan = offering.plan(offering.node.invitations.describe("r2", "copy"), release="r2", dataset="copy")
+    consent(offering, plan)
+    with pytest.raises(RefusedError, match="charged to budget 'cohort'"):
+        offering.node.production.link("r2", plan.digest)
+
+
 def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
     """However many releases are accepted and not yet masked, few tables stay; the others are loaded again."""
     plans = [offered(offering, f"r{index}", epsilon="0.1") for index in range(MOST_KEPT + 3)]

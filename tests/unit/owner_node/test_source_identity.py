@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from common.schema import Attribute, AttributeType
@@ -130,3 +131,25 @@ def test_short_columns(incomes: np.ndarray) -> None:
     for n in (1, 2):
         column = recognised(NUMBER, incomes[:n])
         assert (column.values_weight, column.order_weight) == (0, 0)
+
+
+def test_identifiers_are_known_in_any_order() -> None:
+    """Their digests follow the texts, letter by letter and key by key, and weigh what their numbers do."""
+    names = [f"{number:x}-ü" for number in np.random.default_rng(1).integers(0, 2**40, 70_000)]
+
+    def known(texts: list[str], key: bytes = KEY) -> Column:
+        (column,) = columns_of({}, (), key, {"id": pa.array(texts)})
+        return column
+
+    first = known(names)
+    assert known(names[::-1]).values == first.values
+    assert known(names[::-1]).order != first.order
+    sliced = pa.array(["x", *names]).slice(1)
+    (column,) = columns_of({}, (), KEY, {"id": sliced})
+    assert column == first
+    for other in ([*names[:-1], names[-1] + "ü"], [names[0][::-1], *names[1:]]):
+        assert known(other).values != first.values
+    assert known(names, b"x" * 32).values != first.values
+    assert min(first.values_weight, first.order_weight) >= EVIDENCE
+    assert known([f"P-{number:05d}" for number in range(1000)]).values_weight == 0
+    assert known([""] * 5).values_weight == 0
