@@ -51,7 +51,7 @@ def load(
 
     findings = Findings()
     with _opened(dataset, findings) as source:
-        loaded = read(dataset, chosen, source, findings, others_of(dataset, chosen) if others else ())
+        loaded = read(dataset, chosen, source, findings, _known_by(dataset, chosen) if others else ())
     findings.check(dataset.name, dataset.place)
     return loaded
 
@@ -132,6 +132,15 @@ def others_of(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attr
     """Return the declared attributes that were not chosen."""
     names = {attribute.name for attribute in chosen}
     return tuple(each for each in _with_missing_category(dataset) if each.name not in names)
+
+
+def _known_by(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
+    """Return what is read beside the chosen attributes, to recognise the data by.
+
+    Which records are left out depends on the attributes that are chosen. Where any can be, all columns are
+    recognised by all the values that they have, so that another choice does not hide a copy.
+    """
+    return _with_missing_category(dataset) if dataset.missing == "drop" else others_of(dataset, chosen)
 
 
 def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:

@@ -89,8 +89,9 @@ class LoadedData:
     or independent of it where the source has none. Values could be tried out against it: not to be kept."""
 
     others: Mapping[str, "Int64Array"] = field(default_factory=dict)
-    """Declared attributes that were not asked for, as far as all their values can be read and without missing
-    ones, in resolution units; shape (n_present,) each. Only to recognise the data by, never to be masked."""
+    """Declared attributes that were not asked for (or all, where records may be left out), as far as all of
+    their values can be read and without missing ones, in resolution units; shape (n_present,) each. Only to
+    recognise the data by, never to be masked."""
 
     def __repr__(self) -> str:
         """Show counts only, so that no log or debugger line can show a value."""

@@ -34,7 +34,7 @@ class _Batch:
     dropped: int
     """Number of records left out for a missing value."""
     others: dict[str, Any]
-    """Arrow arrays of columns that were not asked for, as they came."""
+    """Arrow arrays of the columns that only the data are recognised by, as they came."""
 
 
 @dataclass(slots=True)
@@ -128,13 +128,13 @@ def _batches(
 ) -> Iterator[_Batch]:
     """Read the columns that are there."""
     wanted = [*names, *identifiers]
-    also = [name for name in others if name not in wanted]
+    columns = [*wanted, *(name for name in others if name not in wanted)]
     n_records = n_seen = 0
-    for arrays in source.batches([*wanted, *also], findings) if wanted else ():
+    for arrays in source.batches(columns, findings) if wanted else ():
         n_seen += len(arrays[0])
-        found = dict(zip(wanted, arrays, strict=False))
-        batch = _cleaned(dataset, attributes, found, findings)
-        batch.others.update(zip(also, arrays[len(wanted) :], strict=True))
+        came = dict(zip(columns, arrays, strict=True))
+        batch = _cleaned(dataset, attributes, {name: came[name] for name in wanted}, findings)
+        batch.others.update({name: came[name] for name in others})
         n_records += batch.n_records
         yield batch
     _find_emptiness(n_seen, n_records, findings)
@@ -279,7 +279,7 @@ def _keep(
 def _keep_others(
     progress: _Progress, dataset: DatasetConfig, also: Mapping[str, Attribute], batch: _Batch
 ) -> None:
-    """Parse columns that were not asked for; one that is not as declared is no longer looked at."""
+    """Parse columns to recognise the data by; one that is not as declared is no longer looked at."""
     for name, array in batch.others.items():
         if name not in progress.others:
             continue

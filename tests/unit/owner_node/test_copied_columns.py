@@ -73,6 +73,21 @@ def test_other_columns_of_a_copy(folder: Path, capsys: Any, first: str) -> None:
     assert len(spends(folder)) == 1
 
 
+def test_a_copy_where_other_records_are_left_out(folder: Path, capsys: Any) -> None:
+    """Which records are left out depends on the columns that are chosen; a column is known all the same."""
+    table = pd.read_csv("patients.csv", dtype=str)
+    table.loc[:9, "age"], table.loc[20:29, "income"] = None, None
+    table.to_csv("patients.csv", index=False)
+    declare_copy(folder)
+    Path("owner.toml").write_text(
+        Path("owner.toml").read_text().replace("total_epsilon", 'missing = "drop"\ntotal_epsilon')
+    )
+    chosen = ("--attributes", "age,income", "--out", "a.csv")
+    assert ask(capsys, "mask", "--dataset", "patients", *chosen)[0] == 0
+    assert query(capsys, "copy", "income")[0] == 4
+    assert len(spends(folder)) == 1
+
+
 def test_the_same_persons_with_other_values(folder: Path, capsys: Any) -> None:
     """Equal identifiers that are no serial numbers are the same persons, whatever else the file says."""
     table = pd.read_csv("patients.csv", dtype=str)
