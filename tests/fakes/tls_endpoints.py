@@ -27,7 +27,8 @@ from deploy.development_ca import DevelopmentCa, Issued
 TRUST_DOMAIN = "tests.example"
 HOSTS = ("localhost", "127.0.0.1")
 OWNER = Party(PartyKind.OWNER, "a", TRUST_DOMAIN)
-NOW = datetime.now(UTC)
+# Later than any certificate that a test makes, however long after its import that is.
+NOW = datetime.now(UTC) + timedelta(minutes=40)
 DAY = timedelta(days=1)
 Files = tuple[Path, Path, Path]
 

@@ -4,6 +4,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
@@ -79,7 +80,7 @@ async def test_an_authority_under_another_one(tmp_path: Path) -> None:
     files: list[Files] = []
     for party, hosts in ((Party(PartyKind.AGGREGATOR, "main", TRUST_DOMAIN), HOSTS), (OWNER, ())):
         own = new_key()
-        issued = Authority(certificate, key).issue(own.public_key(), party, NOW, hosts)
+        issued = Authority(certificate, key).issue(own.public_key(), party, datetime.now(UTC), hosts)
         files.append((ca, *Issued(issued, own).write(tmp_path, party.name)))
     async with serving(serving_with(*files[0])) as port:
         assert await ask(port, files[1]) == OWNER.uri

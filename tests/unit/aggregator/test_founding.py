@@ -1,7 +1,9 @@
 """The first files of an aggregator, with a CA of its own or one that exists."""
 
 import stat
+import tempfile
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -19,8 +21,16 @@ from common.signing import load_chain
 from deploy.development_ca import DevelopmentCa
 
 HUB = Party(PartyKind.AGGREGATOR, "hub", "example.org")
-NOW = datetime.now(UTC)
+# Later than any certificate that a test makes, however long after its import that is.
+NOW = datetime.now(UTC) + timedelta(minutes=40)
 HOSTS = ("hub.example.org", "127.0.0.1")
+
+
+@pytest.fixture
+def tmp_path():
+    """A folder with a short path, which that of a Unix socket in it has to be."""
+    with tempfile.TemporaryDirectory(prefix="hub-") as name:
+        yield Path(name)
 
 
 def test_what_is_made_is_used_as_it_is(tmp_path):
