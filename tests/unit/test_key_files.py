@@ -1,5 +1,6 @@
 """A key and its certificate change together, whenever the power fails."""
 
+import os
 import stat
 from datetime import UTC, datetime, timedelta
 
@@ -39,6 +40,15 @@ def test_a_pair_is_replaced(tmp_path, pairs):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["north.key", "north.pem"]
 
 
+def test_a_pair_that_begins_earlier_is_installed_all_the_same(tmp_path):
+    """What is installed on purpose is in use afterwards, whatever its certificate says of its age."""
+    ca, now = DevelopmentCa("example.org"), datetime.now(UTC)
+    older, present = (ca.owner("north", not_before=now - timedelta(days=age)) for age in (80, 1))
+    certificate, key = place(tmp_path, present)
+    switch_pair(certificate, key, older.certificate_pem, older.key_pem)
+    assert in_use(certificate, key) == fingerprint(older.key.public_key())
+
+
 @pytest.mark.parametrize("done", ["key written", "both written", "certificate renamed"])
 def test_a_crash_at_any_point(tmp_path, pairs, done):
     """Whoever comes next finds the old pair or the new one, never one of each."""
@@ -65,6 +75,7 @@ def test_a_newer_pair_is_not_switched_back(tmp_path):
     certificate, key = place(tmp_path, present)
     place(tmp_path, waiting)[1].rename(tmp_path / "north.key.next")
     certificate.rename(tmp_path / "north.pem.next")
+    os.utime(tmp_path / "north.pem.next", (0, 0))
     place(tmp_path, present)
     finish_switch(certificate, key)
     assert in_use(certificate, key) == fingerprint(present.key.public_key())
