@@ -193,7 +193,9 @@ def _all_subclasses(base: type[TesseraError]) -> list[type[TesseraError]]:
 
 def by_code(code: str) -> type[TesseraError]:
     """Return the error class of a code read from the wire or a journal; `InternalError` if unknown."""
-    known = {cls.code: cls for cls in _all_subclasses(TesseraError)}
+    # A subclass that shares its base's code says more than the code does: what a caller does about it
+    # (a database that is busy here) does not hold for what a peer sent.
+    known = {cls.code: cls for cls in _all_subclasses(TesseraError) if "code" in vars(cls)}
     return known.get(code, InternalError)
 
 

@@ -209,7 +209,8 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
 
             show_plan(Plan.from_bytes(view.plan))
             console.print_line()
-        if view.state == "planned" and not view.dry_run:
+        # A plan that was agreed to beforehand is seen as well, while the daemon is about to go on from it.
+        if view.state == "planned" and not (view.dry_run or request.confirmed):
             view = _asked(calls, view)
         view = watch_until(calls, view.release, has_ended, as_json=as_json)
     except KeyboardInterrupt:

@@ -1,0 +1,76 @@
+"""`aggregator release` and what it does about the states that it happens to see, over a real socket."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from aggregator.cli import application
+from common import console
+from common.wire.v1.control_pb2 import ReleaseRequest, ReleaseView, StartRequest
+from common.wire.v1.control_pb2_grpc import (
+    ControlServiceServicer,
+    add_ControlServiceServicer_to_server,
+)
+
+AGGREGATOR = """
+[aggregator]
+name = "central"
+trust_domain = "hospitals.example"
+state_dir = "state"
+release_dir = "releases"
+control_socket = "control.sock"
+
+[tls]
+ca = "ca.pem"
+cert = "central.pem"
+key = "central.key"
+"""
+ASKED = ("--dataset", "patients", "--layout", "horizontal", "--owners", "a,b", "--epsilon", "1", "--id", "r")
+
+
+class SlowDaemon(ControlServiceServicer):
+    """Shows each state of a release for long enough that it is seen."""
+
+    def __init__(self) -> None:
+        self.agreed: list[bool] = []
+
+    def Start(self, request: StartRequest, context: grpc.ServicerContext) -> ReleaseView:
+        """Note whether the plan was agreed to beforehand."""
+        self.agreed.append(request.confirmed)
+        return ReleaseView(release="r", state="inviting")
+
+    def Watch(self, request: ReleaseRequest, context: grpc.ServicerContext) -> Iterator[ReleaseView]:
+        """Show every state once."""
+        for state in ("inviting", "planned", "consenting", "published"):
+            yield ReleaseView(release="r", state=state)
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDaemon]:
+    """A control service on the socket that the configuration in the current folder names."""
+    monkeypatch.chdir(tmp_path)
+    Path("aggregator.toml").write_text(AGGREGATOR)
+    server = grpc.server(ThreadPoolExecutor(2))
+    service = SlowDaemon()  # type: ignore[abstract] # the command makes no other calls
+    add_ControlServiceServicer_to_server(service, server)
+    server.add_insecure_port("unix:control.sock")
+    server.start()
+    yield service
+    server.stop(None).wait()
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict]:
+    """Run the command without a terminal; returns its exit code and its document."""
+    code = console.run(application(), "aggregator", ["release", *ASKED, *arguments, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_what_was_agreed_to_is_not_asked_again(daemon, capsys):
+    """With --yes nothing is asked when the plan is seen before the daemon has gone on from it."""
+    code, document = run(capsys, "--yes")
+    assert (code, document["state"]) == (0, "published"), document
+    assert daemon.agreed == [True]
