@@ -14,7 +14,15 @@ from cryptography import x509
 
 from common.doctor import Finding, failed, failed_with, passed, skipped, warned
 from common.errors import ExitCode, IdentityError
-from common.identity import Party, check_purpose, check_validity, describe, host_names, party_of_certificate
+from common.identity import (
+    Party,
+    check_purpose,
+    check_validity,
+    describe,
+    host_names,
+    load_certificates,
+    party_of_certificate,
+)
 
 _SECONDS = 5.0
 _SKEW_SECONDS, _WORST_SKEW_SECONDS = 30.0, 300.0
@@ -90,9 +98,10 @@ def look(host: str, port: int) -> Seen:
         shown = session.getpeercert(binary_form=True) or b""
         version, speaks_grpc = session.version() or "", session.selected_alpn_protocol() == "h2"
     try:
-        return Seen(version, speaks_grpc, x509.load_der_x509_certificate(shown))
-    except ValueError:
+        [certificate] = load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())
+    except IdentityError:
         raise IdentityError("it shows a certificate that cannot be read", "check the address") from None
+    return Seen(version, speaks_grpc, certificate)
 
 
 def reach(check: str, host: str, port: int, *, direct: bool) -> tuple[Finding, Seen | None]:

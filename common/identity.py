@@ -18,6 +18,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509 import verification
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
@@ -165,16 +166,17 @@ def load_certificates(pem: bytes) -> list[x509.Certificate]:
     """
     try:
         certificates = x509.load_pem_x509_certificates(pem)
-    except (ValueError, x509.InvalidVersion):
+    # What the library only warns of is as damaged where warnings are errors.
+    except (ValueError, x509.InvalidVersion, CryptographyDeprecationWarning):
         raise IdentityError(
             "no certificate can be read from the PEM text", "it begins with -----BEGIN CERTIFICATE-----"
         ) from None
     for certificate in certificates:
-        check_readable(certificate)
+        _check_readable(certificate)
     return certificates
 
 
-def check_readable(certificate: x509.Certificate) -> None:
+def _check_readable(certificate: x509.Certificate) -> None:
     """Read every part of a certificate once: the library reads them late, and would fail anywhere later.
 
     Raises:
@@ -185,6 +187,8 @@ def check_readable(certificate: x509.Certificate) -> None:
         key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         _ = (certificate.extensions, certificate.subject, certificate.issuer)
         _ = (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
+        if certificate.serial_number <= 0:
+            raise ValueError
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension):
         raise IdentityError(
             "a certificate is damaged, or its key is of an unknown kind", "have the certificate issued anew"

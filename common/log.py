@@ -3,12 +3,13 @@
 A line carries ids, counts and digests, never a value of a record, an identifier or a token. Programs log with
 the standard library: `logging.getLogger(__name__).info("connected", extra={"aggregator": name})`. The
 message is the name of the event; what it speaks of goes into `extra`. Errors of libraries quote the values
-that they stumbled over, so a traceback is written as places and types, without texts.
+that they stumbled over, so a traceback is written as places and types, without texts, and so is a warning.
 """
 
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -106,8 +107,15 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
+def _warned(*about: Any, **_: Any) -> None:
+    """Log that a library warns; in the place of `warnings.showwarning`, whose arguments it takes."""
+    _, category, filename, lineno, *_rest = about
+    fields = {"kind": category.__name__, "place": f"{_short(filename)}:{lineno}"}
+    logging.getLogger(__name__).warning("warned", extra=fields)
+
+
 def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -> None:
-    """Send the log to a stream, replacing whatever was set up before.
+    """Send the log to a stream, replacing whatever was set up before, and the warnings of libraries with it.
 
     Args:
         level: The quietest level that our own packages are heard at.
@@ -121,3 +129,4 @@ def start(level: LogLevel | str = LogLevel.INFO, stream: TextIO | None = None) -
     root.setLevel(logging.WARNING)
     for name in OUR_LOGGERS:
         logging.getLogger(name).setLevel(str(level).upper())
+    warnings.showwarning = _warned

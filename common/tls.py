@@ -22,7 +22,6 @@ from common.identity import (
     PartyKind,
     check_key,
     check_purpose,
-    check_readable,
     check_validity,
     describe,
     host_names,
@@ -314,8 +313,6 @@ def _shown_certificate(address: tuple[str, int], timeout: float) -> x509.Certifi
     if not shown:
         return None
     try:
-        certificate = x509.load_der_x509_certificate(shown)
-        check_readable(certificate)
-    except (ValueError, x509.InvalidVersion, IdentityError):
+        return load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())[0]
+    except IdentityError:
         return None
-    return certificate

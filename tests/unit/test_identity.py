@@ -1,10 +1,12 @@
 """Who a certificate names, and whether it may: parsing, chains, purposes and times."""
 
 import base64
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from cryptography import x509
@@ -239,16 +241,16 @@ def test_other_keys() -> None:
     assert describe(certificate).startswith("key ")
 
 
+def _armoured(der: bytes) -> bytes:
+    return b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n"
+
+
 def _judge(der: bytes) -> None:
-    armour = base64.encodebytes(der)
-    [certificate] = load_certificates(
-        b"-----BEGIN CERTIFICATE-----\n" + armour + b"-----END CERTIFICATE-----\n"
-    )
+    [certificate] = load_certificates(_armoured(der))
     party_of_certificate(certificate)
     verify_chain(certificate, [], [AUTHORITY.certificate], NOW, "client")
 
 
-@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
 def test_any_changed_byte_of_a_certificate() -> None:
     """Whatever a stranger's certificate holds, it ends in an identity error, never in a fault.
 
@@ -265,6 +267,21 @@ def test_any_changed_byte_of_a_certificate() -> None:
             may_pass = position >= signed_until
             with suppress(IdentityError) if may_pass else pytest.raises(IdentityError):
                 _judge(bytes(changed))
+
+
+@pytest.mark.parametrize("warned", ["error", "ignore"])
+def test_serial_number_below_one(warned: Literal["error", "ignore"]) -> None:
+    """A certificate whose serial number is negative is refused, whether its library's warning is an error or
+    not.
+    """
+    good = AUTHORITY.owner("a").certificate
+    number = good.serial_number
+    changed = bytearray(good.public_bytes(Encoding.DER))
+    changed[changed.index(number.to_bytes(number.bit_length() // 8 + 1))] |= 0x80
+    with warnings.catch_warnings():
+        warnings.simplefilter(warned)
+        with pytest.raises(IdentityError):
+            load_certificates(_armoured(changed))
 
 
 @pytest.mark.parametrize(

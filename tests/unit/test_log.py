@@ -1,6 +1,7 @@
 import io
 import json
 import logging
+import warnings
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +22,9 @@ def _previous_logging() -> Iterator[None]:
     """Leave the process's logging as it was."""
     loggers = [logging.getLogger(name) for name in ("", *log.OUR_LOGGERS)]
     levels, handlers = [each.level for each in loggers], loggers[0].handlers[:]
+    shown = warnings.showwarning
     yield
+    warnings.showwarning = shown
     loggers[0].handlers[:] = handlers
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
@@ -107,3 +110,15 @@ def test_starting_again_replaces_the_stream():
     log.start("error", second)
     logging.getLogger("common").error("once")
     assert (first.getvalue(), len(_lines(second))) == ("", 1)
+
+
+@pytest.mark.filterwarnings("always")
+def test_warnings_of_libraries_are_lines_without_their_words():
+    """A library that warns writes no text of its own, which could quote a value, among the JSON lines."""
+    stream = io.StringIO()
+    log.start("info", stream)
+    warnings.warn("mixed types in 1999-12-31", UserWarning, stacklevel=1)
+    (line,) = _lines(stream)
+    assert (line["level"], line["event"], line["kind"]) == ("warning", "warned", "UserWarning")
+    assert str(line["place"]).startswith("unit/test_log.py:")
+    assert "1999" not in stream.getvalue()
