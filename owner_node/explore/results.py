@@ -1,0 +1,249 @@
+"""What exploring ends in: one JSON document, for the owner alone, since it depends on original data.
+
+Numbers are JSON numbers, except epsilons, which are decimals as text. An *estimate* is
+`{"mean", "low", "high"}`, low and high the ends of its 95 % confidence interval; it is null where it was not
+asked for or is not defined. Every list of settings is in the order in which it was asked for.
+
+    format               "tessera/explore/v1"
+    dataset              name of the data set
+    created, version     ISO 8601 time, UTC; version of the software
+    records              number of records
+    control_records      records left out of the releases that attacks are tried on, to see what an attack
+                         finds out about people who are not in a release; 0 if there was no attack
+    attributes           [{name, type, values}]: `values` is V, the size of the declared domain
+    mechanisms, epsilons, ks, rank_noises
+                         the grid. mechanisms: ids; epsilons and rank_noises: texts; ks: "auto" or numbers as
+                         text. A mechanism that takes no k has a single column, whose k is null
+    repetitions          draws of noise per cell that measures of utility are averaged over
+    deep_repetitions     draws per cell that attacks and models are averaged over
+    known                attributes that an intruder is taken to know of everybody, exactly
+    class                the class attribute of `f_measure`, or null
+    mean_sse_of_means    1/l: mean SSE with every value replaced by its attribute's mean
+    cells                [cell], by mechanism, rank noise, k, epsilon
+    shown                what the chosen cell, or else the one with the smallest mean SSE, does to each
+                         attribute; null if no cell could be masked:
+        cell             its position in `cells`
+        attributes       [{name, bins, original, masked}]: `bins` are labels in ascending or declared order,
+                         `original` and `masked` the numbers of records in each, masked in one draw
+    recommendation       {cell, verdict, reasons}: `verdict` is "recommended" or "none"; `cell` its position
+                         in `cells`, or null; `reasons` sentences in plain English, the first says it all
+
+A cell:
+
+    mechanism, epsilon, k, rank_noise   its place in the grid; k is "auto", a number as text, or null
+    epsilon_joint        text, or null where there is no bound
+    problem              null, or why these data cannot be masked so; all that follows is null or [] then
+    mean_sse             estimate (Del Vasto-Terrientes et al. 2025, eq. 5)
+    mean_sse_without_noise   number: the same clusters without noise (plain individual ranking); null without
+                         clusters
+    relative_error, variance_change, divergence, correlation_error      estimates, see `measures`
+    pmse                 estimate; `pmse_ratio` estimate: as a multiple of what equal data give by chance
+    f_measure            null, or [{class, masked: estimate, original: number}], one per class
+    attributes           [{name, mechanism, k (number or null), epsilon (text), sse, unchanged,
+                         relative_error, variance_change, divergence}]: numbers, means over the draws; null if
+                         not asked for. sse: Σ d²/(n σ²), 1 is as bad as the attribute's mean; null if the
+                         attribute has no variation and was changed
+    risks                [risk], each:
+        attack           "unchanged-values", "unchanged-records", "linkage", "structure", "interval" or
+                         "inference"
+        attribute        the attribute that "inference" predicts; null for the others
+        rate             estimate: share of targets about whom the attack is right
+        baseline         number: what is right without the release, by guessing as well as one can
+        control          estimate: the same attack about people who are not in the release; null if it makes
+                         no sense for them
+        targets          records that were attacked in each draw
+        meaning          one sentence: what a rate of 1 would mean
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from owner_node.explore.estimates import Estimate, document_of
+
+FORMAT = "tessera/explore/v1"
+RECOMMENDED, NOTHING = "recommended", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What one attack finds out."""
+
+    attack: str
+    """Id of the attack."""
+    rate: Estimate
+    """Share of targets about whom it is right."""
+    baseline: float
+    """What is right without the release."""
+    targets: int
+    """Records that were attacked in each draw."""
+    meaning: str
+    """What a rate of 1 would mean."""
+    control: Estimate | None = None
+    """The same attack about people who are not in the release."""
+    attribute: str | None = None
+    """The attribute that is predicted."""
+
+    @property
+    def excess(self) -> float:
+        """How far the rate is above what is right without the release, at the end that is certain."""
+        beside = self.baseline if self.control is None else max(self.baseline, self.control.mean)
+        return max(0.0, self.rate.low - beside)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the risk as the module's docstring describes it."""
+        return {
+            "attack": self.attack,
+            "attribute": self.attribute,
+            "rate": self.rate.to_document(),
+            "baseline": self.baseline,
+            "control": document_of(self.control),
+            "targets": self.targets,
+            "meaning": self.meaning,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class AttributeResult:
+    """What a setting does to one attribute; means over the draws."""
+
+    name: str
+    """Its name."""
+    mechanism: str
+    """Its mechanism."""
+    k: int | None
+    """Its minimum cluster size."""
+    epsilon: str
+    """Its share of the budget."""
+    sse: float | None
+    """Σ d²/(n σ²); None if it has no variation and was changed."""
+    unchanged: float | None = None
+    """Share of its values that leave as they are."""
+    relative_error: float | None = None
+    """Mean relative error."""
+    variance_change: float | None = None
+    """Relative change of its variance."""
+    divergence: float | None = None
+    """Jensen–Shannon divergence of its histogram."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the attribute as the module's docstring describes it."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassResult:
+    """How well one class is recognised."""
+
+    label: str
+    """The class."""
+    masked: Estimate | None
+    """F-measure of a model that was trained on masked records."""
+    original: float
+    """F-measure of one that was trained on the original records."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the class as the module's docstring describes it."""
+        return {"class": self.label, "masked": document_of(self.masked), "original": self.original}
+
+
+@dataclass(frozen=True, slots=True)
+class CellResult:
+    """What was found of one setting; the fields are those of the document."""
+
+    mechanism: str
+    """Mechanism id."""
+    epsilon: str
+    """For all attributes together."""
+    k: str | None
+    """ "auto", a number, or None for a mechanism that takes none."""
+    rank_noise: str
+    """Rank noise, as a share of the ranks."""
+    epsilon_joint: str | None
+    """The bound on whole lists; None where there is none."""
+    problem: str | None = None
+    """Why these data cannot be masked so."""
+    mean_sse: Estimate | None = None
+    """Mean SSE."""
+    mean_sse_without_noise: float | None = None
+    """The same with no noise."""
+    relative_error: Estimate | None = None
+    """Mean over attributes."""
+    variance_change: Estimate | None = None
+    """Mean over attributes."""
+    divergence: Estimate | None = None
+    """Mean over attributes."""
+    correlation_error: Estimate | None = None
+    """Mean over pairs of attributes."""
+    pmse: Estimate | None = None
+    """Mean squared error of the propensity score."""
+    pmse_ratio: Estimate | None = None
+    """As a multiple of what equal data give by chance."""
+    f_measure: tuple[ClassResult, ...] | None = None
+    """By class."""
+    attributes: tuple[AttributeResult, ...] = ()
+    """By attribute."""
+    risks: tuple[Risk, ...] = ()
+    """By attack."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the cell as the module's docstring describes it."""
+        return {name: _document(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Distributions of every attribute before and after."""
+
+    cell: int
+    """Position of the cell."""
+    attributes: tuple[Mapping[str, Any], ...]
+    """`{name, bins, original, masked}` each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What is advised, and why."""
+
+    verdict: str
+    """`RECOMMENDED` or `NOTHING`."""
+    cell: int | None
+    """Position of the cell that is recommended."""
+    reasons: tuple[str, ...]
+    """Sentences; the first says it all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All that exploring found."""
+
+    about: Mapping[str, Any]
+    """Everything of the document that was known before: data set, grid, repetitions, what was asked for."""
+    cells: Sequence[CellResult]
+    """By mechanism, rank noise, k, epsilon."""
+    shown: Shown | None
+    """Distributions before and after."""
+    recommendation: Recommendation
+    """What is advised."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the document that the module's docstring describes."""
+        advice = self.recommendation
+        return {
+            "format": FORMAT,
+            **self.about,
+            "cells": [cell.to_document() for cell in self.cells],
+            "shown": self.shown
+            and {"cell": self.shown.cell, "attributes": [dict(each) for each in self.shown.attributes]},
+            "recommendation": {
+                "verdict": advice.verdict,
+                "cell": advice.cell,
+                "reasons": list(advice.reasons),
+            },
+        }
+
+
+def _document(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_document(each) for each in value]
+    return value.to_document() if hasattr(value, "to_document") else value
