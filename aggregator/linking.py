@@ -13,12 +13,15 @@ References:
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from aggregator.matching import MOST_GROUPS, match_groups
 from common.arrays import Int64Array, SortableArray, TokenArray, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
+from common.matches import Match, likely_cause, told
 from common.plan import LinkingFound, Plan
 
 Cell = tuple[int, str]
@@ -33,6 +36,8 @@ class Linked:
     """Groups were compared: equal; only parts were: disjoint; nothing was: asserted."""
     records: Mapping[str, int]
     """Exact number of records by owner id."""
+    matches: tuple[Match, ...] = ()
+    """What every two groups have in common; empty where there is one group."""
 
 
 def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[Cell, TokenArray]) -> Linked:
@@ -67,8 +72,10 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[Cell, TokenArra
     overlaps = [found for group, parts in groups.items() for found in _overlaps(group, parts)]
     lacking = _lacking(groups)
     if overlaps or lacking:
-        raise _conflict(overlaps, lacking)
-    return Linked(plan.expected_linking, {owner: records[owner] for owner in plan.owners})
+        raise _conflict(overlaps, lacking, _matches(groups) if lacking else ())
+    return Linked(
+        plan.expected_linking, {owner: records[owner] for owner in plan.owners}, _all_match(plan, records)
+    )
 
 
 def compare_key_checks(values: Mapping[str, str]) -> None:
@@ -180,6 +187,24 @@ def _lacking(groups: Mapping[int, list[tuple[str, SortableArray]]]) -> list[dict
     ]
 
 
+def _matches(groups: Mapping[int, list[tuple[str, SortableArray]]]) -> tuple[Match, ...]:
+    """Return what every two groups have in common."""
+    return match_groups(
+        {group: [(owner, _distinct(tokens)) for owner, tokens in parts] for group, parts in groups.items()}
+    )
+
+
+def _all_match(plan: Plan, records: Mapping[str, int]) -> tuple[Match, ...]:
+    """Return the same of groups that were found equal, without comparing them once more."""
+    owners = [
+        tuple(task.owner for task in plan.tasks if task.group == group) for group in range(plan.n_groups)
+    ]
+    return tuple(
+        Match((first, second), sum(records[owner] for owner in first), dict.fromkeys((*first, *second), 0))
+        for first, second in combinations(owners[:MOST_GROUPS], 2)
+    )
+
+
 def _union(lists: list[SortableArray]) -> SortableArray:
     """Return the distinct tokens of sorted lists; the stable sort merges sorted runs instead of sorting."""
     return _distinct(np.sort(np.concatenate(lists), kind="stable"))
@@ -193,20 +218,24 @@ def _distinct(tokens: SortableArray) -> SortableArray:
     return distinct
 
 
-def _conflict(overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]]) -> ConflictError:
-    told = [f"{' and '.join(each['owners'])} share {each['shared']} persons" for each in overlaps]
-    told += [
+def _conflict(
+    overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...]
+) -> ConflictError:
+    found = [f"{' and '.join(each['owners'])} share {each['shared']} persons" for each in overlaps]
+    found += [
         f"{' and '.join(each['owners'])} {'lack' if len(each['owners']) > 1 else 'lacks'} "
         f"{each['lacking']} records that others have"
         for each in lacking
     ]
+    if matches:
+        found.append(told(matches))
     hints = []
     if overlaps:
         hints.append("remove shared persons from all owners but one: a person's budget holds for one part")
     if lacking:
-        hints.append("bring the data sets to the same records before a vertical release")
+        hints.append(likely_cause(matches))
     return ConflictError(
-        "; ".join(told),
+        "; ".join(found),
         "; ".join([*hints, "nothing was spent"]),
-        {"overlaps": overlaps, "lacking": lacking},
+        {"overlaps": overlaps, "lacking": lacking, "matches": [match.to_document() for match in matches]},
     )

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Self
 
 from common.canonical import canonical, digest
+from common.matches import Match
 from common.plan import RELEASE_ID
 
 LINKINGS = ("disjoint", "equal", "asserted")
@@ -79,12 +80,16 @@ class Addendum(Statement):
     """One of `LINKINGS`."""
     records: Mapping[str, int]
     """Exact number of records by owner id."""
+    matches: tuple[Match, ...] = ()
+    """What every two groups of owners have in common; empty where there is one group."""
 
     def __post_init__(self) -> None:
         _check_names(self.release, *self.records)
         _check_digests(self.plan_digest)
         _check_one_of(self.linking, LINKINGS)
         _check_counts(*self.records.values())
+        if not {owner for match in self.matches for owner in match.only} <= set(self.records):
+            raise ValueError("a match is between owners of the release")
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
@@ -93,13 +98,15 @@ class Addendum(Statement):
             "plan_digest": self.plan_digest,
             "linking": self.linking,
             "records": dict(self.records),
+            **({"matches": [match.to_document() for match in self.matches]} if self.matches else {}),
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """Read it from its document."""
         records = {owner: int(n) for owner, n in document["records"].items()}
-        return cls(document["release"], document["plan_digest"], document["linking"], records)
+        matches = tuple(Match.from_document(each) for each in document.get("matches", ()))
+        return cls(document["release"], document["plan_digest"], document["linking"], records, matches)
 
 
 @dataclass(frozen=True, slots=True)

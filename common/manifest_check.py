@@ -9,6 +9,7 @@ from common.canonical import canonical
 from common.errors import IntegrityError
 from common.evidence import Evidence
 from common.guarantee import invariants, promises
+from common.matches import fit
 
 
 def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
@@ -54,3 +55,5 @@ def _check_linking(evidence: Evidence) -> None:
     }
     if len(totals) > 1:
         raise IntegrityError("its groups of attributes have different numbers of records")
+    if not fit(addendum.matches, plan, addendum.records):
+        raise IntegrityError("linking cannot have found these matches under this plan")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from common.errors import ProtocolError
 from common.fragment import Addendum, FragmentStatement, Receipt
+from common.matches import fit
 from common.plan import Plan, Task
 from common.signing import Domain, SignerSource
 from owner_node.connection.trust import Trust
@@ -164,7 +165,8 @@ class Production:
             plan.digest,
             plan.expected_linking,
         )
-        if not fits or set(found.records) != set(plan.owners) or own != session.n_records:
+        fits = fits and set(found.records) == set(plan.owners) and own == session.n_records
+        if not fits or not fit(found.matches, plan, found.records):
             raise ProtocolError("the addendum does not fit the plan and what this owner linked")
 
     def _mask(self, session: Session, plan: Plan, task: Task, addendum: bytes, signature: bytes) -> Session:
