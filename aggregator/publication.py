@@ -60,7 +60,7 @@ def publish(
     with whole_folder(final) as folder:
         document = manifest_document(evidence, signer.chain_pem, published)
         _write_data(folder, table, formats)
-        _write_report(folder, document, evidence, formats)
+        _write_report(folder, document, evidence, table, formats)
         manifest = to_bytes(document, _listed(folder))
         _write(folder / MANIFEST_FILE, manifest)
         _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
@@ -133,12 +133,12 @@ def _write_data(folder: Path, table: Any, formats: Sequence[str]) -> None:
 
 
 def _write_report(
-    folder: Path, document: Mapping[str, Any], evidence: Evidence, formats: Sequence[str]
+    folder: Path, document: Mapping[str, Any], evidence: Evidence, table: Any, formats: Sequence[str]
 ) -> None:
     from aggregator.report import render_report
 
     data_files = [_FILES[each] for each in FORMATS if each in formats]
-    _write(folder / REPORT_FILE, render_report(document, evidence, data_files).encode())
+    _write(folder / REPORT_FILE, render_report(document, evidence, table, data_files).encode())
 
 
 def _listed(folder: Path) -> dict[str, ReleasedFile]:

@@ -1,46 +1,133 @@
-"""`report.html`: what a release is, for people; one file without script and without network."""
+"""`report.html`: what a release is, for people; one file without script and without network.
+
+It shows what the manifest says and what the released columns look like. Nothing else goes into it: whoever
+has the release folder could make it again.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from common import charts
 from common.evidence import Evidence
+from common.pages import render
+from common.schema import Attribute
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from aggregator.column_summary import ColumnSummary
+
+_MOST_OWNERS_NAMED = 8
+_MOST_LABELS_LISTED = 40
+_LINKING = {
+    "disjoint": "Identifiers were compared by keyed tokens: no person is at two owners.",
+    "equal": "Identifiers were compared by keyed tokens: the owners' attributes are about the same records.",
+    "asserted": "Identifiers were not compared: disjointness asserted by the owners, not checked.",
+}
 
 
-def render_report(document: Mapping[str, Any], evidence: Evidence, data_files: Sequence[str]) -> str:
+def render_report(
+    document: Mapping[str, Any], evidence: Evidence, table: "pa.Table", data_files: Sequence[str]
+) -> str:
     """Return the report of a release.
 
     Args:
         document: The manifest, still without the digests of the files
             (`aggregator.manifest.manifest_document`).
         evidence: What was signed while the release was made.
+        table: The released table.
         data_files: Names of the data files.
 
     Returns:
-        HTML. Every text from a plan (labels, purpose, names) is escaped.
+        HTML. Every text from a plan (labels, purpose, names) is escaped. The same release gives the same
+        bytes, and their number does not grow with that of the records.
     """
-    environment = Environment(
-        loader=PackageLoader("aggregator"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html").render(
-        manifest=document,
-        plan=evidence.plan,
-        linking=_LINKING[evidence.addendum.linking],
-        fingerprints=_fingerprints(evidence),
-        data_files=data_files,
+    return render(
+        "aggregator",
+        "report.html",
+        {
+            "manifest": document,
+            "plan": evidence.plan,
+            "linking": _LINKING[evidence.addendum.linking],
+            "fingerprints": _fingerprints(evidence),
+            "attributes": [_shown(each, document, table) for each in evidence.plan.attributes],
+            "data_files": data_files,
+        },
     )
 
 
-_LINKING = {
-    "disjoint": "Identifiers were compared by keyed tokens: no person is at two owners.",
-    "equal": "Identifiers were compared by keyed tokens: the owners' attributes are about the same records.",
-    "asserted": "Identifiers were not compared: disjointness asserted by the owners, not checked.",
-}
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """How an attribute was masked by all owners that masked it in the same way."""
+
+    owners: str
+    """The owners, the first of them by name."""
+    how: Mapping[str, Any]
+    """The attribute as the plan has it for each of these owners."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownAttribute:
+    """One attribute as the report shows it."""
+
+    attribute: Attribute
+    """What was declared."""
+    domain: str
+    """Its domain in words."""
+    parameters: tuple[Parameters, ...]
+    """How it was masked."""
+    summary: "ColumnSummary"
+    """What the released values look like."""
+    chart: charts.Columns | charts.Rows
+    """A drawing of them."""
+
+
+def _shown(attribute: Attribute, document: Mapping[str, Any], table: "pa.Table") -> ShownAttribute:
+    from aggregator.column_summary import summarise
+
+    summary = summarise(attribute, table.column(attribute.name))
+    return ShownAttribute(
+        attribute, _domain(attribute), _parameters(attribute, document), summary, _drawn(summary)
+    )
+
+
+def _drawn(summary: "ColumnSummary") -> charts.Columns | charts.Rows:
+    records = [each.records for each in summary.bins]
+    labels = [each.label for each in summary.bins]
+    counted = [f"{each:,}" for each in records]
+    if not summary.edges:
+        return charts.rows(records, labels, counted)
+    texts = [f"{label}: {count} records" for label, count in zip(labels, counted, strict=True)]
+    return charts.columns([records], summary.edges, [texts])
+
+
+def _domain(attribute: Attribute) -> str:
+    if attribute.categories:
+        listed = attribute.categories[:_MOST_LABELS_LISTED]
+        rest = len(attribute.categories) - len(listed)
+        return ", ".join(listed) + (f" and {rest:,} others, all of them in the manifest" if rest else "")
+    if attribute.is_categorical:
+        return "true, false"
+    places = f", {attribute.decimals} decimal places" if attribute.decimals else ""
+    return f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}{places}"
+
+
+def _parameters(attribute: Attribute, document: Mapping[str, Any]) -> tuple[Parameters, ...]:
+    """Return one entry for all owners that mask the attribute in the same way."""
+    ways: dict[tuple[tuple[str, Any], ...], list[str]] = {}
+    for owner in document["owners"]:
+        for masked in owner["attributes"]:
+            if masked["name"] == attribute.name:
+                ways.setdefault(tuple(masked.items()), []).append(owner["id"])
+    return tuple(Parameters(_named(owners), dict(way)) for way, owners in ways.items())
+
+
+def _named(owners: Sequence[str]) -> str:
+    rest = len(owners) - _MOST_OWNERS_NAMED
+    if rest <= 0:
+        return ", ".join(owners)
+    return f"{', '.join(owners[:_MOST_OWNERS_NAMED])} and {rest} others"
 
 
 def _fingerprints(evidence: Evidence) -> dict[str, str]:

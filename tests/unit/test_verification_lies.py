@@ -152,7 +152,7 @@ def republished(made, directory, evidence, signer=None, when=None):
     folder.mkdir()
     document = manifest_document(evidence, key.chain_pem, when or datetime.now(UTC))
     publication._write_data(folder, table, formats)
-    publication._write_report(folder, document, evidence, formats)
+    publication._write_report(folder, document, evidence, table, formats)
     manifest = to_bytes(document, publication._listed(folder))
     (folder / "manifest.json").write_bytes(manifest)
     (folder / "manifest.sig").write_bytes(key.sign(Domain.MANIFEST, manifest))

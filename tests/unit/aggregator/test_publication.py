@@ -227,23 +227,3 @@ def test_out_is_checked_before_anything_starts(tmp_path):
         (tmp_path / "closed").mkdir(mode=0o500)
         with pytest.raises(UsageError, match="not writable"):
             check_out(tmp_path / "closed" / "out")
-
-
-def test_report_is_inert_and_complete(tmp_path):
-    """Texts from a plan are escaped, nothing is loaded or run, and owners, promises and limits are there."""
-    hostile = "<script>alert(1)</script>"
-    attributes = (
-        Attribute("<b>x</b>", AttributeType.CATEGORY, 0, 1, categories=("<img src=x>", "&amp;")),
-        ATTRIBUTES[0],
-    )
-    plan = replace(
-        make_plan([([each.name for each in attributes], ["a", "b"])], attributes=attributes), purpose=hostile
-    )
-    made = make_release(tmp_path, plan=plan)
-    text = (made.folder / "report.html").read_text()
-    for forbidden in ("<script", "<img", "<b>x", ' src="', ' href="', "http://", "https://", "@import"):
-        assert forbidden not in text
-    for expected in ("&lt;script&gt;", "&lt;img src=x&gt;", "&amp;amp;", "default-src", plan.digest):
-        assert expected in text
-    for expected in ("individual differential privacy with ε = 0.1", "parallel composition", "--ca"):
-        assert expected in text

@@ -1,0 +1,177 @@
+"""A real browser that opens a page and tells what happened: headless Chromium, driven over a pipe.
+
+The browser reaches no network: every name fails to resolve. What a page asks for is listed all the same.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.needs import BROWSERS
+
+_READ = 1 << 16
+_ARGUMENTS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+    *("--remote-debugging-pipe", "--disable-background-networking", "--disable-component-update"),
+    *("--host-resolver-rules=MAP * ~NOTFOUND", "--hide-scrollbars"),
+)
+Message = Mapping[str, Any]
+
+
+@dataclass
+class Page:
+    """An open page."""
+
+    browser: "Browser"
+    session: str
+    asked_for: list[str] = field(default_factory=list)
+    """Addresses that were requested, the page's own first."""
+    complaints: list[str] = field(default_factory=list)
+    """Everything that was written to the console or its log, exceptions included."""
+
+    def do(self, method: str, **parameters: Any) -> Any:
+        """Give a command of the DevTools protocol and return its result."""
+        return self.browser.do(method, self.session, **parameters)
+
+    def evaluate(self, expression: str) -> Any:
+        """Return what an expression of the page's own script engine gives."""
+        found = self.do("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def press(self, key: str, code: int) -> None:
+        """Press a key and let it go."""
+        text = {"Enter": "\r"}.get(key, "")
+        for kind in ("keyDown", "keyUp"):
+            shown = {"text": text} if text and kind == "keyDown" else {}
+            self.do(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **shown
+            )
+
+    def prefer(self, scheme: str) -> None:
+        """Take "light" or "dark" for what the reader prefers."""
+        self.do("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self, path: Path) -> None:
+        """Write a picture of the whole page."""
+        shot = self.do("Page.captureScreenshot", captureBeyondViewport=True, format="png")
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def printed(self) -> bytes:
+        """Return the page as PDF."""
+        return base64.b64decode(self.do("Page.printToPDF", printBackground=False)["data"])
+
+    def accessible(self) -> list[tuple[str, str]]:
+        """Return role and name of everything that a screen reader meets, in its order."""
+        nodes = self.do("Accessibility.getFullAXTree")["nodes"]
+        return [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if not node["ignored"]
+        ]
+
+    def heard(self, message: Message) -> None:
+        """Note what the browser tells about the page."""
+        said = message["params"]
+        match message["method"]:
+            case "Network.requestWillBeSent":
+                self.asked_for.append(said["request"]["url"])
+            case "Log.entryAdded":
+                self.complaints.append(said["entry"]["text"])
+            case "Runtime.consoleAPICalled":
+                self.complaints.append(str([each.get("value") for each in said["args"]]))
+            case "Runtime.exceptionThrown":
+                self.complaints.append(said["exceptionDetails"]["text"])
+
+
+class Browser:
+    """A running browser."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading, self._writing, self._rest, self._number = reading, writing, b"", 0
+        self._pages: dict[str, Page] = {}
+        self._loaded: set[str] = set()
+
+    def open(self, file: Path, width: int = 1100) -> Page:
+        """Open a file and wait until it is loaded."""
+        target = self.do("Target.createTarget", url="about:blank")["targetId"]
+        session = self.do("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = self._pages[session] = Page(self, session)
+        for domain in ("Page", "Network", "Runtime", "Log", "Accessibility"):
+            page.do(f"{domain}.enable")
+        page.do(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
+        )
+        page.do("Page.navigate", url=file.resolve().as_uri())
+        while session not in self._loaded:
+            self._take(self._next())
+        return page
+
+    def do(self, method: str, session: str = "", **parameters: Any) -> Any:
+        """Give a command and return its result."""
+        self._number += 1
+        number = self._number
+        message = {"id": number, "method": method, "params": parameters} | (
+            {"sessionId": session} if session else {}
+        )
+        data = json.dumps(message).encode() + b"\0"
+        while data:
+            data = data[os.write(self._writing, data) :]
+        while (answer := self._next()).get("id") != number:
+            self._take(answer)
+        assert "error" not in answer, (method, answer)
+        return answer["result"]
+
+    def _take(self, message: Message) -> None:
+        page = self._pages.get(message.get("sessionId", ""))
+        if page is not None and "method" in message:
+            page.heard(message)
+            if message["method"] == "Page.loadEventFired":
+                self._loaded.add(page.session)
+
+    def _next(self) -> Message:
+        while b"\0" not in self._rest:
+            data = os.read(self._reading, _READ)
+            assert data, "the browser has ended"
+            self._rest += data
+        line, self._rest = self._rest.split(b"\0", 1)
+        message: Message = json.loads(line)
+        return message
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Start a browser with a profile of its own, and end it."""
+    program = next(found for name in BROWSERS if (found := shutil.which(name)))
+    to_browser, from_browser = os.pipe(), os.pipe()
+    ours = (to_browser[1], from_browser[0])
+    # The browser reads commands from descriptor 3 and answers on 4.
+    connect = f'exec "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        process = subprocess.Popen(
+            ["bash", "-c", connect, "bash", program, *_ARGUMENTS, f"--user-data-dir={profile}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(to_browser[0], from_browser[1]),
+            start_new_session=True,
+        )
+        os.close(to_browser[0])
+        os.close(from_browser[1])
+        try:
+            opened = Browser(*reversed(ours))
+            yield opened
+            opened.do("Browser.close")
+        finally:
+            for each in ours:
+                os.close(each)
+            process.terminate()
+            process.wait(timeout=30)
