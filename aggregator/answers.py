@@ -98,7 +98,7 @@ class Answers:
 
     async def _linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
         plan = release.the_plan()
-        planned = most_records(plan.task_of(owner).records_rounded)
+        planned = most_records(plan.assignment_of(owner).records_rounded)
         if not 0 < answer.n_records <= planned:
             raise ProtocolError(
                 f"{answer.n_records} records were linked, the plan was made for 1 to {planned}", _COMPATIBLE
@@ -223,4 +223,4 @@ def _size_limit(release: Release, owner: str) -> int:
 
     addendum = release.addendum
     records = addendum.records[owner] if addendum else 0
-    return size_limit(release.the_plan().task_of(owner), records)
+    return size_limit(release.the_plan().assignment_of(owner), records)

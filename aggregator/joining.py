@@ -15,21 +15,18 @@ from common.plan import Plan
 from common.release_table import from_units, release_schema
 from common.wire.arrow import TOKEN_COLUMN, token_view
 
-Cell = tuple[int, str]
-"""Group and owner."""
 
-
-def n_records(plan: Plan, parts: Mapping[Cell, pa.Table]) -> int:
+def n_records(plan: Plan, parts: Mapping[str, pa.Table]) -> int:
     """Return how many records the joined table will have: those of any one group."""
-    return sum(parts[task.group, task.owner].num_rows for task in plan.tasks if task.group == 0)
+    return sum(parts[owner].num_rows for owner in plan.owners_of(0))
 
 
-def join(plan: Plan, parts: Mapping[Cell, pa.Table], permutation: Int64Array) -> pa.Table:
+def join(plan: Plan, parts: Mapping[str, pa.Table], permutation: Int64Array) -> pa.Table:
     """Join the decoded fragments of a release.
 
     Args:
         plan: The plan.
-        parts: Decoded fragments (`common.wire.arrow.decode`) by (group, owner).
+        parts: Decoded fragments (`common.wire.arrow.decode`) by owner id.
         permutation: The order of the released records, shape (n_records,), from the system's randomness
             (`common.shuffle.random_order`): neither a record's owner nor its token shows in its number.
 
@@ -39,10 +36,7 @@ def join(plan: Plan, parts: Mapping[Cell, pa.Table], permutation: Int64Array) ->
     Raises:
         IntegrityError: If the groups do not hold the same records, or a part holds one twice.
     """
-    stacked = {
-        group: pa.concat_tables([parts[task.group, task.owner] for task in plan.tasks if task.group == group])
-        for group in range(plan.n_groups)
-    }
+    stacked = {group: _stacked(plan, group, parts) for group in range(plan.n_groups)}
     positions = _aligned(stacked) if plan.n_groups > 1 else {0: None}
     if any(table.num_rows != len(permutation) for table in stacked.values()):
         raise IntegrityError("the fragments do not have the number of records that linking found")
@@ -55,6 +49,14 @@ def join(plan: Plan, parts: Mapping[Cell, pa.Table], permutation: Int64Array) ->
         units = stacked[group].column(attribute.name).to_numpy()[chosen]
         columns.append(from_units(attribute, units))
     return pa.table(columns, schema=release_schema(plan))
+
+
+def _stacked(plan: Plan, group: int, parts: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the records of a group's owners one below the other, with the attributes of that group alone."""
+    tasks = [task for task in plan.tasks if task.group == group]
+    columns = [TOKEN_COLUMN] if plan.n_groups > 1 else []
+    columns += [attribute.name for attribute in tasks[0].attributes]
+    return pa.concat_tables([parts[task.owner].select(columns) for task in tasks])
 
 
 def _aligned(stacked: Mapping[int, pa.Table]) -> dict[int, Int64Array | None]:

@@ -24,9 +24,6 @@ from common.errors import ConflictError, ProtocolError, UnusableDataError
 from common.matches import Match, likely_cause, told
 from common.plan import LinkingFound, Plan
 
-Cell = tuple[int, str]
-"""Group and owner."""
-
 
 @dataclass(frozen=True, slots=True)
 class Linked:
@@ -40,14 +37,14 @@ class Linked:
     """What every two groups have in common; empty where there is one group."""
 
 
-def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[Cell, TokenArray]) -> Linked:
+def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray]) -> Linked:
     """Compare the token lists of a release.
 
     Args:
         plan: The plan.
         records: The number of records that each owner declared.
-        tokens: Sorted token lists by (group, owner), each of shape (n_records, 16); empty where the plan
-            wants none.
+        tokens: Sorted token lists by owner id, each of shape (n_records, 16); empty where the plan wants
+            none.
 
     Returns:
         What was found.
@@ -55,19 +52,15 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[Cell, TokenArra
     Raises:
         ProtocolError: If an owner's list is absent, unsorted, repeats a token or has another length than
             declared.
-        UnusableDataError: If an owner has fewer records than the largest k of its task.
+        UnusableDataError: If an owner has fewer records than its largest k.
         ConflictError: If parts overlap or groups differ; lists every such pair and group.
     """
     _check_k(plan, records)
     if not plan.linking.tokens:
         return Linked(plan.expected_linking, {owner: records[owner] for owner in plan.owners})
-    lists = {
-        (task.group, task.owner): _checked(plan, task.owner, tokens.get((task.group, task.owner)), records)
-        for task in plan.tasks
-    }
+    lists = {owner: _checked(plan, owner, tokens.get(owner), records) for owner in plan.owners}
     groups = {
-        group: [(owner, each) for (g, owner), each in lists.items() if g == group]
-        for group in range(plan.n_groups)
+        group: [(owner, lists[owner]) for owner in plan.owners_of(group)] for group in range(plan.n_groups)
     }
     overlaps = [found for group, parts in groups.items() for found in _overlaps(group, parts)]
     lacking = _lacking(groups)
@@ -109,10 +102,10 @@ def compare_key_checks(values: Mapping[str, str]) -> None:
 
 def _check_k(plan: Plan, records: Mapping[str, int]) -> None:
     short = []
-    for task in plan.tasks:
-        k = max((attribute.k for attribute in task.attributes if attribute.k is not None), default=1)
-        if records[task.owner] < k:
-            short.append({"owner": task.owner, "records": records[task.owner], "k": k})
+    for owner in plan.owners:
+        k = plan.assignment_of(owner).largest_k
+        if records[owner] < k:
+            short.append({"owner": owner, "records": records[owner], "k": k})
     if short:
         told = "; ".join(f"{each['owner']} has {each['records']} records, k = {each['k']}" for each in short)
         raise UnusableDataError(
@@ -196,9 +189,7 @@ def _matches(groups: Mapping[int, list[tuple[str, SortableArray]]]) -> tuple[Mat
 
 def _all_match(plan: Plan, records: Mapping[str, int]) -> tuple[Match, ...]:
     """Return the same of groups that were found equal, without comparing them once more."""
-    owners = [
-        tuple(task.owner for task in plan.tasks if task.group == group) for group in range(plan.n_groups)
-    ]
+    owners = [plan.owners_of(group) for group in range(plan.n_groups)]
     return tuple(
         Match((first, second), sum(records[owner] for owner in first), dict.fromkeys((*first, *second), 0))
         for first, second in combinations(owners[:MOST_GROUPS], 2)

@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator.comparison import differences, missing_identifiers
+from aggregator.grouping import groups_of_attributes
 from aggregator.protocol.request import Request
 from common.attribute_plan import plan_attribute
 from common.cluster_size import check_k, check_records, smallest_accepted_k
 from common.errors import ConflictError
-from common.plan import Layout, Linking, Plan, Task
+from common.plan import Layout, Linking, Plan
 from common.schema import Attribute, Schema
 from common.shares import shares
+from common.task import Task
 
 RESERVED = ("record", "token")
 """Names of columns that the release or a fragment has anyway."""
@@ -63,10 +65,12 @@ def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict
         return tuple(
             Conflict("", name, "no owner has it", "check its spelling in --attributes") for name in unknown
         )
+    homes = groups_of_attributes(request.groups, _held(request, schemas))
     found: list[Conflict] = []
-    for owners in request.groups:
-        found += _within(request, owners, schemas)
-    found += _between(request, schemas)
+    for group, owners in enumerate(request.groups):
+        wanted = [name for name, home in homes.items() if group in home]
+        found += _within(owners, wanted, schemas)
+    found += _between(request, homes, schemas)
     found += _several_records(request, schemas)
     found += [
         Conflict(owner, "", what, fix)
@@ -112,7 +116,8 @@ def make_plan(
     """
     g = max(schemas[owner].max_records_per_person for owner in request.owners)
     check_k(request.mechanism, request.k, g)
-    groups = [_chosen(request, owners, schemas) for owners in request.groups]
+    homes = groups_of_attributes(request.groups, _held(request, schemas))
+    groups = [_chosen(request, group, homes, schemas) for group in range(len(request.groups))]
     names = [[attribute.name for attribute in group] for group in groups]
     epsilons = shares(request.epsilon, names, request.budget_split, dict(request.weights))
     least_k = smallest_accepted_k([schemas[owner] for owner in request.owners])
@@ -157,10 +162,12 @@ def make_plan(
     )
 
 
-def _chosen(request: Request, owners: Sequence[str], schemas: Mapping[str, Schema]) -> tuple[Attribute, ...]:
+def _chosen(
+    request: Request, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+) -> tuple[Attribute, ...]:
     """Return a group's attributes, in the order asked for or else as its first owner declares them."""
-    held = schemas[owners[0]].by_name
-    return tuple(held[name] for name in request.attributes or held if name in held)
+    held = schemas[request.groups[group][0]].by_name
+    return tuple(held[name] for name in request.attributes or held if group in homes.get(name, ()))
 
 
 def _in_order(request: Request, groups: Sequence[Sequence[Attribute]]) -> tuple[Attribute, ...]:
@@ -186,12 +193,19 @@ def _several_records(request: Request, schemas: Mapping[str, Schema]) -> list[Co
     ]
 
 
-def _within(request: Request, owners: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
+def _held(request: Request, schemas: Mapping[str, Schema]) -> dict[str, list[str]]:
+    """Return the owners that hold each attribute of the release, in the order in which they declare them."""
+    holders: dict[str, list[str]] = {}
+    for owner in request.owners:
+        for name in schemas[owner].names:
+            if not request.attributes or name in request.attributes:
+                holders.setdefault(name, []).append(owner)
+    return holders
+
+
+def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
     """Return the conflicts within a group: its owners hold the same attributes, declared alike."""
     held = {owner: schemas[owner].by_name for owner in owners}
-    wanted = list(dict.fromkeys(name for each in held.values() for name in each))
-    if request.attributes:
-        wanted = [name for name in wanted if name in request.attributes]
     found = [
         Conflict("", name, "the name is taken by the release's own column", "rename it at the owners")
         for name in wanted
@@ -228,18 +242,35 @@ def _alike(declarations: Sequence[Attribute | None]) -> bool:
     return None not in declarations and len(set(declarations)) == 1
 
 
-def _between(request: Request, schemas: Mapping[str, Schema]) -> list[Conflict]:
-    """Return the conflicts between groups: each attribute belongs to one, and what was named exists."""
-    first_with: dict[str, str] = {}
+def _between(
+    request: Request, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+) -> list[Conflict]:
+    """Return the conflicts between groups: each attribute belongs to one, and is held by nobody else."""
     found = []
-    for owners in request.groups:
-        names = dict.fromkeys(name for owner in owners for name in schemas[owner].names)
-        for name in names:
-            if request.attributes and name not in request.attributes:
-                continue
-            if name in first_with:
-                what = f"is also held by {first_with[name]}, another group"
-                fix = f"take it out of the data set at {owners[0]} or {first_with[name]}, or do not name it"
-                found.append(Conflict(owners[0], name, what, fix))
-            first_with.setdefault(name, owners[0])
+    for name, home in homes.items():
+        first, *others = home
+        if others:
+            known = next(each for each in request.groups[first] if name in schemas[each].by_name)
+            found += [
+                _shared(
+                    next(each for each in request.groups[other] if name in schemas[each].by_name), known, name
+                )
+                for other in others
+            ]
+            continue
+        owners = request.groups[first]
+        found += [
+            _shared(owner, owners[0], name)
+            for owner in request.owners
+            if owner not in owners and name in schemas[owner].by_name
+        ]
     return found
+
+
+def _shared(owner: str, known: str, name: str) -> Conflict:
+    return Conflict(
+        owner,
+        name,
+        f"is also held by {known}, another group",
+        f"take it out of the data set at {owner} or {known}, or do not name it",
+    )

@@ -18,9 +18,9 @@ from common import __version__
 from common.errors import IntegrityError, InternalError, TesseraError, UsageError
 from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum, Consent, FragmentStatement
-from common.plan import Task
 from common.schema import Schema
 from common.signing import Domain, SignerSource
+from common.task import Assignment
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,10 +104,9 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     records = {owner: each.linked.records for owner, each in release.progress.items() if each.linked}
     tokens = {}
     if plan.linking.tokens:
-        for task in plan.tasks:
-            data = intake.path(release.id, task.owner, Kind.TOKENS).read_bytes()
-            flat = np.frombuffer(data, dtype=np.uint8)
-            tokens[task.group, task.owner] = flat.reshape(-1, _TOKEN_BYTES)
+        for owner in plan.owners:
+            data = intake.path(release.id, owner, Kind.TOKENS).read_bytes()
+            tokens[owner] = np.frombuffer(data, dtype=np.uint8).reshape(-1, _TOKEN_BYTES)
     linked = link(plan, records, tokens)
     addendum = Addendum(release.id, plan.digest, linked.kind, dict(linked.records), linked.matches)
     data = addendum.to_bytes()
@@ -116,18 +115,18 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     return Addended(at=at, addendum=data.decode(), signature=signature, certificate=key.chain_pem)
 
 
-def fragment_check(release: Release, task: Task) -> "FragmentCheck":
+def fragment_check(release: Release, owner: str) -> "FragmentCheck":
     """Return what checks every byte of an owner's fragment as it arrives.
 
     Raises:
-        IntegrityError: If no fragment of this task has the size that its owner stated.
+        IntegrityError: If no fragment of this owner has the size that it stated.
     """
     from common.wire.arrow_check import FragmentCheck
 
-    statement = release.statement(task.owner)
+    statement, plan = release.statement(owner), release.the_plan()
     if statement is None:
-        raise InternalError(f"owner {task.owner} has not sealed")
-    return FragmentCheck(release.the_plan(), task, statement.records, statement.size)
+        raise InternalError(f"owner {owner} has not sealed")
+    return FragmentCheck(plan, plan.assignment_of(owner), statement.records, statement.size)
 
 
 def publish_release(
@@ -160,20 +159,20 @@ def publish_release(
     kept = published_digest(release_dir, plan.digest, release.id)
     if kept is not None:
         return kept
-    parts = {(task.group, task.owner): _fragment(release, task, intake) for task in plan.tasks}
+    parts = {owner: _fragment(release, plan.assignment_of(owner), intake) for owner in plan.owners}
     table = join(plan, parts, random_order(n_records(plan, parts)))
     key = signer.current_signer()
     return publish(release_dir, _evidence(release), table, key, now, release.request.formats, ca)
 
 
-def _fragment(release: Release, task: Task, intake: Intake) -> "pa.Table":
+def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.Table":
     """Read a fragment that was checked when it arrived, if it is still the one that its owner sealed."""
     from common.wire.arrow import decode
 
-    statement = release.statement(task.owner)
+    statement, owner = release.statement(assignment.owner), assignment.owner
     if statement is None:
-        raise InternalError(f"owner {task.owner} has not sealed")
-    path = intake.path(release.id, task.owner, Kind.FRAGMENT)
+        raise InternalError(f"owner {owner} has not sealed")
+    path = intake.path(release.id, owner, Kind.FRAGMENT)
     try:
         with path.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -181,11 +180,11 @@ def _fragment(release: Release, task: Task, intake: Intake) -> "pa.Table":
         found = "none"
     if found != statement.fragment_digest:
         raise IntegrityError(
-            f"the fragment of {task.owner} is not on the aggregator's disk as it arrived",
+            f"the fragment of {owner} is not on the aggregator's disk as it arrived",
             "check that disk, and who may write to its state directory",
-            {"owner": task.owner, "sealed": statement.fragment_digest, "found": found},
+            {"owner": owner, "sealed": statement.fragment_digest, "found": found},
         )
-    return decode(path, release.the_plan(), task, statement.records)
+    return decode(path, release.the_plan(), assignment, statement.records)
 
 
 def copy_out(folder: Path, out: Path) -> str:

@@ -181,7 +181,7 @@ class _Check:
             return
         try:
             if self._fragment is None:
-                self._fragment = fragment_check(self._release, self._release.the_plan().task_of(self._owner))
+                self._fragment = fragment_check(self._release, self._owner)
             self._fragment.update(data)
         except TesseraError as error:
             self._error = error
@@ -190,7 +190,7 @@ class _Check:
         """Say what is wrong.
 
         Raises:
-            IntegrityError: If the bytes are not a fragment of the owner's task.
+            IntegrityError: If the bytes are not the owner's fragment under this plan.
         """
         if self._error is not None:
             raise self._error
@@ -210,7 +210,7 @@ def _check_tokens(release: Release, blob: Blob) -> bool:
     plan = release.the_plan()
     if release.state is not State.LINKING or not plan.linking.tokens:
         raise ProtocolError(f"release {release.id} is {release.state}: no tokens are expected")
-    most = TOKEN_BYTES * most_records(plan.task_of(blob.owner).records_rounded)
+    most = TOKEN_BYTES * most_records(plan.assignment_of(blob.owner).records_rounded)
     if blob.size % TOKEN_BYTES or not 0 < blob.size <= most:
         raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
     return False

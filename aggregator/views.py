@@ -72,7 +72,7 @@ def error_view(error: TesseraError) -> wire.ErrorView:
 def _owner(release: Release, owner: str, presence: Presence, intake: Intake) -> wire.OwnerProgress:
     progress = wire.OwnerProgress(id=owner, state=release.session(owner), connected=presence.connected(owner))
     if release.plan is not None:
-        task = release.plan.task_of(owner)
+        task = release.plan.assignment_of(owner)
         progress.records = task.records_rounded
         progress.epsilon = format(task.epsilon, "f")
         progress.k = _k([attribute.k for attribute in task.attributes])

@@ -6,9 +6,9 @@ From public quantities only, so that an aggregator plans the same as an owner wo
 from decimal import Context, Decimal, localcontext
 
 from common.cluster_size import choose_k
-from common.plan import PlannedAttribute
 from common.privacy import EXPONENTIAL, SMALLEST_K, epsilon_joint, most_clusters, plain
 from common.schema import Attribute, TaxonomyMethod, most_records
+from common.task import PlannedAttribute
 
 _SIX_DIGITS = Context(prec=6)
 _MIXED = Decimal(8)

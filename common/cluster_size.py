@@ -10,9 +10,9 @@ from fractions import Fraction
 from math import isqrt
 
 from common.errors import UnusableDataError, UsageError
-from common.plan import Task
 from common.privacy import EXPONENTIAL, MECHANISMS, SMALLEST_K, smallest_k
 from common.schema import Schema, most_records
+from common.task import Task
 
 _JOINT = Fraction(3, 2)
 """Isotonic regression averages noise away, so that smaller clusters do than without it."""

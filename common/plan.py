@@ -13,14 +13,14 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from common.canonical import canonical, digest
-from common.privacy import MECHANISMS, largest_or_unbounded, total, total_or_unbounded
+from common.privacy import largest_or_unbounded, total_or_unbounded
 from common.schema import Attribute, IdentifierRules
+from common.task import Assignment, Task, read_epsilon
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
 LONGEST_PURPOSE = 400
 """Characters of what a release is for: people read it before they approve."""
-_DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 
 LinkingFound = Literal["disjoint", "equal", "asserted"]
 """What linking can have found: groups were compared, only parts were, or nothing was."""
@@ -51,100 +51,6 @@ class BudgetSplit(StrEnum):
     """Every attribute gets an equal share."""
     WEIGHTS = "weights"
     """Every attribute gets a share by its weight."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedAttribute:
-    """How one owner masks one attribute."""
-
-    name: str
-    """Attribute name."""
-    mechanism: str
-    """Mechanism id."""
-    epsilon: Decimal
-    """The attribute's share of the budget."""
-    k: int | None
-    """Minimum cluster size; None where the mechanism makes no clusters."""
-    epsilon_joint: Decimal | None
-    """Bound on the whole rank-ordered list of released values; None where there is none."""
-    expected_error: Decimal
-    """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "name": self.name,
-            "mechanism": self.mechanism,
-            "epsilon": self.epsilon,
-            "k": self.k,
-            "epsilon_joint": self.epsilon_joint,
-            "expected_error": self.expected_error,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "PlannedAttribute":
-        """Read it from its document."""
-        if document["mechanism"] not in MECHANISMS:
-            raise ValueError("the plan names an unknown mechanism")
-        if (document["k"] is None) is MECHANISMS[document["mechanism"]].clustered:
-            raise ValueError("k goes with mechanisms that make clusters, and only with them")
-        return cls(
-            str(document["name"]),
-            str(document["mechanism"]),
-            _epsilon(document["epsilon"]),
-            None if document["k"] is None else int(document["k"]),
-            _bound(document["epsilon_joint"]),
-            _decimal(document["expected_error"]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One owner's share of a release in one group."""
-
-    owner: str
-    """Owner id."""
-    dataset: str
-    """Name of the data set at that owner."""
-    group: int
-    """Index of the attribute group."""
-    records_rounded: int
-    """The owner's number of records, rounded down to its leading digit."""
-    attributes: tuple[PlannedAttribute, ...]
-    """What to mask and how, in release order."""
-
-    @property
-    def epsilon(self) -> Decimal:
-        """Sum of the attributes' epsilon (sequential composition)."""
-        return total(attribute.epsilon for attribute in self.attributes)
-
-    @property
-    def epsilon_joint(self) -> Decimal | None:
-        """Sum of the attributes' joint bounds; None where one has none."""
-        return total_or_unbounded(attribute.epsilon_joint for attribute in self.attributes)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "owner": self.owner,
-            "dataset": self.dataset,
-            "group": self.group,
-            "records_rounded": self.records_rounded,
-            "epsilon": self.epsilon,
-            "epsilon_joint": self.epsilon_joint,
-            "attributes": [attribute.to_document() for attribute in self.attributes],
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Task":
-        """Read it from its document."""
-        return cls(
-            str(document["owner"]),
-            str(document["dataset"]),
-            int(document["group"]),
-            int(document["records_rounded"]),
-            tuple(PlannedAttribute.from_document(each) for each in document["attributes"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +121,8 @@ class Plan:
             raise ValueError("every owner has one task in a group")
         if self.n_groups > len(cells) or {group for group, _ in cells} != set(range(self.n_groups)):
             raise ValueError("groups are numbered from 0 without gaps")
+        for owner in self.owners:
+            self.assignment_of(owner)
         names = [attribute.name for attribute in self.attributes]
         by_group = {task.group: tuple(attribute.name for attribute in task.attributes) for task in self.tasks}
         if any(tuple(a.name for a in task.attributes) != by_group[task.group] for task in self.tasks):
@@ -235,6 +143,10 @@ class Plan:
         """Owner ids, each once, in the order of their tasks."""
         return tuple(dict.fromkeys(task.owner for task in self.tasks))
 
+    def owners_of(self, group: int) -> tuple[str, ...]:
+        """Return the owners of one attribute group, in the order of their tasks."""
+        return tuple(task.owner for task in self.tasks if task.group == group)
+
     @property
     def digest(self) -> str:
         """SHA-256 of the canonical plan, its name everywhere."""
@@ -253,16 +165,16 @@ class Plan:
             return "asserted"
         return "equal" if self.n_groups > 1 else "disjoint"
 
-    def task_of(self, owner: str) -> Task:
-        """Return an owner's task.
+    def assignment_of(self, owner: str) -> Assignment:
+        """Return everything that an owner masks.
 
         Raises:
-            KeyError: If the owner has none in this plan.
+            KeyError: If it has no task in this plan.
         """
-        for task in self.tasks:
-            if task.owner == owner:
-                return task
-        raise KeyError(owner)
+        tasks = tuple(task for task in self.tasks if task.owner == owner)
+        if not tasks:
+            raise KeyError(owner)
+        return Assignment(tasks)
 
     def attribute(self, name: str) -> Attribute:
         """Return the settings of one attribute."""
@@ -317,7 +229,7 @@ class Plan:
             version=str(document["version"]),
             purpose=str(document["purpose"]),
             layout=Layout(document["layout"]),
-            epsilon=_epsilon(document["epsilon"]),
+            epsilon=read_epsilon(document["epsilon"]),
             budget_split=BudgetSplit(document["budget_split"]),
             attributes=tuple(Attribute.from_document(each) for each in document["attributes"]),
             identifier=IdentifierRules.from_document(identifier) if identifier else None,
@@ -325,21 +237,3 @@ class Plan:
             linking=Linking.from_document(document["linking"]),
             tasks=tuple(Task.from_document(each) for each in document["tasks"]),
         )
-
-
-def _decimal(text: Any) -> Decimal:
-    # Plain digits only: an exponent is short to write and long to write out.
-    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
-        raise ValueError("a decimal number was expected")
-    return Decimal(text)
-
-
-def _epsilon(text: Any) -> Decimal:
-    value = _decimal(text)
-    if value <= 0:
-        raise ValueError("an epsilon must be positive")
-    return value
-
-
-def _bound(text: Any) -> Decimal | None:
-    return None if text is None else _epsilon(text)

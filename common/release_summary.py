@@ -7,9 +7,10 @@ shows is what the owners signed.
 from typing import Any
 
 from common.fragment import Addendum
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.privacy import total, total_or_unbounded
 from common.release_table import RECORD_COLUMN, release_schema
+from common.task import Task
 
 
 def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from common.privacy import DEFAULT_MECHANISM, parse_epsilon
 
 FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
-_LATER = "not supported by this version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,8 @@ class Request:
     layout: Layout
     """Layout."""
     groups: tuple[tuple[str, ...], ...]
-    """Owner ids by attribute group: one group in horizontal, one owner each in vertical layout."""
+    """Owner ids by attribute group: one group in horizontal, one owner each in vertical layout; in mixed
+    layout an owner can be in several."""
     epsilon: Decimal
     """The release's epsilon."""
     k: int | None = None
@@ -59,7 +59,8 @@ class Request:
     """Owner ids, each once, group by group."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "owners", tuple(owner for group in self.groups for owner in group))
+        named = dict.fromkeys(owner for group in self.groups for owner in group)
+        object.__setattr__(self, "owners", tuple(named))
 
     def to_document(self) -> dict[str, Any]:
         """Return the request as JSON-serialisable values."""
@@ -129,7 +130,7 @@ def parse_request(
             "no owner accepts this purpose",
             f"write one line of at most {LONGEST_PURPOSE} printable characters, with single spaces",
         )
-    kind = _layout(layout)
+    kind = Layout(one_of("layout", layout, tuple(Layout)))
     split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
     size = parse_k(k)
     return Request(
@@ -150,13 +151,6 @@ def parse_request(
     )
 
 
-def _layout(text: str) -> Layout:
-    layout = Layout(one_of("layout", text, tuple(Layout)))
-    if layout is Layout.MIXED:
-        raise UsageError(f"the mixed layout is {_LATER}", "use horizontal or vertical")
-    return layout
-
-
 def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     owners = [owner for group in groups for owner in group]
     if not owners or not all(groups):
@@ -164,7 +158,10 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
     for owner in owners:
         if not is_name(owner):
             raise UsageError(f"{owner!r} cannot be the id of an owner", NAME_RULE)
-    distinct("owner", owners)
+    for named in groups if layout is Layout.MIXED else [owners]:
+        distinct("owner", named)
+    if layout is Layout.MIXED:
+        _check_mixed(groups)
     if layout is Layout.HORIZONTAL and len(groups) != 1:
         raise UsageError("a horizontal release has one group of owners", "name them with --owners a,b,c")
     if layout is Layout.VERTICAL and len(owners) == 1:
@@ -175,6 +172,24 @@ def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str,
     if layout is Layout.VERTICAL and len(groups) != len(owners):
         raise UsageError("in a vertical release every owner is a group", "name them with --owners a,b,c")
     return tuple(tuple(group) for group in groups)
+
+
+def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
+    """Check groups that an owner may be in several of.
+
+    Raises:
+        UsageError: If there is one group alone, or two have the same owners.
+    """
+    if len(groups) == 1:
+        raise UsageError(
+            "a mixed release has several groups of owners, and one is named",
+            "separate them: --groups 'a,b;c,d'; one group is released with --layout horizontal",
+        )
+    if len({frozenset(group) for group in groups}) < len(groups):
+        raise UsageError(
+            "two groups have the same owners, and attributes belong to the group of those that hold them",
+            "name each set of owners once",
+        )
 
 
 def _weights(split: BudgetSplit, texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:

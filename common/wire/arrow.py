@@ -1,6 +1,6 @@
 """A fragment as an Arrow IPC stream: written with bounded memory, read as if a stranger had made it.
 
-One int64 column per attribute of the task, in plan order, in resolution units; a column is
+One int64 column per attribute that the owner masks, in plan order, in resolution units; a column is
 dictionary-encoded where that is smaller, with the smallest index type that fits. In layouts with several
 groups a first column `token` follows which the records are sorted. The columns are never null.
 
@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import IntegrityError, InternalError, TesseraError
-from common.plan import Plan, Task
+from common.plan import Plan
+from common.task import Assignment
 from common.wire.chunks import read_chunks
 
 BATCH_RECORDS = 65_536
@@ -42,16 +43,16 @@ def has_tokens(plan: Plan) -> bool:
     return plan.n_groups > 1
 
 
-def size_limit(task: Task, n_records: int) -> int:
+def size_limit(assignment: Assignment, n_records: int) -> int:
     """Return the most bytes that an honest fragment can have, by which an upload is refused early."""
     n_batches = n_records // BATCH_RECORDS + 1
-    n_columns = len(task.attributes) + 1
+    n_columns = len(assignment.attributes) + 1
     return n_columns * (TOKEN_BYTES * n_records + 1024 * n_batches) + _OVERHEAD_BYTES
 
 
 def encode(
     stream: BinaryIO,
-    task: Task,
+    assignment: Assignment,
     columns: Mapping[str, Int64Array],
     order: Int64Array,
     tokens: TokenArray | None = None,
@@ -60,7 +61,7 @@ def encode(
 
     Args:
         stream: A binary file open for writing.
-        task: The owner's task; its attributes give the columns and their order.
+        assignment: What the owner masks; its attributes give the columns and their order.
         columns: Masked values in resolution units by attribute name, each of shape (n_records,).
         order: The order to write the records in, shape (n_records,): by token in layouts with several
             groups, else random (`common.shuffle.random_order`).
@@ -70,7 +71,7 @@ def encode(
         InternalError: If the shapes do not fit, or the order does not sort the tokens strictly.
     """
     n_records = len(order)
-    names = [attribute.name for attribute in task.attributes]
+    names = [attribute.name for attribute in assignment.attributes]
     if any(columns[name].shape != (n_records,) for name in names):
         raise InternalError("the columns of a fragment have different lengths")
     if tokens is not None and (tokens.shape != (n_records, TOKEN_BYTES) or tokens.dtype != np.uint8):
@@ -91,13 +92,13 @@ def encode(
             writer.write_batch(pa.record_batch(arrays, schema=schema))
 
 
-def decode(path: Path, plan: Plan, task: Task, n_records: int) -> pa.Table:
+def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa.Table:
     """Read and check a fragment.
 
     Args:
         path: The file; it must not change meanwhile.
         plan: The plan; gives the domains.
-        task: The task that the fragment answers.
+        assignment: What its owner masks.
         n_records: How many records the owner stated.
 
     Returns:
@@ -108,8 +109,8 @@ def decode(path: Path, plan: Plan, task: Task, n_records: int) -> pa.Table:
     """
     from common.wire.arrow_check import FragmentCheck
 
-    schema = decoded_schema([attribute.name for attribute in task.attributes], tokens=has_tokens(plan))
-    fragment, batches = FragmentCheck(plan, task, n_records, path.stat().st_size), []
+    schema = decoded_schema([attribute.name for attribute in assignment.attributes], tokens=has_tokens(plan))
+    fragment, batches = FragmentCheck(plan, assignment, n_records, path.stat().st_size), []
     for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
         batches += [
             pa.record_batch([_plain(column) for column in columns], schema=schema)

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import IntegrityError, TesseraError
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.schema import Attribute
+from common.task import Assignment
 from common.wire.arrow import (
     BATCH_RECORDS,
     TOKEN_COLUMN,
@@ -31,7 +32,7 @@ class FragmentCheck:
 
     Args:
         plan: The plan; gives the domains.
-        task: The task that the fragment answers.
+        assignment: What its owner masks.
         n_records: How many records the owner stated.
         size: Bytes of the fragment.
 
@@ -39,16 +40,16 @@ class FragmentCheck:
         IntegrityError: If no fragment of so many records has this size.
     """
 
-    def __init__(self, plan: Plan, task: Task, n_records: int, size: int) -> None:
-        self._task = task
+    def __init__(self, plan: Plan, assignment: Assignment, n_records: int, size: int) -> None:
+        self._owner = assignment.owner
         self._tokens = has_tokens(plan)
-        self._domains = {each.name: _Domain(plan.attribute(each.name)) for each in task.attributes}
+        self._domains = {each.name: _Domain(plan.attribute(each.name)) for each in assignment.attributes}
         self._messages = Messages(n_records, BATCH_RECORDS, len(self._domains))
         self._feed = _Feed()
         self._reader: Any = None
         self._last_token: bytes | None = None
         with self._refusals():
-            if not 0 < size <= size_limit(task, n_records):
+            if not 0 < size <= size_limit(assignment, n_records):
                 raise IntegrityError("the size of the fragment does not fit its number of records")
 
     def update(self, data: bytes | memoryview) -> list[list[pa.Array]]:
@@ -125,9 +126,9 @@ class FragmentCheck:
         ) as e:
             problem = f"read ({type(e).__name__})"
         raise IntegrityError(
-            f"the fragment of {self._task.owner} cannot be {problem}",
+            f"the fragment of {self._owner} cannot be {problem}",
             "the owner node must run a compatible version; if it does, its fragment was damaged",
-            {"owner": self._task.owner, "group": self._task.group},
+            {"owner": self._owner},
         ) from None
 
 

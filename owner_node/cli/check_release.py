@@ -75,11 +75,11 @@ def ask_policy(
 
     names = {"owner": owner.owner.id, "dataset": dataset.name, "trust_domain": owner.owner.trust_domain}
     plan = hypothetical_plan(asked, schema, **names, version=__version__)
-    task = plan.task_of(owner.owner.id)
+    assignment = plan.assignment_of(owner.owner.id)
     with _state(owner) as (ledger, attempts):
         remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
         verdict = judge(
-            plan, task, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
+            plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
             trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
             balance=remaining, today=_now().date(),
         )  # fmt: skip
@@ -88,13 +88,13 @@ def ask_policy(
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
         attempts.check(dataset.budget)
     forecast = _foreseen(owner, dataset, plan)
-    return _document(plan, task.owner, verdict, remaining, forecast)
+    return _document(plan, assignment.owner, verdict, remaining, forecast)
 
 
 def _document(
     plan: Plan, own: str, verdict: Accept, remaining: Decimal, forecast: "Forecast"
 ) -> dict[str, Any]:
-    task = plan.task_of(own)
+    assignment = plan.assignment_of(own)
     return {
         "answer": "ask" if verdict.asks else "accept",
         "rule": verdict.asks or 'policy.approval = "auto"',
@@ -107,7 +107,7 @@ def _document(
         "budget": verdict.budget,
         "remaining": remaining,
         "remaining_after": plain(remaining - verdict.charge),
-        "attributes": [each.to_document() for each in task.attributes],
+        "attributes": [each.to_document() for each in assignment.attributes],
         "forecast": forecast.to_document(),
     }
 
@@ -119,7 +119,7 @@ def _foreseen(owner: OwnerConfig, dataset: DatasetConfig, plan: Plan) -> "Foreca
     from owner_node.masking.forecast import forecast
     from owner_node.release.preparation import prepare
 
-    prepared = prepare(dataset, plan, plan.task_of(owner.owner.id), None)
+    prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None)
     found = forecast(prepared.columns, prepared.tasks)
     if is_close(found, owner.policy):
         found = forecast(prepared.columns, prepared.tasks, closely=True)

@@ -30,8 +30,8 @@ def has_answered(session: Session, config: OwnerConfig) -> bool:
         return True
     if not session.forecast or session.plan is None:
         return False
-    task = Plan.from_bytes(session.plan).task_of(config.owner.id)
-    beyond = any(each.k is not None and each.k > task.records_rounded for each in task.attributes)
+    assignment = Plan.from_bytes(session.plan).assignment_of(config.owner.id)
+    beyond = any(each.k is not None and each.k > assignment.records_rounded for each in assignment.attributes)
     return beyond or has_limits(config.policy)
 
 

@@ -14,7 +14,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from common.errors import DataChangedError, RefusedError, UnusableDataError
-from common.plan import Plan, Task
+from common.plan import Plan
+from common.task import Assignment
 from owner_node.consent.answered import UNSPENT, has_answered, open_answers
 from owner_node.consent.foreseen import Forecast, is_close, objections
 from owner_node.release.cases import Cases
@@ -82,7 +83,7 @@ class Appraisal:
         """
         self._cases.records.attempts.check(self._budget(session), self._n_open(session))
 
-    def appraise(self, session: Session, plan: Plan, task: Task) -> Appraised:
+    def appraise(self, session: Session, plan: Plan, assignment: Assignment) -> Appraised:
         """Load the data of a release that is not decided yet, and foresee what masking does to them.
 
         The same data under the same plan get the forecast they had, drawn once. To be called, and its result
@@ -95,7 +96,7 @@ class Appraisal:
             DataChangedError: If it has more records than were planned for.
         """
         try:
-            prepared = self._load(session, plan, task)
+            prepared = self._load(session, plan, assignment)
         except DataChangedError:
             raise
         except UnusableDataError as error:
@@ -110,14 +111,14 @@ class Appraisal:
         self._tell(session, forecast)
         return Appraised(pinned, prepared.n_records, forecast)
 
-    def prepared(self, session: Session, plan: Plan, task: Task) -> "Prepared":
+    def prepared(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
         """Return the data that this owner consented with; what pins them is as the session has it.
 
         Raises:
             DataError: If the source has to be loaded again and cannot be used.
             DataChangedError: If it is not what it was at consent.
         """
-        prepared = self._load(session, plan, task)
+        prepared = self._load(session, plan, assignment)
         pinned = self._pinned(session, prepared)
         if session.source_digest not in ("", pinned):
             self.forget(plan.release)
@@ -147,7 +148,7 @@ class Appraisal:
         after = "linking" if session.state is State.LINKED else "its data were looked at"
         attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
 
-    def _load(self, session: Session, plan: Plan, task: Task) -> "Prepared":
+    def _load(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
         from owner_node.release.preparation import prepare
 
         with self._lock:
@@ -156,7 +157,7 @@ class Appraisal:
             return found
         key = self._cases.release_key(plan) if plan.linking.tokens else None
         source_key = self._cases.records.own_keys.source_key()
-        prepared = prepare(self._cases.config.dataset(session.dataset), plan, task, key, source_key)
+        prepared = prepare(self._cases.config.dataset(session.dataset), plan, assignment, key, source_key)
         with self._lock:
             self._kept[plan.release] = prepared
             while len(self._kept) > MOST_KEPT:

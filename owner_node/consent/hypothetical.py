@@ -6,10 +6,11 @@ from decimal import Decimal
 from common.attribute_plan import plan_attribute
 from common.cluster_size import check_k, smallest_accepted_k
 from common.errors import UsageError
-from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Task
+from common.plan import BudgetSplit, Layout, Linking, Plan
 from common.privacy import DEFAULT_MECHANISM
 from common.schema import Attribute, AttributeType, Schema
 from common.shares import shares
+from common.task import PlannedAttribute, Task
 
 RELEASE = "hypothetical"
 

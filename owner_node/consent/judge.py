@@ -11,9 +11,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.privacy import Accounting, plain
 from common.schema import Schema
+from common.task import Assignment
 from owner_node.consent import plan_rules, policy_rules
 from owner_node.consent.request import Objection, Request
 
@@ -30,7 +31,7 @@ class Accept:
     budget: str
     """Which budget it is taken from."""
     epsilon: Decimal
-    """Sum of the shares of the task's attributes."""
+    """Sum of the shares of the owner's attributes."""
     epsilon_joint: Decimal | None
     """Sum of their joint bounds; None where one has none."""
     accounting: Accounting
@@ -56,7 +57,7 @@ Verdict = Accept | Refuse
 
 def judge(
     plan: Plan,
-    task: Task,
+    assignment: Assignment,
     *,
     owner_id: str,
     aggregator_name: str,
@@ -71,12 +72,12 @@ def judge(
 
     Args:
         plan: The plan, its signature and certificate checked already.
-        task: The owner's task in it.
+        assignment: What the owner masks in it.
         owner_id: This owner's id.
         aggregator_name: The aggregator that sent it, by its certificate.
         trust_domain: The configured trust domain.
         policy: The owner's policy.
-        dataset: The data set that the task names.
+        dataset: The data set that it names.
         schema: The owner's own schema of it, made anew from the configuration.
         balance: What remains of the data set's budget.
         today: The date.
@@ -85,7 +86,7 @@ def judge(
         Accept with the charge, or Refuse with every rule that objects.
     """
     request = Request(
-        plan, task, owner_id, aggregator_name, trust_domain, policy, dataset, schema, balance, today
+        plan, assignment, owner_id, aggregator_name, trust_domain, policy, dataset, schema, balance, today
     )
     return _verdict(request)
 
@@ -98,14 +99,14 @@ def _verdict(request: Request) -> Verdict:
     objections += [each for rule in _BY_NAME for each in rule(request)]
     if objections:
         return _refuse(request, objections)
-    task, budget, amount = request.task, request.dataset.budget, request.charge
+    assignment, budget, amount = request.assignment, request.dataset.budget, request.charge
     if amount is None:
         raise InternalError("a plan without a charge passed every rule")
     if amount > request.balance:
         error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
         return Refuse(error, error.message, (error.message,))
     accounting, asks = request.policy.accounting, _asks(request.policy, amount)
-    return Accept(amount, budget, task.epsilon, task.epsilon_joint, accounting, asks)
+    return Accept(amount, budget, assignment.epsilon, assignment.epsilon_joint, accounting, asks)
 
 
 def _asks(policy: "PolicyConfig", amount: Decimal) -> str:

@@ -5,7 +5,7 @@ from decimal import Context, Decimal, Inexact
 
 from common.attribute_plan import expected_error
 from common.errors import UnusableDataError
-from common.plan import BudgetSplit, Layout, Plan, PlannedAttribute
+from common.plan import BudgetSplit, Layout, Plan
 from common.privacy import (
     EXPONENTIAL,
     LARGEST_EPSILON,
@@ -19,6 +19,7 @@ from common.privacy import (
     total,
 )
 from common.schema import TaxonomyMethod, most_records
+from common.task import PlannedAttribute, Task
 from owner_node.consent.request import Objection, Request
 
 # Decimals pass `shares` before they are multiplied; a product that had to be rounded would be a fault.
@@ -27,24 +28,26 @@ _EXACT = Context(prec=60, traps=[Inexact])
 
 def parties(request: Request) -> Iterator[Objection]:
     """Object to a plan for others, or of a grid that is not the layout it names."""
-    plan, task = request.plan, request.task
+    plan, own = request.plan, request.assignment
     expected = f"spiffe://{request.trust_domain}/aggregator/{request.aggregator_name}"
     if plan.aggregator != expected:
         yield Objection(f"plan.aggregator must be {expected}, which sent the plan")
-    if [each for each in plan.tasks if each.owner == request.owner_id] != [task]:
-        yield Objection(f"plan.tasks must hold exactly one task of owner {request.owner_id!r}, this one")
-    if task.dataset != request.dataset.name:
+    if tuple(each for each in plan.tasks if each.owner == request.owner_id) != own.tasks:
+        yield Objection(f"plan.tasks must hold the tasks of owner {request.owner_id!r}, and these")
+    if own.dataset != request.dataset.name:
         yield Objection(f"plan.tasks must name data set {request.dataset.name!r}")
     if plan.layout is Layout.HORIZONTAL and plan.n_groups > 1:
         yield Objection("plan.layout: a horizontal release has one group of attributes")
-    if plan.layout is Layout.VERTICAL and plan.n_groups != len(plan.tasks):
+    if plan.layout is Layout.VERTICAL and not plan.n_groups == len(plan.tasks) == len(plan.owners):
         yield Objection("plan.layout: a vertical release has one owner in every group")
+    if plan.layout is Layout.MIXED and plan.n_groups == 1:
+        yield Objection("plan.layout: a mixed release has several groups of attributes")
 
 
 def settings(request: Request) -> Iterator[Objection]:
     """Object to attributes, identifiers and linking that are not those declared here."""
     plan, schema, policy = request.plan, request.schema, request.policy
-    for planned in request.task.attributes:
+    for planned in request.assignment.attributes:
         own, name = schema.by_name.get(planned.name), planned.name
         if policy.attributes and name not in policy.attributes:
             yield Objection(f"policy.attributes does not list {name!r}")
@@ -80,7 +83,7 @@ def _linking(request: Request) -> Iterator[Objection]:
 
 def shares(request: Request) -> Iterator[Objection]:
     """Object to budgets that no sum keeps exact, before anything is computed with them."""
-    task = request.task
+    task = request.assignment
     named = [("epsilon", request.plan.epsilon, LARGEST_EPSILON)]
     named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in task.attributes]
     named += [
@@ -96,17 +99,21 @@ def shares(request: Request) -> Iterator[Objection]:
 
 def composition(request: Request) -> Iterator[Objection]:
     """Object to shares that add up to more: sequential in an owner, parallel in a group (MECHANISMS §5)."""
-    plan, task = request.plan, request.task
-    # Multiplied, not divided: a share that was rounded down stays comparable without rounding.
-    whole = _EXACT.multiply(task.epsilon, Decimal(plan.n_groups))
+    plan, own = request.plan, request.assignment
     if plan.budget_split is not BudgetSplit.OWNER:
         yield from _shares_of_person(plan)
-    elif whole > plan.epsilon:
-        yield Objection(
-            f"the shares of this owner add up to {task.epsilon}, "
-            f"more than epsilon {plan.epsilon} over {plan.n_groups} groups"
-        )
-    for planned in (each for each in task.attributes if each.mechanism in MECHANISMS):
+        own_tasks: tuple[Task, ...] = ()
+    else:
+        own_tasks = own.tasks
+    for task in own_tasks:
+        # Multiplied, not divided: a share that was rounded down stays comparable without rounding.
+        if _EXACT.multiply(task.epsilon, Decimal(plan.n_groups)) > plan.epsilon:
+            where = f" in group {task.group}" if len(own.tasks) > 1 else ""
+            yield Objection(
+                f"the shares of this owner{where} add up to {task.epsilon}, "
+                f"more than epsilon {plan.epsilon} over {plan.n_groups} groups"
+            )
+    for planned in (each for each in own.attributes if each.mechanism in MECHANISMS):
         stated, found = planned.epsilon_joint, _joint(request, planned)
         if stated != found:
             told, bound = _bound_text(stated), _bound_text(found)
@@ -116,7 +123,7 @@ def composition(request: Request) -> Iterator[Objection]:
 def errors(request: Request) -> Iterator[Objection]:
     """Object to an expected error that is not the public formula's: a person decides by it."""
     known = request.schema.by_name
-    for planned in (each for each in request.task.attributes if each.mechanism in MECHANISMS):
+    for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
         settings = known.get(planned.name) or request.plan.attribute(planned.name)
         found = expected_error(
             planned.mechanism, planned.k or 1, request.schema.records_rounded, planned.epsilon,
@@ -153,7 +160,7 @@ def _bound_text(bound: Decimal | None) -> str:
 def records(request: Request) -> Iterator[Objection]:
     """Object to a k that the rounded number of records rules out; the exact one is judged at linking."""
     most = most_records(request.schema.records_rounded)
-    for planned in request.task.attributes:
+    for planned in request.assignment.attributes:
         if (planned.k or 1) > most:
             yield Objection(
                 f"k = {planned.k or 1} for {planned.name!r}: at least as many records are needed",

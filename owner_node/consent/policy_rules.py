@@ -12,13 +12,13 @@ def amount(request: Request) -> Iterator[Objection]:
     """Object to a charge that the policy has no bound for, or that is above its limit."""
     policy, amount = request.policy, request.charge
     if amount is None:
-        unbounded = [each.name for each in request.task.attributes if each.epsilon_joint is None]
+        unbounded = [each.name for each in request.assignment.attributes if each.epsilon_joint is None]
         yield Objection(
             f'policy.accounting = "{policy.accounting}" does not take attributes whose epsilon_joint '
             f"is not bounded: {', '.join(unbounded)}"
         )
     limit = policy.max_epsilon_per_release
-    largest = max(request.task.epsilon, amount or Decimal(0))
+    largest = max(request.assignment.epsilon, amount or Decimal(0))
     if limit is not None and largest > limit:
         yield Objection(f"policy.max_epsilon_per_release = {limit}, the release would charge {largest}")
 
@@ -26,10 +26,10 @@ def amount(request: Request) -> Iterator[Objection]:
 def mechanisms(request: Request) -> Iterator[Objection]:
     """Object to mechanisms and cluster sizes."""
     policy, plan = request.policy, request.plan
-    for mechanism in dict.fromkeys(each.mechanism for each in request.task.attributes):
+    for mechanism in dict.fromkeys(each.mechanism for each in request.assignment.attributes):
         if mechanism not in policy.mechanisms or mechanism not in MECHANISMS:
             yield Objection(f"policy.mechanisms does not list {mechanism!r}")
-    for planned in request.task.attributes:
+    for planned in request.assignment.attributes:
         if planned.k is not None and planned.k < policy.min_k:
             yield Objection(
                 f"policy.min_k = {policy.min_k}, {planned.name!r} is planned with k = {planned.k}"

@@ -6,9 +6,10 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.errors import RefusedError, TesseraError
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.privacy import charge
 from common.schema import Schema
+from common.task import Assignment
 
 if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig
@@ -20,8 +21,8 @@ class Request:
 
     plan: Plan
     """The plan."""
-    task: Task
-    """The owner's task in it."""
+    assignment: Assignment
+    """What the owner masks in it."""
     owner_id: str
     """This owner's id."""
     aggregator_name: str
@@ -31,7 +32,7 @@ class Request:
     policy: "PolicyConfig"
     """The owner's policy."""
     dataset: "DatasetConfig"
-    """The data set that the task names."""
+    """The data set that it names."""
     schema: Schema
     """The owner's own schema of it."""
     balance: Decimal
@@ -42,7 +43,7 @@ class Request:
     @property
     def charge(self) -> Decimal | None:
         """What the ledger would take; None where the owner's accounting knows no bound."""
-        return charge(self.policy.accounting, self.task.epsilon, self.task.epsilon_joint)
+        return charge(self.policy.accounting, self.assignment.epsilon, self.assignment.epsilon_joint)
 
 
 @dataclass(frozen=True, slots=True)

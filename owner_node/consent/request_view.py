@@ -7,9 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 from common.guarantee import invariants, promises
-from common.plan import Plan, PlannedAttribute, Task
+from common.plan import Plan
 from common.privacy import charge
 from common.schema import Attribute, AttributeType, most_records
+from common.task import Assignment, PlannedAttribute
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
 
@@ -23,25 +24,29 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
         remaining: What is left of the data set's budget; None if the data set is not configured any more.
     """
     plan = Plan.from_bytes(session.plan or b"")
-    task = plan.task_of(config.owner.id)
-    taken = charge(config.policy.accounting, task.epsilon, task.epsilon_joint)
+    assignment = plan.assignment_of(config.owner.id)
+    taken = charge(config.policy.accounting, assignment.epsilon, assignment.epsilon_joint)
     # An accepted plan has been taken from the balance already.
     after = None if remaining is None or taken is None else remaining - taken
     return {
         **_about(session, plan),
-        "dataset": task.dataset,
-        "records": {"told": task.records_rounded, "at_most": most_records(task.records_rounded)}
+        "dataset": assignment.dataset,
+        "records": {"told": assignment.records_rounded, "at_most": most_records(assignment.records_rounded)}
         | ({} if session.n_records is None else {"exact": session.n_records}),
-        "epsilon": task.epsilon,
-        "epsilon_joint": task.epsilon_joint,
+        "epsilon": assignment.epsilon,
+        "epsilon_joint": assignment.epsilon_joint,
         "accounting": config.policy.accounting,
         "charge": taken,
         "remaining": remaining,
         "remaining_after": after,
         "max_records_per_person": plan.max_records_per_person,
-        "attributes": [_attribute(plan.attribute(each.name), each) for each in task.attributes],
-        "leaves": _leaves(plan, task),
-        "co_owners": [_co_owner(each, config.policy) for each in plan.tasks if each is not task],
+        "attributes": [_attribute(plan.attribute(each.name), each) for each in assignment.attributes],
+        "leaves": _leaves(plan, assignment),
+        "co_owners": [
+            _co_owner(plan.assignment_of(each), config.policy)
+            for each in plan.owners
+            if each != config.owner.id
+        ],
         "forecast": json.loads(session.forecast) if session.forecast else None,
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),
@@ -85,9 +90,9 @@ def _domain(attribute: Attribute) -> str:
     return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}"
 
 
-def _leaves(plan: Plan, task: Task) -> list[str]:
+def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
     """Say what goes out, in the order in which it does."""
-    names = ", ".join(each.name for each in task.attributes)
+    names = ", ".join(each.name for each in assignment.attributes)
     lines = ["the exact number of records, to the aggregator and to the users of the release"]
     if plan.linking.tokens:
         lines.append("one keyed pseudonym per record, to the aggregator, which compares and deletes them")
@@ -97,16 +102,16 @@ def _leaves(plan: Plan, task: Task) -> list[str]:
     return lines
 
 
-def _co_owner(task: Task, policy: PolicyConfig) -> dict[str, Any]:
-    pins = policy.pins.get(task.owner)
+def _co_owner(assignment: Assignment, policy: PolicyConfig) -> dict[str, Any]:
+    pins = policy.pins.get(assignment.owner)
     if pins is None:
         known = "as stated by the aggregator"
     else:
         known = "proves its pinned key before linking" if pins else "proves its certificate before linking"
     return {
-        "id": task.owner,
-        "attributes": [each.name for each in task.attributes],
-        "records_told": task.records_rounded,
+        "id": assignment.owner,
+        "attributes": [each.name for each in assignment.attributes],
+        "records_told": assignment.records_rounded,
         "known": known,
     }
 

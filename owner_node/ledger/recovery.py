@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.privacy import MECHANISMS, epsilon_joint, most_clusters, total_or_unbounded
 from common.schema import most_records
+from common.task import Assignment
 from owner_node.ledger.entry import CHARGES, Entry, Kind, recovered_names
 from owner_node.state.chain_head import GENESIS, Head
 
@@ -129,15 +130,15 @@ def assess(
     explained = sum(max(each.entries - len(_of(each.key, entries)), 0) for each in releases if each.proved)
     charges = [
         LostCharge(
-            task.dataset,
-            budgets.get(task.dataset, ""),
-            _charge(release.plan, task),
+            own.dataset,
+            budgets.get(own.dataset, ""),
+            _charge(release.plan, own),
             *release.key,
             release.proved,
         )
         for release in releases
         if (release.masking_asked or release.sealed) and not _settled(release, entries)
-        for task in [release.plan.task_of(owner)]
+        for own in [release.plan.assignment_of(owner)]
     ]
     return Recovery(
         tuple(sorted(lost, key=lambda head: (head.sequence, head.hash))),
@@ -208,8 +209,8 @@ def _of(key: tuple[str, str, str], entries: Sequence[Entry]) -> list[Entry]:
     ]
 
 
-def _charge(plan: Plan, task: Task) -> Decimal:
-    """Return the most that a task was charged under any way of accounting, since the policy may have changed.
+def _charge(plan: Plan, assignment: Assignment) -> Decimal:
+    """Return the most that an owner was charged, under any way of accounting: the policy may have changed.
 
     That is its epsilon or its joint bound: the stated one, or this owner's own if that is larger.
     """
@@ -217,9 +218,9 @@ def _charge(plan: Plan, task: Task) -> Decimal:
         epsilon_joint(
             each.mechanism, each.epsilon,
             frequency_order=plan.attribute(each.name).by_frequency,
-            n_clusters=most_clusters(most_records(task.records_rounded), each.k),
+            n_clusters=most_clusters(most_records(assignment.records_rounded), each.k),
         )
         if each.mechanism in MECHANISMS else each.epsilon_joint
-        for each in task.attributes
+        for each in assignment.attributes
     )  # fmt: skip
-    return max(bound for bound in (own, task.epsilon_joint, task.epsilon) if bound is not None)
+    return max(bound for bound in (own, assignment.epsilon_joint, assignment.epsilon) if bound is not None)

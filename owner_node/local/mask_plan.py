@@ -13,10 +13,11 @@ from common.attribute_plan import plan_attribute
 from common.cluster_size import check_k
 from common.errors import UsageError
 from common.guarantee import invariants, promises
-from common.plan import BudgetSplit, Layout, Linking, Plan, Task
+from common.plan import BudgetSplit, Layout, Linking, Plan
 from common.privacy import DEFAULT_MECHANISM
 from common.schema import Schema
 from common.shares import shares
+from common.task import Task
 from owner_node.local.policy import Use
 
 

@@ -5,8 +5,9 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 from common.errors import ProtocolError
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.privacy import plain
+from common.task import Assignment
 from owner_node.config import OwnerConfig
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import release_key
@@ -69,8 +70,8 @@ class Cases:
             raise ProtocolError("the session is about another plan")
         return session
 
-    def accepted(self, release: str, plan_digest: str) -> tuple[Session, Plan, Task]:
-        """Return a session with its plan, as it was accepted, and this owner's task.
+    def accepted(self, release: str, plan_digest: str) -> tuple[Session, Plan, Assignment]:
+        """Return a session with its plan, as it was accepted, and what this owner masks.
 
         Raises:
             ProtocolError: If no plan was accepted, or another.
@@ -79,7 +80,7 @@ class Cases:
         if session.plan is None or session.state in UNDECIDED:
             raise ProtocolError("no plan was accepted for this release")
         plan = Plan.from_bytes(session.plan)
-        return session, plan, plan.task_of(self.config.owner.id)
+        return session, plan, plan.assignment_of(self.config.owner.id)
 
     def release_key(self, plan: Plan) -> bytes:
         """Return the key of a release's tokens.

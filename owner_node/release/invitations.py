@@ -10,9 +10,10 @@ from typing import Any
 from common.canonical import canonical
 from common.errors import BalanceError, ProtocolError, RefusedError
 from common.fragment import Consent
-from common.plan import RELEASE_ID, Plan, Task
+from common.plan import RELEASE_ID, Plan
 from common.schema import Schema
 from common.signing import Domain, SignerSource
+from common.task import Assignment
 from owner_node.config import DatasetConfig
 from owner_node.connection.trust import Trust
 from owner_node.consent.appraisal import Appraisal, Appraised
@@ -140,14 +141,14 @@ class Invitations:
             IntegrityError: If its signature does not hold.
         """
         session = self._cases.open(release)
-        plan, task = self._read_plan(session, plan_digest, offer)
+        plan, assignment = self._read_plan(session, plan_digest, offer)
         with self._cases.records.db.transaction() as tx:
             session = self._cases.records.sessions.learn(
                 tx, session, plan=offer.plan, plan_digest=plan_digest, plan_signature=offer.signature,
                 aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
             )  # fmt: skip
         value = key_check(self._cases.release_key(plan)) if plan.linking.tokens else ""
-        if session.state in UNDECIDED and not self._decide(plan, task, session, value):
+        if session.state in UNDECIDED and not self._decide(plan, assignment, session, value):
             return None
         statement = Consent(release, self._cases.config.owner.id, plan_digest, value, "accept")
         signer = self._signer.current_signer()
@@ -160,7 +161,7 @@ class Invitations:
         waits = session is not None and session.state is State.AWAITING_APPROVAL
         return session is None or not waits or self._cases.records.approvals.valid(session) is not None
 
-    def _decide(self, plan: Plan, task: Task, session: Session, key_check_value: str) -> bool:
+    def _decide(self, plan: Plan, assignment: Assignment, session: Session, key_check_value: str) -> bool:
         """Judge a plan, now; accept it, or return that a person has to be waited for.
 
         Raises:
@@ -168,7 +169,7 @@ class Invitations:
             DataError: If the data cannot be used.
         """
         records = self._cases.records
-        verdict = self._judge(plan, task, session)
+        verdict = self._judge(plan, assignment, session)
         if not isinstance(verdict, Refuse) or isinstance(verdict.error, BalanceError):
             # Nobody is asked about a budget whose total or source the ledger refuses, and of a total that was
             # raised this says more than its balance.
@@ -182,7 +183,7 @@ class Invitations:
             return False
         # Nobody is asked about data that cannot be used, or that the policy refuses.
         with self._appraisal.looking(session):
-            found = self._appraisal.appraise(session, plan, task)
+            found = self._appraisal.appraise(session, plan, assignment)
             waits = self._settle(plan, session, verdict, found, key_check_value)
         if waits:
             # It may be days: the data are loaded again, and must be the same.
@@ -233,7 +234,7 @@ class Invitations:
         n_records = count_records(dataset, policy.attributes or None)
         return schema_of(dataset, policy.attributes, n_records, policy.min_k)
 
-    def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Task]:
+    def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Assignment]:
         # While a person decided, the key that signed the plan may have been renewed.
         known = session.plan_digest == plan_digest
         since = datetime.fromisoformat(session.created) if known else None
@@ -244,13 +245,13 @@ class Invitations:
         check_texts(plan)
         if self._cases.config.owner.id not in plan.owners:
             raise ProtocolError("the plan has no task for this owner")
-        return plan, plan.task_of(self._cases.config.owner.id)
+        return plan, plan.assignment_of(self._cases.config.owner.id)
 
-    def _judge(self, plan: Plan, task: Task, session: Session) -> Verdict:
+    def _judge(self, plan: Plan, assignment: Assignment, session: Session) -> Verdict:
         config, dataset = self._cases.config, self._cases.config.dataset(session.dataset)
         return judge(
             plan,
-            task,
+            assignment,
             owner_id=config.owner.id,
             aggregator_name=self._cases.aggregator,
             trust_domain=config.owner.trust_domain,

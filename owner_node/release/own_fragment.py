@@ -79,10 +79,10 @@ def verify_own(
             _HINT,
             {"sealed": fragment_digest, "manifest": stated.statement.fragment_digest},
         )
-    task = verified.plan.task_of(owner)
-    names = [attribute.name for attribute in task.attributes]
+    assignment = verified.plan.assignment_of(owner)
+    names = [attribute.name for attribute in assignment.attributes]
     _check_digest(fragment, fragment_digest)
-    own = _counted(decode(fragment, verified.plan, task, stated.statement.records), names)
+    own = _counted(decode(fragment, verified.plan, assignment, stated.statement.records), names)
     for name in DATA_FILES:
         if name not in verified.files:
             continue

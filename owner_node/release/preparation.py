@@ -8,8 +8,9 @@ import numpy as np
 
 from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import DataChangedError
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.schema import most_records
+from common.task import Assignment
 from owner_node.config import DatasetConfig
 from owner_node.ledger.budget_terms import Column
 from owner_node.linking.normalisation import normalise
@@ -53,16 +54,16 @@ class Prepared:
 def prepare(
     dataset: DatasetConfig,
     plan: Plan,
-    task: Task,
+    assignment: Assignment,
     release_key: bytes | None,
     source_key: bytes | None = None,
 ) -> Prepared:
-    """Load a data set for a task.
+    """Load a data set for what is masked of it.
 
     Args:
         dataset: Settings of the data set.
         plan: The accepted plan.
-        task: This owner's task in it.
+        assignment: What this owner masks in it.
         release_key: Key of the release's tokens; None where the plan wants none.
         source_key: Key that the data are recognised under; None where nothing is to be charged.
 
@@ -71,14 +72,14 @@ def prepare(
         DataChangedError: If it has more records than were planned for.
         UnusableDataError: If it cannot be masked as planned, fewer than k records included.
     """
-    names = [attribute.name for attribute in task.attributes]
+    names = [attribute.name for attribute in assignment.attributes]
     loaded = load(dataset, names, others=source_key is not None)
-    if loaded.n_records > most_records(task.records_rounded):
+    if loaded.n_records > most_records(assignment.records_rounded):
         # The number of clusters, and with it a joint bound, was planned for no more than that.
         raise DataChangedError(
             f"data set {dataset.name!r} has grown since it was planned for",
             "start the release again; nothing was spent",
-            {"records": loaded.n_records, "planned": task.records_rounded},
+            {"records": loaded.n_records, "planned": assignment.records_rounded},
         )
     tasks = tuple(
         AttributeTask(
@@ -89,7 +90,7 @@ def prepare(
             plan.max_records_per_person,
             dataset.taxonomies.get(each.name),
         )
-        for each in task.attributes
+        for each in assignment.attributes
     )
     check_table(loaded.columns, tasks)
     return Prepared(

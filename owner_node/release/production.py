@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from common.errors import ProtocolError
 from common.fragment import Addendum, FragmentStatement, Receipt
 from common.matches import fit
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.signing import Domain, SignerSource
+from common.task import Assignment
 from owner_node.connection.trust import Trust
 from owner_node.consent.appraisal import Appraisal
 from owner_node.consent.co_owners import CoOwner, check_co_owners
@@ -56,10 +57,10 @@ class Production:
             UnusableDataError: If it cannot be masked as planned.
             DataChangedError: If it is not what it was at consent.
         """
-        session, plan, task = self._cases.accepted(release, plan_digest)
+        session, plan, assignment = self._cases.accepted(release, plan_digest)
         config, since = self._cases.config, datetime.fromisoformat(session.created)
         proved = check_co_owners(plan, config.owner.id, config.policy, co_owners, self._trust, since)
-        prepared = self._appraisal.prepared(session, plan, task)
+        prepared = self._appraisal.prepared(session, plan, assignment)
         if session.state is State.RESERVED:
             self._check_charged(session, prepared)
         with self._cases.records.db.transaction() as tx:
@@ -85,11 +86,11 @@ class Production:
             DataChangedError: If the source is not what it was at consent.
             ProtocolError: If the addendum does not fit the plan and what this owner linked.
         """
-        session, plan, task = self._cases.accepted(release, plan_digest)
+        session, plan, assignment = self._cases.accepted(release, plan_digest)
         self._check_addendum(session, plan, addendum)
         self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
         if session.state in (State.LINKED, State.SPENT):
-            session = self._mask(session, plan, task, addendum, signature)
+            session = self._mask(session, plan, assignment, addendum, signature)
         if session.addendum != addendum or session.fragment_signature is None:
             raise ProtocolError(f"a session that is {session.state} has no fragment under this addendum")
         return Sealed(
@@ -169,19 +170,21 @@ class Production:
         if not fits or not fit(found.matches, plan, found.records):
             raise ProtocolError("the addendum does not fit the plan and what this owner linked")
 
-    def _mask(self, session: Session, plan: Plan, task: Task, addendum: bytes, signature: bytes) -> Session:
+    def _mask(
+        self, session: Session, plan: Plan, assignment: Assignment, addendum: bytes, signature: bytes
+    ) -> Session:
         from owner_node.release.sealing import seal
 
-        prepared = self._appraisal.prepared(session, plan, task)
+        prepared = self._appraisal.prepared(session, plan, assignment)
         key = (self._cases.aggregator, plan.release, plan.digest)
         with self._cases.records.db.transaction() as tx:
             self._cases.records.ledger.spend(tx, *key, prepared.known_by)
             if session.state is State.LINKED:
-                self._cases.note(tx, session, "spent", epsilon=task.epsilon)
+                self._cases.note(tx, session, "spent", epsilon=assignment.epsilon)
             session = self._cases.records.sessions.advance(
                 tx, session, Event.SPEND, addendum=addendum, addendum_signature=signature
             )
-        sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, task, prepared)
+        sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, assignment, prepared)
         statement = FragmentStatement(
             plan.release, self._cases.config.owner.id, plan.digest, Addendum.from_bytes(addendum).digest,
             sealed.digest, sealed.size, prepared.n_records,

@@ -4,8 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.plan import Plan, Task
+from common.plan import Plan
 from common.shuffle import random_order
+from common.task import Assignment
 from common.wire.arrow import encode, has_tokens
 from owner_node.masking.mask import mask_table
 from owner_node.release.preparation import Prepared
@@ -24,7 +25,9 @@ class SealedFile:
     """Its size in bytes."""
 
 
-def seal(outbox: Outbox, aggregator: str, plan: Plan, task: Task, prepared: Prepared) -> SealedFile:
+def seal(
+    outbox: Outbox, aggregator: str, plan: Plan, assignment: Assignment, prepared: Prepared
+) -> SealedFile:
     """Draw noise and write the fragment.
 
     What an earlier, interrupted attempt left is destroyed first: nobody has seen its noise.
@@ -37,7 +40,7 @@ def seal(outbox: Outbox, aggregator: str, plan: Plan, task: Task, prepared: Prep
     aligned = has_tokens(plan)
     order = prepared.by_token() if aligned else random_order(prepared.n_records)
     with outbox.begin(aggregator, plan.release) as stream:
-        encode(stream, task, masked, order, prepared.tokens if aligned else None)
+        encode(stream, assignment, masked, order, prepared.tokens if aligned else None)
     path = outbox.path(aggregator, plan.release)
     with path.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()

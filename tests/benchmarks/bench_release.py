@@ -64,7 +64,7 @@ def _releases(cluster: LocalCluster, owners: list[str]) -> tuple[Path, float, fl
 
 def _prepared(folder: Path, plan: Plan, owner: str) -> Prepared:
     config = load_config(folder / "owners" / owner / "owner.toml")
-    return prepare_masking(config.dataset(DATASET), plan, plan.task_of(owner), None)
+    return prepare_masking(config.dataset(DATASET), plan, plan.assignment_of(owner), None)
 
 
 def _masking(fragments: list[Prepared]) -> float:

@@ -202,7 +202,7 @@ def _charges(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     if ended.release.progress[owner].sealed is not None and not spent:
         yield "the aggregator was told of a sealed fragment that nothing was spent for"
     if ended.release.plan is not None:
-        charge = ended.release.plan.task_of(owner).epsilon_joint
+        charge = ended.release.plan.assignment_of(owner).epsilon_joint
         if any(each.charge != charge for each in entries):
             yield f"charged {[each.charge for each in entries]}, planned {charge}"
     for budget in ("patients", "members"):

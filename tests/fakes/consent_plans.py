@@ -8,9 +8,10 @@ from typing import Any
 
 from common.attribute_plan import expected_error
 from common.errors import RefusedError
-from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Task
+from common.plan import BudgetSplit, Layout, Linking, Plan
 from common.privacy import is_share
 from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.judge import Refuse, Verdict, judge
 
@@ -57,7 +58,8 @@ def judged(plan: Plan = PLAN, **changes: Any) -> Verdict:
     }  # fmt: skip
     arguments |= changes
     records = arguments["schema"].records_rounded
-    own = _stated(plan, arguments.pop("task", plan.task_of("north")), records)
+    asked = arguments.pop("assignment", plan.assignment_of("north"))
+    own = Assignment(tuple(_stated(plan, each, records) for each in asked.tasks))
     plan = replace(plan, tasks=tuple(_stated(plan, each, records) for each in plan.tasks))
     return judge(plan, own, **arguments)
 

@@ -114,13 +114,14 @@ def make_release(
     for group in range(plan.n_groups):
         tasks = [task for task in plan.tasks if task.group == group]
         for task, rows in zip(tasks, np.array_split(rng.permutation(n_records), len(tasks)), strict=True):
-            own = {each.name: columns[each.name][rows] for each in task.attributes}
+            assigned = plan.assignment_of(task.owner)
+            own = {each.name: columns[each.name][rows] for each in assigned.attributes}
             keyed = tokens[rows] if plan.n_groups > 1 else None
             order = by_token(keyed) if keyed is not None else random_order(len(rows))
-            data[task.owner], records[task.owner] = encoded(task, own, order, keyed), len(rows)
+            data[task.owner], records[task.owner] = encoded(assigned, own, order, keyed), len(rows)
             paths[task.owner] = directory / f"{task.owner}.fragment"
             paths[task.owner].write_bytes(data[task.owner])
-            parts[group, task.owner] = decode(paths[task.owner], plan, task, len(rows))
+            parts[task.owner] = decode(paths[task.owner], plan, assigned, len(rows))
     linking = "equal" if plan.n_groups > 1 else "disjoint"
     evidence = sign_evidence(plan, aggregator, owners, data, linking, records)
     table = join(plan, parts, random_order(n_records))

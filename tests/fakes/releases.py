@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from common.arrays import Int64Array, TokenArray, sortable
-from common.plan import BudgetSplit, Layout, Linking, Plan, PlannedAttribute, Task
+from common.plan import BudgetSplit, Layout, Linking, Plan
 from common.schema import Attribute, AttributeType, IdentifierRules
+from common.task import Assignment, PlannedAttribute, Task
 from common.wire.arrow import decode, encode
 
 TRUST_DOMAIN = "release.test"
@@ -97,22 +98,25 @@ def by_token(tokens: TokenArray) -> Int64Array:
 
 
 def encoded(
-    task: Task, columns: Mapping[str, Int64Array], order: Int64Array, tokens: TokenArray | None = None
+    assignment: Assignment,
+    columns: Mapping[str, Int64Array],
+    order: Int64Array,
+    tokens: TokenArray | None = None,
 ) -> bytes:
     """Return the bytes of a fragment."""
     stream = BytesIO()
-    encode(stream, task, columns, order, tokens)
+    encode(stream, assignment, columns, order, tokens)
     return stream.getvalue()
 
 
 def through_file(
     path: Path,
     plan: Plan,
-    task: Task,
+    assignment: Assignment,
     columns: Mapping[str, Int64Array],
     order: Int64Array,
     tokens: TokenArray | None = None,
 ) -> pa.Table:
     """Encode a fragment into a file and decode it from there."""
-    path.write_bytes(encoded(task, columns, order, tokens))
-    return decode(path, plan, task, len(order))
+    path.write_bytes(encoded(assignment, columns, order, tokens))
+    return decode(path, plan, assignment, len(order))

@@ -118,13 +118,13 @@ class ScriptedOwner:
 
     def seal(self, work: wire.Work) -> wire.AnswerRequest:
         """Make a fragment and state what it is."""
-        task = self.plan.task_of(self.owner)
-        wanted = [self.plan.attribute(each.name) for each in task.attributes]
+        assigned = self.plan.assignment_of(self.owner)
+        wanted = [self.plan.attribute(each.name) for each in assigned.attributes]
         n = len(self.tokens)
         columns = random_columns(np.random.default_rng(7), wanted, n)
         grid = self.plan.n_groups > 1
         order = by_token(self.tokens) if grid else np.arange(n, dtype=np.int64)
-        self.fragment = encoded(task, columns, order, self.tokens if grid else None)
+        self.fragment = encoded(assigned, columns, order, self.tokens if grid else None)
         return self.state(work)
 
     def state(self, work: wire.Work) -> wire.AnswerRequest:

@@ -99,7 +99,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 @pytest.mark.parametrize("owner", ["a", "b"])
 def test_fragments(made: Made, tmp_path: Path, owner: str) -> None:
     """Mutated Arrow bytes are refused before anything touches a value, and never end the process."""
-    data, task = made.fragments[owner].read_bytes(), made.plan.task_of(owner)
+    data, task = made.fragments[owner].read_bytes(), made.plan.assignment_of(owner)
     path, refused = tmp_path / "fragment", 0
     with bounded_memory():
         for seed in range(N_MUTATIONS):

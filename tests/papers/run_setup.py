@@ -90,7 +90,7 @@ def parts_of(cluster: LocalCluster, plan: Plan, records: Mapping[str, int]) -> d
     parts = {}
     for owner in plan.owners:
         config = load_config(cluster.owner(owner).config)
-        task = plan.task_of(owner)
+        task = plan.assignment_of(owner)
         names = [attribute.name for attribute in task.attributes]
         fragment = Outbox(config.owner.state_dir).path(AGGREGATOR, plan.release)
         table = decode(fragment, plan, task, records[owner])

@@ -99,7 +99,7 @@ def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
             session = reached(kept, release, State.PUBLISHED)
         assert session.fragment_digest == verified.owners[owner].statement.fragment_digest
         charges = [entry.charge for entry in spends(cluster, owner, release)]
-        assert charges == [verified.plan.task_of(owner).epsilon_joint]
+        assert charges == [verified.plan.assignment_of(owner).epsilon_joint]
         path = fragment_path(cluster, owner, release)
         assert [each.name for each in path.parent.glob(f"*{release}*")] == [path.name]
 

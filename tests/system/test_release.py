@@ -62,11 +62,11 @@ class Made:
     def fragments(self) -> dict[str, pd.DataFrame]:
         """Return every owner's sealed fragment in resolution units, tokens as bytes."""
         return {
-            task.owner: decode(
-                fragment_path(self.cluster, task.owner, self.release), self.plan, task, SIZES[task.owner]
-                if self.layout == "horizontal" else SHARED,
+            owner: decode(
+                fragment_path(self.cluster, owner, self.release), self.plan, self.plan.assignment_of(owner),
+                SIZES[owner] if self.layout == "horizontal" else SHARED,
             ).to_pandas()
-            for task in self.plan.tasks
+            for owner in self.plan.owners
         }  # fmt: skip
 
     def units(self) -> pd.DataFrame:
@@ -161,7 +161,7 @@ def test_csv_says_the_same(made):
 def test_values_are_shared(made):
     """Every released value stands for at least k records of its owner."""
     for owner, fragment in made.fragments().items():
-        for name in (attribute.name for attribute in made.plan.task_of(owner).attributes):
+        for name in (attribute.name for attribute in made.plan.assignment_of(owner).attributes):
             assert fragment[name].value_counts().min() >= K, (owner, name)
     units = made.units()
     assert all(units[name].value_counts().min() >= K for name in units.columns)

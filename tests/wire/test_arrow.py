@@ -39,7 +39,7 @@ def test_round_trip(tmp_path_factory, seed, n, few, keyed):
     plan = TWO_GROUPS if keyed else ONE_GROUP
     tokens = random_tokens(rng, n) if keyed else None
     order = by_token(tokens) if tokens is not None else random_order(n)
-    task = plan.tasks[0]
+    task = plan.assignment_of(plan.owners[0])
     path = tmp_path_factory.mktemp("wire") / "f"
     table = through_file(path, plan, task, columns, order, tokens)
     for each in task.attributes:
@@ -55,7 +55,7 @@ def test_several_batches(tmp_path):
     n = 2 * BATCH_RECORDS + 17
     columns, tokens = random_columns(rng, ATTRIBUTES, n), random_tokens(rng, n)
     order = by_token(tokens)
-    table = through_file(tmp_path / "f", TWO_GROUPS, TWO_GROUPS.tasks[0], columns, order, tokens)
+    table = through_file(tmp_path / "f", TWO_GROUPS, TWO_GROUPS.assignment_of(TWO_GROUPS.owners[0]), columns, order, tokens)
     assert [len(chunk) for chunk in table.column("token").chunks] == [BATCH_RECORDS, BATCH_RECORDS, 17]
     assert np.array_equal(table.column("income").to_numpy(), columns["income"][order])
 
@@ -76,7 +76,7 @@ def test_dictionaries_where_they_are_smaller(tmp_path, n_distinct, expected):
     n = 200_000
     values = np.arange(n, dtype=np.int64) % n_distinct
     plan = make_plan([(["income"], ["a"])])
-    task = plan.tasks[0]
+    task = plan.assignment_of(plan.owners[0])
     data = encoded(task, {"income": values}, np.arange(n))
     found = pa.ipc.open_stream(data).schema.field("income").type
     assert found == (pa.int64() if expected is None else pa.dictionary(expected, pa.int64()))
@@ -86,7 +86,7 @@ def test_dictionaries_where_they_are_smaller(tmp_path, n_distinct, expected):
 
 def test_encode_refuses_what_it_was_not_given_right():
     """Columns of another length, tokens of another shape and an order that does not sort are our fault."""
-    task = TWO_GROUPS.tasks[0]
+    task = TWO_GROUPS.assignment_of(TWO_GROUPS.owners[0])
     rng = np.random.default_rng(2)
     columns, tokens = random_columns(rng, ATTRIBUTES, 9), random_tokens(rng, 9)
     order = by_token(tokens)
@@ -122,7 +122,7 @@ def ages(values, schema=AGE_SCHEMA):
 def test_ages_are_accepted_as_such(tmp_path):
     """The honest form of the hostile streams below is accepted: each is refused for its own reason."""
     (tmp_path / "f").write_bytes(stream_of(AGE_SCHEMA, [ages([1, 2]), ages([120])]))
-    assert decode(tmp_path / "f", AGE, AGE.tasks[0], 3).column("age").to_pylist() == [1, 2, 120]
+    assert decode(tmp_path / "f", AGE, AGE.assignment_of(AGE.owners[0]), 3).column("age").to_pylist() == [1, 2, 120]
 
 
 def _hostile_columns():
@@ -195,8 +195,8 @@ def test_hostile_streams(tmp_path, what, data):
     """Everything that Arrow can say and a fragment must not is refused with the owner's name."""
     (tmp_path / "f").write_bytes(data)
     with pytest.raises(IntegrityError, match="fragment of a") as caught:
-        decode(tmp_path / "f", AGE, AGE.tasks[0], 3)
-    assert caught.value.details == {"owner": "a", "group": 0}
+        decode(tmp_path / "f", AGE, AGE.assignment_of(AGE.owners[0]), 3)
+    assert caught.value.details == {"owner": "a"}
 
 
 @pytest.mark.parametrize("order", [[1, 0, 2], [0, 1, 1], [2, 1, 0]])
@@ -208,16 +208,16 @@ def test_tokens_that_are_not_sorted(tmp_path, order, cut):
     batch = pa.record_batch([pa.array(tokens, pa.binary(16)), pa.array([1, 2, 3])], schema=schema)
     (tmp_path / "f").write_bytes(stream_of(schema, [batch.slice(0, cut), batch.slice(cut)]))
     with pytest.raises(IntegrityError, match="not sorted"):
-        decode(tmp_path / "f", KEYED, KEYED.tasks[0], 3)
+        decode(tmp_path / "f", KEYED, KEYED.assignment_of(KEYED.owners[0]), 3)
 
 
 def test_size_is_limited_before_reading(tmp_path):
     """A file that is too large for its number of records is refused by its size alone."""
     path = tmp_path / "f"
     with path.open("wb") as stream:
-        stream.truncate(size_limit(AGE.tasks[0], 3) + 1)
+        stream.truncate(size_limit(AGE.assignment_of(AGE.owners[0]), 3) + 1)
     with pytest.raises(IntegrityError, match="size of the fragment"):
-        decode(path, AGE, AGE.tasks[0], 3)
+        decode(path, AGE, AGE.assignment_of(AGE.owners[0]), 3)
 
 
 FUZZ = """
@@ -230,7 +230,7 @@ from tests.fakes.releases import ATTRIBUTES, by_token, encoded, make_plan, rando
 rng = np.random.default_rng(int(sys.argv[2]))
 plan = make_plan([([a.name for a in ATTRIBUTES], ["a"]), (["x"], ["b"])],
                  attributes=(*ATTRIBUTES, type(ATTRIBUTES[0])("x", ATTRIBUTES[0].type, 0, 1)))
-task, n = plan.tasks[0], 200
+task, n = plan.assignment_of(plan.owners[0]), 200
 columns, tokens = random_columns(rng, ATTRIBUTES, n), random_tokens(rng, n)
 columns["ward"][:] = columns["ward"][0]
 data = np.frombuffer(encoded(task, columns, by_token(tokens), tokens), dtype=np.uint8)

@@ -48,15 +48,15 @@ def fragmented(tmp_path, rng, n, groups, owners_per_group):
     grid = [(names, [f"g{g}o{o}" for o in range(owners_per_group[g])]) for g, names in enumerate(groups)]
     plan = make_plan(grid)
     parts = {}
-    for group, (_, owners) in enumerate(grid):
+    for _, owners in grid:
         pieces = np.array_split(rng.permutation(n), len(owners))
         for owner, rows in zip(owners, pieces, strict=True):
-            task = plan.task_of(owner)
-            own = {a.name: columns[a.name][rows] for a in task.attributes}
+            assignment = plan.assignment_of(owner)
+            own = {a.name: columns[a.name][rows] for a in assignment.attributes}
             keyed = tokens[rows] if len(groups) > 1 else None
             order = by_token(keyed) if keyed is not None else random_order(len(rows))
             path = tmp_path / f"{owner}.arrow"
-            parts[group, owner] = through_file(path, plan, task, own, order, keyed)
+            parts[owner] = through_file(path, plan, assignment, own, order, keyed)
     return columns, plan, parts
 
 
@@ -102,8 +102,8 @@ def test_order_is_the_permutation_alone(tmp_path):
             own = {name: columns[name][rows[task.owner]] for name in columns}
             keyed = tokens[rows[task.owner]]
             path = tmp_path / f"{task.owner}.arrow"
-            cell = task.group, task.owner
-            parts[cell] = through_file(path, plan, task, own, by_token(keyed), keyed)
+            assignment = plan.assignment_of(task.owner)
+            parts[task.owner] = through_file(path, plan, assignment, own, by_token(keyed), keyed)
         released.append(join(plan, parts, permutation))
     assert released[0].equals(released[1])
 
@@ -121,8 +121,8 @@ def test_groups_that_differ_are_refused(tmp_path):
             own = {name: columns[name][chosen] for name in columns}
             keyed = tokens[chosen]
             path = tmp_path / f"{task.owner}.arrow"
-            cell = task.group, task.owner
-            made[cell] = through_file(path, plan, task, own, by_token(keyed), keyed)
+            assignment = plan.assignment_of(task.owner)
+            made[task.owner] = through_file(path, plan, assignment, own, by_token(keyed), keyed)
         return made
 
     assert join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), random_order(20)).num_rows == 20

@@ -37,7 +37,7 @@ def test_link_finds_what_sets_find(data):
     plan = grid(shape)
     held = {(task.group, task.owner): data.draw(people) for task in plan.tasks}
     records = {owner: len(each) for (_, owner), each in held.items()}
-    tokens = {cell: token_list(sorted(each)) for cell, each in held.items()}
+    tokens = {owner: token_list(sorted(each)) for (_, owner), each in held.items()}
 
     shared = {}
     for (group, first), theirs in held.items():
@@ -67,7 +67,7 @@ def test_link_compares_all_sixteen_bytes():
     first[:, 0] = (1, 2, 3)
     second = first.copy()
     second[:, 15] = 1
-    linked = link(plan, {"g0o0": 3, "g0o1": 3}, {(0, "g0o0"): first, (0, "g0o1"): second})
+    linked = link(plan, {"g0o0": 3, "g0o1": 3}, {"g0o0": first, "g0o1": second})
     assert linked.kind == "disjoint"
 
 
@@ -89,20 +89,20 @@ def test_asserted_without_tokens():
 def test_malformed_lists_are_refused(tokens, told):
     """A list that is absent, of another length, unsorted or repeating is the peer's fault, and named."""
     plan = grid([1])
-    cells = {} if tokens is None else {(0, "g0o0"): tokens}
+    lists = {} if tokens is None else {"g0o0": tokens}
     with pytest.raises(ProtocolError, match=told) as caught:
-        link(plan, {"g0o0": 3}, cells)
+        link(plan, {"g0o0": 3}, lists)
     assert caught.value.details == {"owner": "g0o0"}
 
 
 def test_as_many_records_per_person_as_declared():
     """With g = 2 a token may come twice, not three times; between groups it still names one record."""
     plan = make_plan([(["age"], ["a"])], max_records_per_person=2)
-    assert link(plan, {"a": 4}, {(0, "a"): token_list([1, 1, 2, 2])}).kind == "disjoint"
+    assert link(plan, {"a": 4}, {"a": token_list([1, 1, 2, 2])}).kind == "disjoint"
     with pytest.raises(ProtocolError, match="more than 2 times"):
-        link(plan, {"a": 4}, {(0, "a"): token_list([1, 2, 2, 2])})
+        link(plan, {"a": 4}, {"a": token_list([1, 2, 2, 2])})
     vertical = make_plan([(["age"], ["a"]), (["income"], ["b"])], max_records_per_person=2)
-    lists = {(0, "a"): token_list([1, 1, 2, 3]), (1, "b"): token_list([1, 1, 2, 3])}
+    lists = {"a": token_list([1, 1, 2, 3]), "b": token_list([1, 1, 2, 3])}
     with pytest.raises(ProtocolError, match="more than 1 times"):
         link(vertical, {"a": 4, "b": 4}, lists)
 
@@ -122,7 +122,7 @@ def test_errors_hold_no_token():
     tokens = tokens[by_token(tokens)]
     plan = grid([2])
     with pytest.raises(ConflictError) as caught:
-        link(plan, {"g0o0": 50, "g0o1": 40}, {(0, "g0o0"): tokens, (0, "g0o1"): tokens[:40]})
+        link(plan, {"g0o0": 50, "g0o1": 40}, {"g0o0": tokens, "g0o1": tokens[:40]})
     text = f"{caught.value.message}{caught.value.hint}{caught.value.to_document()}"
     assert "g0o0 and g0o1 share 40 persons" in text
     assert not any(each.tobytes().hex()[:8] in text or repr(each.tobytes())[2:8] in text for each in tokens)

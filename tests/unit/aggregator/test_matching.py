@@ -64,7 +64,7 @@ def test_written_differently():
     """Owners of which no record matches are named, with what probably is the cause and what would cure it."""
     plan = make_plan([(["age"], ["a"]), (["income"], ["b"])], k=3)
     with pytest.raises(ConflictError) as caught:
-        link(plan, {"a": 5, "b": 4}, {(0, "a"): tokens(range(5)), (1, "b"): tokens(range(100, 104))})
+        link(plan, {"a": 5, "b": 4}, {"a": tokens(range(5)), "b": tokens(range(100, 104))})
     assert "a against b: no record matches, 5 only at a, 4 only at b" in caught.value.message
     assert "no record of a is at b" in caught.value.hint
     assert all(each in caught.value.hint for each in ("normalise", "007", "strip-leading-zeros", "casefold"))
@@ -77,7 +77,7 @@ def test_a_few_records_more():
     """Where nearly all match, the hint speaks of the records, not of how identifiers are written."""
     plan = make_plan([(["age"], ["a"]), (["income"], ["b"])], k=3)
     with pytest.raises(ConflictError) as caught:
-        link(plan, {"a": 9, "b": 8}, {(0, "a"): tokens(range(9)), (1, "b"): tokens(range(8))})
+        link(plan, {"a": 9, "b": 8}, {"a": tokens(range(9)), "b": tokens(range(8))})
     assert "a against b: 8 records match, 1 only at a" in caught.value.message
     assert "bring the data sets to the same records" in caught.value.hint
     assert "strip-leading-zeros" not in caught.value.hint
@@ -86,7 +86,7 @@ def test_a_few_records_more():
 def test_all_match():
     """Groups that are equal are reported as such; one group alone has nothing to be matched with."""
     plan = make_plan([(["age"], ["a", "b"]), (["income"], ["c"])], k=3)
-    lists = {(0, "a"): tokens(range(4)), (0, "b"): tokens(range(4, 7)), (1, "c"): tokens(range(7))}
+    lists = {"a": tokens(range(4)), "b": tokens(range(4, 7)), "c": tokens(range(7))}
     linked = link(plan, {"a": 4, "b": 3, "c": 7}, lists)
     assert linked.matches == (Match((("a", "b"), ("c",)), 7, {"a": 0, "b": 0, "c": 0}),)
     alone = make_plan([(["age"], ["a", "b"])], k=3)

@@ -7,6 +7,7 @@ import pytest
 
 from common.plan import Layout, Linking, Plan
 from common.schema import Attribute, AttributeType, IdentifierRules, Schema
+from common.task import Assignment
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept
 from tests.fakes.consent_plans import (
@@ -61,19 +62,39 @@ def test_plan_of_another_aggregator(aggregator: str, arguments: dict[str, str]) 
 
 def test_task_of_another_owner() -> None:
     """A task of somebody else is not carried out."""
-    assert "exactly one task of owner 'north'" in only_rule(judged(task=PLAN.task_of("south")))
+    assert "the tasks of owner 'north'" in only_rule(judged(assignment=PLAN.assignment_of("south")))
 
 
-def test_second_task_in_another_group() -> None:
-    """A plan that gives an owner two tasks would spend the second unseen."""
+def test_tasks_in_two_groups() -> None:
+    """An owner in two groups is charged for all its tasks; some of them would be spent unseen."""
     share = Decimal("0.25")
     shares = {"epsilon": share, "epsilon_joint": share}
     tasks = (
         task("north", attributes=(planned("age", **shares),)),
+        task("south", attributes=(planned("age", **shares),)),
         task("north", group=1, attributes=(planned("ward", **shares),)),
     )
     plan = replace(PLAN, layout=Layout.MIXED, tasks=tasks)
-    assert "exactly one task" in only_rule(judged(plan))
+    verdict = judged(plan)
+    assert isinstance(verdict, Accept)
+    assert (verdict.epsilon, verdict.charge) == (Decimal("0.5"), Decimal("0.5"))
+    assert "the tasks of owner 'north'" in only_rule(judged(plan, assignment=Assignment(tasks[:1])))
+    whole = {"epsilon": Decimal("0.51"), "epsilon_joint": Decimal("0.51")}
+    more = (*tasks[:2], replace(tasks[2], attributes=(planned("ward", **whole),)))
+    rule = only_rule(judged(replace(plan, tasks=more)))
+    assert rule == "the shares of this owner in group 1 add up to 0.51, more than epsilon 1 over 2 groups"
+
+
+def test_grids_that_are_not_the_named_layout() -> None:
+    """A vertical release has an owner once, and a mixed one several groups: else shares are not what they say."""
+    share = {"epsilon": Decimal("0.5"), "epsilon_joint": Decimal("0.5")}
+    twice = (
+        task("north", attributes=(planned("age", **share),)),
+        task("north", group=1, attributes=(planned("ward", **share),)),
+    )
+    vertical = replace(PLAN, layout=Layout.VERTICAL, tasks=twice)
+    assert "one owner in every group" in only_rule(judged(vertical))
+    assert "several groups" in only_rule(judged(replace(PLAN, layout=Layout.MIXED)))
 
 
 def test_other_data_set() -> None:

@@ -58,7 +58,7 @@ def test_every_owner_finds_its_values(made):
     for owner in made.owners:
         found = own(made, owner)
         assert found.n_records == made.evidence.addendum.records[owner]
-        assert found.attributes == tuple(a.name for a in made.plan.task_of(owner).attributes)
+        assert found.attributes == tuple(a.name for a in made.plan.assignment_of(owner).attributes)
 
 
 def republished(made, tmp_path, change):

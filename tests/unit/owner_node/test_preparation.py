@@ -7,13 +7,14 @@ import pytest
 
 from common.errors import DataChangedError, UnusableDataError
 from common.schema import Attribute, AttributeType
+from common.task import Assignment
 from owner_node.config import DatasetConfig
 from owner_node.release.preparation import prepare
 from tests.fakes.releases import make_plan
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 PLAN = make_plan([(["age"], ["north"])], attributes=(AGE,), max_records_per_person=2)
-TASK = PLAN.task_of("north")
+OWN = PLAN.assignment_of("north")
 KEY = b"k" * 32
 
 
@@ -28,9 +29,11 @@ def dataset(tmp_path) -> DatasetConfig:
     )  # fmt: skip
 
 
-def with_k(k):
-    """The task with another k."""
-    return replace(TASK, attributes=(replace(TASK.attributes[0], k=k),))
+def with_k(k, records_rounded=1000):
+    """What the owner masks, with another k."""
+    (task,) = OWN.tasks
+    attributes = (replace(task.attributes[0], k=k),)
+    return Assignment((replace(task, attributes=attributes, records_rounded=records_rounded),))
 
 
 def test_several_records_of_a_person_are_prepared_with_one_token(dataset):
@@ -44,10 +47,9 @@ def test_several_records_of_a_person_are_prepared_with_one_token(dataset):
 
 def test_a_source_that_has_grown_is_not_masked(dataset):
     """A joint bound may count clusters, so more records than were planned for stop the release."""
-    planned = replace(with_k(5), records_rounded=10)
-    assert prepare(dataset, PLAN, planned, KEY).n_records == 12
+    assert prepare(dataset, PLAN, with_k(5, 10), KEY).n_records == 12
     with pytest.raises(DataChangedError, match="has grown") as caught:
-        prepare(dataset, PLAN, replace(planned, records_rounded=9), KEY)
+        prepare(dataset, PLAN, with_k(5, 9), KEY)
     assert caught.value.details == {"records": 12, "planned": 9}
 
 

@@ -306,7 +306,7 @@ def test_the_costlier_accounting_is_charged(offering: Offering) -> None:
     """A release is charged what any way of accounting charged for it: the policy may have changed since."""
     schema = offering.node.invitations.describe("c1", "cohort")
     plan = offering.plan(schema, release="c1", mechanism="idp-cbls", k="5")
-    task = plan.task_of("a")
+    task = plan.assignment_of("a")
     assert task.epsilon_joint is not None
     (charge,) = assessed(offering, head(2), shown(plan, "c1")).charges
     assert charge.charge == max(task.epsilon, task.epsilon_joint) > task.epsilon
