@@ -97,7 +97,7 @@ def _drawn(summary: "ColumnSummary") -> charts.Columns | charts.Rows:
     labels = [each.label for each in summary.bins]
     counted = [f"{each:,}" for each in records]
     if not summary.edges:
-        return charts.rows(records, labels, counted)
+        return charts.rows([records], labels, [counted])
     texts = [f"{label}: {count} records" for label, count in zip(labels, counted, strict=True)]
     return charts.columns([records], summary.edges, [texts])
 

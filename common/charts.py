@@ -16,7 +16,7 @@ _POINTS_HEIGHT = 360.0
 _POINTS_BOTTOM = 44.0
 _ROW_HEIGHT = 22.0
 _LABEL_WIDTH, _VALUE_WIDTH = 190.0, 90.0
-_MOST_EDGE_LABELS = 7
+_MOST_MARKS = 7
 LONGEST_LABEL = 26
 """Characters of a label beside a bar; the rest is in the table of numbers."""
 
@@ -128,16 +128,17 @@ class Points:
 
 
 def columns(
-    series: Sequence[Sequence[float]], edges: Sequence[str], texts: Sequence[Sequence[str]]
+    series: Sequence[Sequence[float]], marks: Sequence[str], texts: Sequence[Sequence[str]]
 ) -> Columns:
     """Lay out upright bars.
 
     Args:
-        series: The heights of each series, one per bin, none below 0; bars of one bin stand side by side.
-        edges: Labels of the edges of bins, one more than there are bins.
+        series: The heights of each series, one per bin: 0, or above a millionth; bars of one bin stand side
+            by side.
+        marks: Labels of the edges of bins, one more than there are bins; or of the bins themselves.
         texts: What every bar stands for, in the shape of `series`.
     """
-    n_bins, base = len(edges) - 1, _COLUMNS_HEIGHT - _BOTTOM
+    n_bins, base = len(series[0]), _COLUMNS_HEIGHT - _BOTTOM
     ticks = linear_ticks(0, max((max(values) for values in series), default=0) or 1, 4)
     top, wide = ticks[-1], (WIDTH - _LEFT - _RIGHT) / n_bins
     gap = min(wide * 0.08, 1.5)
@@ -155,38 +156,52 @@ def columns(
         for i, value in enumerate(values)
         if value > 0
     ]
-    step = max(1, ceil(n_bins / (_MOST_EDGE_LABELS - 1)))
-    across = tuple(Tick(round(_LEFT + i * wide, 2), edges[i]) for i in range(0, n_bins + 1, step))
+    step = max(1, ceil(n_bins / (_MOST_MARKS - 1)))
+    offset = 0.0 if len(marks) > n_bins else 0.5
+    across = tuple(Tick(round(_LEFT + (i + offset) * wide, 2), marks[i]) for i in range(0, len(marks), step))
     up = tuple(Tick(round(base - (base - _TOP) * each / top, 2), number(each)) for each in ticks)
     return Columns(_COLUMNS_HEIGHT, base, _LEFT, WIDTH - _RIGHT, tuple(bars), across, up)
 
 
-def rows(values: Sequence[float], labels: Sequence[str], texts: Sequence[str]) -> Rows:
+def rows(series: Sequence[Sequence[float]], labels: Sequence[str], texts: Sequence[Sequence[str]]) -> Rows:
     """Lay out lying bars.
 
     Args:
-        values: Their lengths, none below 0.
+        series: Their lengths, none below 0, one per label; bars of one label lie below each other.
         labels: What each is for.
-        texts: Their lengths as text.
+        texts: Their lengths as text, in the shape of `series`.
     """
-    longest = max(values, default=0) or 1
-    wide = WIDTH - _LABEL_WIDTH - _VALUE_WIDTH
+    longest = max((max(values, default=0) for values in series), default=0) or 1
+    wide, thick = WIDTH - _LABEL_WIDTH - _VALUE_WIDTH, (_ROW_HEIGHT - 6) / len(series) ** 0.5
+    step = thick * len(series) + 6
     laid = [
         Row(
             Bar(
                 _LABEL_WIDTH,
-                i * _ROW_HEIGHT + 3,
-                round(max(wide * value / longest, 0.5 if value else 0), 2),
-                _ROW_HEIGHT - 6,
-                0,
-                f"{label}: {text}",
+                round(i * step + 3 + s * thick, 2),
+                round(max(wide * values[i] / longest, 0.5 if values[i] else 0), 2),
+                round(thick, 2),
+                s,
+                f"{label}: {texts[s][i]}",
             ),
-            shortened(label, LONGEST_LABEL),
-            text,
+            "" if s else shortened(label, LONGEST_LABEL),
+            texts[s][i],
         )
-        for i, (value, label, text) in enumerate(zip(values, labels, texts, strict=True))
+        for i, label in enumerate(labels)
+        for s, values in enumerate(series)
     ]
-    return Rows(len(laid) * _ROW_HEIGHT, _LABEL_WIDTH, tuple(laid))
+    return Rows(round(len(labels) * step, 2), _LABEL_WIDTH, tuple(laid))
+
+
+def heat(share: float) -> str:
+    """Return a colour from cream to red, dark text being readable on all of them.
+
+    Args:
+        share: From 0 (cream) to 1 (red).
+    """
+    cream, red = (255, 249, 232), (238, 108, 92)
+    mixed = (round(a + (b - a) * min(max(share, 0.0), 1.0)) for a, b in zip(cream, red, strict=True))
+    return f"rgb({', '.join(map(str, mixed))})"
 
 
 def points(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.charts import WIDTH, columns, linear_ticks, number, points, rows, shortened
+from common.charts import WIDTH, columns, heat, linear_ticks, number, points, rows, shortened
 
 HEIGHTS = st.lists(st.just(0.0) | st.floats(1e-6, 1e9), min_size=1, max_size=40)
 
@@ -34,13 +34,42 @@ def test_columns_are_as_high_as_their_numbers(series):
 
 def test_rows_are_as_long_as_their_numbers():
     """The longest bar leaves room for its value, the others follow in proportion, long labels are cut."""
-    chart = rows([4, 1, 0], ["a" * 60, "b\nc", "d"], ["4 %", "1 %", "none"])
+    chart = rows([[4, 1, 0]], ["a" * 60, "b\nc", "d"], [["4 %", "1 %", "none"]])
     first, second, third = chart.rows
     assert (first.bar.width, third.bar.width) == (4 * second.bar.width, 0)
     assert first.bar.x + first.bar.width < WIDTH - 50
     assert first.label == "a" * 25 + "…"
     assert (second.label, second.bar.text) == ("b c", "b\nc: 1 %")
     assert [row.bar.y for row in chart.rows] == sorted(row.bar.y for row in chart.rows)
+
+
+def test_two_series_of_rows_lie_under_one_label():
+    """Before and after lie below each other, labelled once, and do not overlap."""
+    chart = rows([[4, 1], [3, 2]], ["a", "b"], [["4", "1"], ["3", "2"]])
+    assert [row.label for row in chart.rows] == ["a", "", "b", ""]
+    assert [row.bar.series for row in chart.rows] == [0, 1, 0, 1]
+    ends = [0.0]
+    for row in chart.rows:
+        assert row.bar.y >= ends[-1] - 0.02
+        ends.append(row.bar.y + row.bar.height)
+    assert ends[-1] <= chart.height
+
+
+def test_marks_of_bins_stand_in_their_middle():
+    """A chart has labels at the edges of bins if there is one more of them than bins, else in the middle."""
+    edges = columns([[1, 2]], ["0", "1", "2"], [["", ""]])
+    middles = columns([[1, 2]], ["a", "b"], [["", ""]])
+    assert [tick.at for tick in edges.across] == [edges.left, (edges.left + edges.right) / 2, edges.right]
+    assert [tick.at for tick in middles.across] == pytest.approx(
+        [edges.left + share * (edges.right - edges.left) for share in (0.25, 0.75)]
+    )
+
+
+def test_heat_goes_from_cream_to_red():
+    """Larger shares are redder, and what lies outside is not wilder than the ends."""
+    greens = [int(heat(share).split(",")[1]) for share in (-1, 0, 0.25, 0.5, 1, 7)]
+    assert greens == sorted(greens, reverse=True)
+    assert (greens[0], greens[-1]) == (greens[1], greens[-2])
 
 
 @pytest.mark.parametrize("logarithmic", [False, True])
