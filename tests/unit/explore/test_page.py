@@ -6,6 +6,7 @@ from html import unescape
 
 import pytest
 
+from common.charts import Columns, Rows
 from owner_node.explore.estimates import Estimate
 from owner_node.explore.heat_maps import beyond, measures, worst
 from owner_node.explore.page import MOST_LABELS, compared, render_page
@@ -100,7 +101,9 @@ def explored(recommended=1):
 
 def rows_of(html, caption):
     """The cells of a heat map, as text, line by line."""
-    table = re.search(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", html, re.DOTALL)[1]
+    found = re.search(rf"<caption>{re.escape(caption)}</caption>(.*?)</table>", html, re.DOTALL)
+    assert found is not None
+    table = found[1]
     lines = re.findall(r"<tr>(.*?)</tr>", table.split("<tbody>")[1], re.DOTALL)
     return [
         [unescape(re.sub(r"<[^>]*>", "", each)) for each in re.findall(r"<t[dh].*?</t[dh]>", line, re.DOTALL)]
@@ -147,10 +150,12 @@ def test_before_and_after_lose_nobody_unsaid():
     """Many categories are drawn by size, and the page says how many are not; the numbers have all."""
     bins = [f"c{i:02}" for i in range(30)]
     found = compared({"name": "x", "bins": bins, "original": list(range(30)), "masked": [0] * 30}, "category")
+    assert isinstance(found.chart, Rows)
     assert not found.upright
     assert [row.label for row in found.chart.rows[::2]] == bins[-MOST_LABELS:]
     assert (found.left_out, len(found.numbers)) == (10, 30)
     many = compared({"name": "x", "bins": bins, "original": [1] * 30, "masked": [2] * 30}, "integer")
+    assert isinstance(many.chart, Columns)
     assert many.upright
     assert len(many.chart.bars) == 60
 
