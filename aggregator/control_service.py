@@ -12,6 +12,7 @@ from google.protobuf.json_format import MessageToDict
 
 from aggregator.conductor import Conductor
 from aggregator.database import CannotStoreError
+from aggregator.enrolment import Enrolment
 from aggregator.intake import Intake
 from aggregator.journal import Journal
 from aggregator.operations import Operations
@@ -20,7 +21,7 @@ from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.request import parse_request
 from aggregator.signal import wait
-from aggregator.views import action_view, release_view
+from aggregator.views import action_view, first_piece, owner_view, release_view
 from common import __version__
 from common.credentials import Credentials
 from common.errors import TesseraError
@@ -70,6 +71,7 @@ class ControlService(ControlServiceServicer):
         journal: The owners, and the operators' log.
         presence: Who is connected.
         intake: What has been uploaded.
+        enrolment: The register of certificates.
         clock: The time in Unix seconds.
     """
 
@@ -81,6 +83,7 @@ class ControlService(ControlServiceServicer):
         journal: Journal,
         presence: Presence,
         intake: Intake,
+        enrolment: Enrolment,
         clock: Callable[[], float],
     ) -> None:
         self._about = about
@@ -89,6 +92,7 @@ class ControlService(ControlServiceServicer):
         self._journal = journal
         self._presence = presence
         self._intake = intake
+        self._enrolment = enrolment
         self._clock = clock
 
     @raises
@@ -106,21 +110,13 @@ class ControlService(ControlServiceServicer):
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:
-        """Tell which owners have ever connected."""
-        return wire.ListOwnersResponse(
-            owners=[
-                wire.OwnerView(
-                    id=owner.id,
-                    connected=self._presence.connected(owner.id),
-                    since=self._presence.since(owner.id) or owner.last_seen,
-                    version=owner.version,
-                    datasets=owner.datasets,
-                    certificate_expires=owner.certificate_expires,
-                    fingerprint=owner.fingerprint,
-                )
-                for owner in self._journal.owners().values()
-            ]
+        """Tell which owners have ever connected, by id, a piece at a time."""
+        revoked = self._enrolment.revoked_keys()
+        known = self._journal.owners(after=request.after).values()
+        owners, more = first_piece(
+            owner_view(owner, self._presence, revoked=owner.fingerprint in revoked) for owner in known
         )
+        return wire.ListOwnersResponse(owners=owners, last=owners[-1].id if more else "")
 
     @raises
     async def Start(self, request: wire.StartRequest, context: Context) -> wire.ReleaseView:
@@ -155,11 +151,9 @@ class ControlService(ControlServiceServicer):
     async def ListReleases(
         self, request: wire.ListReleasesRequest, context: Context
     ) -> wire.ListReleasesResponse:
-        """Tell of every release, oldest first, without the plans."""
-        views = [self._view(release) for release in self._conductor.releases]
-        for view in views:
-            view.ClearField("plan")
-        return wire.ListReleasesResponse(releases=views)
+        """Tell of every release, oldest first, without the plans, a piece at a time."""
+        releases, more = first_piece(self._listed(request.after))
+        return wire.ListReleasesResponse(releases=releases, last=releases[-1].release if more else "")
 
     @raises
     async def Show(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
@@ -219,6 +213,15 @@ class ControlService(ControlServiceServicer):
                 outcome = f"{error.code}: {error.message}"
                 self._journal.operators.note(replace(action, outcome=outcome))
             raise
+
+    def _listed(self, after: str) -> Iterator[wire.ReleaseView]:
+        """Yield the releases that come after one, or all, each without its plan."""
+        releases = self._conductor.releases
+        begin = releases.index(self._conductor.release(after)) + 1 if after else 0
+        for release in releases[begin:]:
+            view = self._view(release)
+            view.ClearField("plan")
+            yield view
 
     def _view(self, release: Release) -> wire.ReleaseView:
         waiting = self._conductor.waiting(release.id)

@@ -107,7 +107,9 @@ class Daemon:
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
         uploads = Uploads(conductor, intake, credentials, time.time)
-        service = self._owner_service(conductor, journal, presence, intake, uploads, credentials)
+        enrolment = Enrolment(state, _now)
+        self._stack.callback(enrolment.close)
+        service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
         self._attend(credentials.watch())
         about = About(section.name, self.address, int(time.time()), credentials)
@@ -119,6 +121,7 @@ class Daemon:
                 journal,
                 presence,
                 intake,
+                enrolment,
                 time.time,
             )
         )
@@ -153,10 +156,9 @@ class Daemon:
         intake: Intake,
         uploads: Uploads,
         credentials: Credentials,
+        enrolment: Enrolment,
     ) -> OwnerService:
         section, ca = self._config.aggregator, self._config.enrolment
-        enrolment = Enrolment(section.state_dir, _now)
-        self._stack.callback(enrolment.close)
         renewals = Renewals(self._config.tls, ca, credentials, enrolment, journal, _now)
         self._attend(renewals.watch())
         statements = Statements(credentials.authorities, enrolment.check, section.trust_domain, time.time)

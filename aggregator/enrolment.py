@@ -108,6 +108,11 @@ class Enrolment:
                 {"fingerprint": key, "serial": serial_number(certificate)},
             )
 
+    def revoked_keys(self) -> frozenset[str]:
+        """Return the fingerprints of the keys that are revoked."""
+        rows = self._db.rows("SELECT DISTINCT fingerprint FROM certificates WHERE revoked IS NOT NULL")
+        return frozenset(key for (key,) in rows)
+
     def note_seen(self, certificate: x509.Certificate) -> None:
         """Take note of a certificate that is used here; one that another CA issued is known from then on.
 

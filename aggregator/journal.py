@@ -109,9 +109,13 @@ class Journal:
         with self.db.transaction() as tx:
             tx.execute("UPDATE owners SET last_seen = ? WHERE id = ?", (at, owner))
 
-    def owners(self) -> dict[str, KnownOwner]:
-        """Return every owner that has ever connected, by id."""
-        rows = self.db.rows("SELECT * FROM owners ORDER BY id")
+    def owners(self, after: str = "") -> dict[str, KnownOwner]:
+        """Return every owner that has ever connected, by id.
+
+        Args:
+            after: Only those whose ids come after this one.
+        """
+        rows = self.db.rows("SELECT * FROM owners WHERE id > ? ORDER BY id", (after,))
         return {
             id_: KnownOwner(id_, first, last, version, tuple(json.loads(datasets)), key, expires)
             for id_, first, last, version, datasets, key, expires in rows

@@ -1,15 +1,61 @@
-"""A release as its operator sees it: domain types to protobuf, in one place."""
+"""Releases and owners as their operator sees them: domain types to protobuf, in one place."""
 
 import json
+from collections.abc import Iterable
+from typing import TypeVar
+
+from google.protobuf.message import Message
 
 from aggregator.endings import operator_error, spent_by
 from aggregator.intake import Intake, Kind
+from aggregator.journal import KnownOwner
 from aggregator.operator_log import Action
 from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from common.errors import TesseraError
 from common.wire.v1 import control_pb2 as wire
+
+_MOST_AT_ONCE = 200
+_MOST_BYTES = 1 << 20
+_Message = TypeVar("_Message", bound=Message)
+
+
+def first_piece(views: Iterable[_Message]) -> tuple[list[_Message], bool]:
+    """Return the first of some messages, as many as one answer holds, and whether there are more.
+
+    Args:
+        views: The messages, made as they are asked for.
+    """
+    piece: list[_Message] = []
+    room = _MOST_BYTES
+    for view in views:
+        room -= view.ByteSize()
+        if piece and (room < 0 or len(piece) == _MOST_AT_ONCE):
+            return piece, True
+        piece.append(view)
+    return piece, False
+
+
+def owner_view(owner: KnownOwner, presence: Presence, *, revoked: bool) -> wire.OwnerView:
+    """Return what the command line is told about an owner.
+
+    Args:
+        owner: What is known of it.
+        presence: Who is connected.
+        revoked: Whether its key is revoked.
+    """
+    return wire.OwnerView(
+        id=owner.id,
+        connected=presence.connected(owner.id),
+        since=presence.since(owner.id) or owner.last_seen,
+        version=owner.version,
+        datasets=owner.datasets,
+        certificate_expires=owner.certificate_expires,
+        fingerprint=owner.fingerprint,
+        first_seen=owner.first_seen,
+        revoked=revoked,
+    )
 
 
 def release_view(release: Release, presence: Presence, intake: Intake, waiting: str = "") -> wire.ReleaseView:

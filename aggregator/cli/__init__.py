@@ -9,7 +9,7 @@ from common import __version__, console
 
 def application() -> typer.Typer:
     """Return the command line with all its commands."""
-    from aggregator.cli import delete, doctor, enroll, history, init, inspect, release, serve, verify
+    from aggregator.cli import delete, doctor, enroll, history, init, inspect, owners, release, serve, verify
 
     about = "Joins the protected fragments of several owners into one release. Sees no original data."
     app = console.application("aggregator", about, __version__)
@@ -18,7 +18,7 @@ def application() -> typer.Typer:
         doctor.doctor,
         serve.serve,
         inspect.status,
-        inspect.owners,
+        owners.owners,
         release.plan,
         release.release,
         inspect.releases,

@@ -1,8 +1,8 @@
-"""`aggregator status|owners|releases|show|watch|cancel`: look at what the daemon does."""
+"""`aggregator status|releases|show|watch|cancel`: look at what the daemon does."""
 
 import json
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ende
 from aggregator.cli.release import interrupted, watch_until
 from common import console
 from common.errors import ExitCode, NotConnectedError
+
+if TYPE_CHECKING:
+    from common.wire.v1.control_pb2 import ReleaseView
 
 ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
 CheckOption = Annotated[bool, typer.Option("--check", help="Say nothing; exit 0 if the daemon is running.")]
@@ -57,54 +60,7 @@ def status(
             ("certificate expires", moment(answer.certificate_expires)),
         ],
     )
-    _warn(f"aggregator {answer.name}", answer.certificate_expires)
-
-
-def owners(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
-    """List every owner that has ever connected."""
-    from common.wire.v1.control_pb2 import ListOwnersRequest
-
-    with daemon(config) as calls:
-        answer = calls.ListOwners(ListOwnersRequest())
-    if as_json:
-        console.print_json(
-            {
-                "owners": [
-                    {
-                        "id": owner.id,
-                        "connected": owner.connected,
-                        "since": iso(owner.since),
-                        "version": owner.version,
-                        "datasets": list(owner.datasets),
-                        "certificate_expires": iso(owner.certificate_expires),
-                        "fingerprint": owner.fingerprint,
-                    }
-                    for owner in answer.owners
-                ]
-            }
-        )
-        return
-    console.table(
-        "",
-        ("owner", "connected", "since", "data sets", "version", "certificate expires", "key"),
-        [
-            (
-                *(owner.id, owner.connected, moment(owner.since), ", ".join(owner.datasets)),
-                *(owner.version, moment(owner.certificate_expires), owner.fingerprint[:16]),
-            )
-            for owner in answer.owners
-        ],
-    )
-    for owner in answer.owners:
-        _warn(f"owner {owner.id}", owner.certificate_expires)
-
-
-def _warn(whose: str, expires: int) -> None:
-    from common.expiry import expiry_warning
-
-    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), datetime.now(UTC))
-    if warning:
-        console.note(f"warning: {warning}")
+    warn_of_expiry(f"aggregator {answer.name}", answer.certificate_expires)
 
 
 def releases(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
@@ -112,9 +68,14 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
     from common.wire.v1.control_pb2 import ListReleasesRequest
 
     with daemon(config) as calls:
-        answer = calls.ListReleases(ListReleasesRequest())
+        views: list[ReleaseView] = []
+        more, last = True, ""
+        while more:
+            answer = calls.ListReleases(ListReleasesRequest(after=last))
+            views += answer.releases
+            more, last = bool(answer.last), answer.last
     if as_json:
-        console.print_json({"releases": [document(view) for view in answer.releases]})
+        console.print_json({"releases": [document(view) for view in views]})
         return
     console.table(
         "",
@@ -124,7 +85,7 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
                 *(view.release, moment(view.created), view.layout),
                 *(", ".join(owner.id for owner in view.owners), state(view), view.directory or None),
             )
-            for view in answer.releases
+            for view in views
         ],
     )
 
@@ -179,6 +140,20 @@ def cancel(
         console.print_json(document(view))
     else:
         console.print_line(f"release {view.release} is {view.state}; {view.note}")
+
+
+def warn_of_expiry(whose: str, expires: int) -> None:
+    """Say that a certificate ends soon, or has ended, if that is so.
+
+    Args:
+        whose: Words for the party.
+        expires: Unix time.
+    """
+    from common.expiry import expiry_warning
+
+    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), datetime.now(UTC))
+    if warning:
+        console.note(f"warning: {warning}")
 
 
 def moment(seconds: int) -> str:

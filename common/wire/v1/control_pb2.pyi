@@ -98,12 +98,17 @@ Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
 class ListOwnersRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """id of the owner before the first; empty: from the first one on"""
     def __init__(
         self,
+        *,
+        after: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -114,16 +119,20 @@ class ListOwnersResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OWNERS_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    last: _builtins.str
+    """id of the last owner of this piece; empty: there are no more"""
     @_builtins.property
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerView]: ...
     def __init__(
         self,
         *,
         owners: _abc.Iterable[Global___OwnerView] | None = ...,
+        last: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["owners", b"owners"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "owners", b"owners"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -140,6 +149,8 @@ class OwnerView(_message.Message):
     DATASETS_FIELD_NUMBER: _builtins.int
     CERTIFICATE_EXPIRES_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    FIRST_SEEN_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     connected: _builtins.bool
     since: _builtins.int
@@ -148,6 +159,10 @@ class OwnerView(_message.Message):
     certificate_expires: _builtins.int
     fingerprint: _builtins.str
     """of the key"""
+    first_seen: _builtins.int
+    """Unix time"""
+    revoked: _builtins.bool
+    """whether its next call is refused because its certificate was revoked"""
     @_builtins.property
     def datasets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -160,10 +175,12 @@ class OwnerView(_message.Message):
         datasets: _abc.Iterable[_builtins.str] | None = ...,
         certificate_expires: _builtins.int = ...,
         fingerprint: _builtins.str = ...,
+        first_seen: _builtins.int = ...,
+        revoked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "connected", b"connected", "datasets", b"datasets", "fingerprint", b"fingerprint", "id", b"id", "since", b"since", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate_expires", b"certificate_expires", "connected", b"connected", "datasets", b"datasets", "fingerprint", b"fingerprint", "first_seen", b"first_seen", "id", b"id", "revoked", b"revoked", "since", b"since", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -290,12 +307,17 @@ Global___ReleaseRequest: _TypeAlias = ReleaseRequest  # noqa: Y015
 class ListReleasesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.str
+    """id of the release before the first; empty: from the first one on"""
     def __init__(
         self,
+        *,
+        after: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -306,16 +328,20 @@ class ListReleasesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RELEASES_FIELD_NUMBER: _builtins.int
+    LAST_FIELD_NUMBER: _builtins.int
+    last: _builtins.str
+    """id of the last release of this piece; empty: there are no more"""
     @_builtins.property
     def releases(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReleaseView]: ...
     def __init__(
         self,
         *,
         releases: _abc.Iterable[Global___ReleaseView] | None = ...,
+        last: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["releases", b"releases"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last", b"last", "releases", b"releases"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -96,7 +96,8 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListOwners(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Every owner that has ever connected, by id, in pieces.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -116,7 +117,8 @@ class ControlServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListReleases(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Every release without its plan, oldest first, in pieces.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')

@@ -33,11 +33,13 @@ class ControlServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ControlServiceAsyncStub: ...
     Status: _grpc.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusResponse]
     ListOwners: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListOwnersRequest, _control_pb2.ListOwnersResponse]
+    """Every owner that has ever connected, by id, in pieces."""
     Start: _grpc.UnaryUnaryMultiCallable[_control_pb2.StartRequest, _control_pb2.ReleaseView]
     """Starts a release, or re-attaches to the one of that id if it was asked for with the same arguments."""
     Confirm: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     """Goes on from a plan that the operator has seen."""
     ListReleases: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListReleasesRequest, _control_pb2.ListReleasesResponse]
+    """Every release without its plan, oldest first, in pieces."""
     Show: _grpc.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     Watch: _grpc.UnaryStreamMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]
     """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
@@ -52,11 +54,13 @@ class ControlServiceAsyncStub(ControlServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Status: _aio.UnaryUnaryMultiCallable[_control_pb2.StatusRequest, _control_pb2.StatusResponse]  # type: ignore[assignment]
     ListOwners: _aio.UnaryUnaryMultiCallable[_control_pb2.ListOwnersRequest, _control_pb2.ListOwnersResponse]  # type: ignore[assignment]
+    """Every owner that has ever connected, by id, in pieces."""
     Start: _aio.UnaryUnaryMultiCallable[_control_pb2.StartRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Starts a release, or re-attaches to the one of that id if it was asked for with the same arguments."""
     Confirm: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Goes on from a plan that the operator has seen."""
     ListReleases: _aio.UnaryUnaryMultiCallable[_control_pb2.ListReleasesRequest, _control_pb2.ListReleasesResponse]  # type: ignore[assignment]
+    """Every release without its plan, oldest first, in pieces."""
     Show: _aio.UnaryUnaryMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     Watch: _aio.UnaryStreamMultiCallable[_control_pb2.ReleaseRequest, _control_pb2.ReleaseView]  # type: ignore[assignment]
     """Every change of a release until it has ended (or, for a plan, until the plan is there)."""
@@ -79,7 +83,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.ListOwnersRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListOwnersResponse, _abc.Awaitable[_control_pb2.ListOwnersResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ListOwnersResponse, _abc.Awaitable[_control_pb2.ListOwnersResponse]]:
+        """Every owner that has ever connected, by id, in pieces."""
 
     @_abc_1.abstractmethod
     def Start(
@@ -102,7 +107,8 @@ class ControlServiceServicer(metaclass=_abc_1.ABCMeta):
         self,
         request: _control_pb2.ListReleasesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_control_pb2.ListReleasesResponse, _abc.Awaitable[_control_pb2.ListReleasesResponse]]: ...
+    ) -> _typing.Union[_control_pb2.ListReleasesResponse, _abc.Awaitable[_control_pb2.ListReleasesResponse]]:
+        """Every release without its plan, oldest first, in pieces."""
 
     @_abc_1.abstractmethod
     def Show(

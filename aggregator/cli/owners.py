@@ -1,0 +1,56 @@
+"""`aggregator owners`: who has ever connected, and how things stand with each."""
+
+from typing import TYPE_CHECKING, Any
+
+from aggregator.cli.connection import daemon
+from aggregator.cli.inspect import moment, warn_of_expiry
+from aggregator.cli.outcome import iso
+from common import console
+
+if TYPE_CHECKING:
+    from common.wire.v1.control_pb2 import OwnerView
+
+
+def owners(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
+    """List every owner that has ever connected."""
+    from common.wire.v1.control_pb2 import ListOwnersRequest
+
+    found: list[OwnerView] = []
+    more, last = True, ""
+    with daemon(config) as calls:
+        while more:
+            answer = calls.ListOwners(ListOwnersRequest(after=last))
+            found += answer.owners
+            more, last = bool(answer.last), answer.last
+    if as_json:
+        console.print_json({"owners": [_document(owner) for owner in found]})
+        return
+    console.table(
+        "",
+        ("owner", "connected", "since", "data sets", "version", "certificate expires", "key"),
+        [
+            (
+                *(owner.id, owner.connected, moment(owner.since), ", ".join(owner.datasets)),
+                *(owner.version, "revoked" if owner.revoked else moment(owner.certificate_expires)),
+                owner.fingerprint[:16],
+            )
+            for owner in found
+        ],
+    )
+    for owner in found:
+        if not owner.revoked:
+            warn_of_expiry(f"owner {owner.id}", owner.certificate_expires)
+
+
+def _document(owner: "OwnerView") -> dict[str, Any]:
+    return {
+        "id": owner.id,
+        "connected": owner.connected,
+        "since": iso(owner.since),
+        "first_seen": iso(owner.first_seen),
+        "version": owner.version,
+        "datasets": list(owner.datasets),
+        "certificate_expires": iso(owner.certificate_expires),
+        "revoked": owner.revoked,
+        "fingerprint": owner.fingerprint,
+    }
