@@ -113,11 +113,11 @@ def _source_of(dataset: DatasetConfig) -> Check:
 
 def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:
     try:
-        linkage_key.load(owner.owner.state_dir)
+        found = linkage_key.load(owner.owner.state_dir)
     except TesseraError as error:
         yield warned("linkage key", error.message, error.hint)
     else:
-        yield passed("linkage key", "there is one")
+        yield passed("linkage key", f"there is one, generation {found.generation}, check value {found.check}")
 
 
 def _of_aggregator(

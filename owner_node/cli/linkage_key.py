@@ -27,14 +27,28 @@ FromFingerprintOption = Annotated[
 
 @app.command()
 def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonOption = False) -> None:
-    """Make a linkage key; the other owners import it."""
+    """Make a linkage key; the other owners import it. With --replace, the next generation of it."""
     from owner_node.linking import linkage_key
 
     made = linkage_key.new(configuration.load(config).owner.state_dir, replace=replace)
     if json:
-        console.print_json({"generation": made.generation})
+        console.print_json({"generation": made.generation, "check": made.check})
+        return
+    console.print_line(f"linkage key made, generation {made.generation}, check value {made.check}")
+    if made.generation > 1:
+        console.print_line("every other owner has to import it: owner-node linkage-key export")
+
+
+@app.command()
+def show(config: ConfigOption = None, json: JsonOption = False) -> None:
+    """Show the generation of the linkage key, and a value that is the same at every owner that has it."""
+    from owner_node.linking import linkage_key
+
+    found = linkage_key.load(configuration.load(config).owner.state_dir)
+    if json:
+        console.print_json({"generation": found.generation, "check": found.check})
     else:
-        console.print_line(f"linkage key made, generation {made.generation}")
+        console.print_line(f"linkage key of generation {found.generation}, check value {found.check}")
 
 
 @app.command()
@@ -73,10 +87,11 @@ def export(
     signer = read_identity(settings.tls).signer
     document = linkage_key.export(settings.owner.state_dir, signer, to, fingerprint)
     _write(out, document, mode=0o600)
+    generation = int(document["generation"])
     if json:
-        console.print_json({"file": out, "fingerprint": signer.fingerprint})
+        console.print_json({"file": out, "fingerprint": signer.fingerprint, "generation": generation})
     else:
-        console.print_line(f"sealed to the recipient: {out}")
+        console.print_line(f"generation {generation}, sealed to the recipient: {out}")
         console.print_line(
             f"fingerprint, to read to the recipient on the telephone: {spoken(signer.fingerprint)}"
         )
@@ -96,10 +111,12 @@ def import_(
     state_dir = configuration.load(config).owner.state_dir
     done = linkage_key.import_export(state_dir, file, from_fingerprint, replace=replace)
     if json:
-        console.print_json({"from": done.sender.name, "generation": done.generation, "changed": done.changed})
+        about = {"from": done.sender.name, "generation": done.key.generation, "check": done.key.check}
+        console.print_json({**about, "changed": done.changed})
     else:
         state = "imported" if done.changed else "was in place already"
-        console.print_line(f"linkage key of {done.sender.name}, generation {done.generation}: {state}")
+        what = f"generation {done.key.generation}, check value {done.key.check}"
+        console.print_line(f"linkage key of {done.sender.name}, {what}: {state}")
 
 
 def _write(out: Path, document: Mapping[str, Any], mode: int) -> None:

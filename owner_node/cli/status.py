@@ -39,6 +39,7 @@ def status(
             "version": daemon.version,
             "started": daemon.started,
             "certificate": _certificate(owner),
+            "linkage_key": _linkage_key(owner),
             "aggregators": _aggregators(owner, daemon),
             "sessions": [_session(each) for each in Sessions(db, _now).live()],
             "balances": balances(owner, ledger),
@@ -76,6 +77,18 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
         "fingerprint": fingerprint(found.public_key()),
         "warning": expiry_warning(f"owner {owner.owner.id}", ends, _now(), ends - renewal_begins(found)),
     }
+
+
+def _linkage_key(owner: OwnerConfig) -> dict[str, Any]:
+    """Tell which linkage key is in place: that it is the same everywhere is seen by comparing this."""
+    from common.errors import TesseraError
+    from owner_node.linking import linkage_key
+
+    try:
+        found = linkage_key.load(owner.owner.state_dir)
+    except TesseraError as error:
+        return {"generation": None, "check": None, "reason": error.message}
+    return {"generation": found.generation, "check": found.check, "reason": ""}
 
 
 def _aggregators(owner: OwnerConfig, daemon: DaemonState) -> list[dict[str, Any]]:
@@ -124,6 +137,11 @@ def _show(document: dict[str, Any]) -> None:
     console.print_line(f"owner {document['owner']}: the daemon is {running}")
     if document["certificate"]["warning"]:
         console.note(f"warning: {document['certificate']['warning']}")
+    key = document["linkage_key"]
+    if key["generation"] is None:
+        console.print_line(f"linkage key: none; {key['reason']}")
+    else:
+        console.print_line(f"linkage key: generation {key['generation']}, check value {key['check']}")
     if document["halted"]:
         console.note(f"no work is done: {document['halted']}; see owner-node ledger recover")
     for title, key, columns in (

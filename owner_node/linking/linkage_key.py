@@ -42,6 +42,8 @@ _KEY_FORMAT = "tessera/v1/linkage-key"
 _PRIVATE_FORMAT = "tessera/v1/linkage-recipient-key"
 _RECIPIENT_FORMAT = "tessera/v1/linkage-recipient"
 _EXPORT_FORMAT = str(Domain.LINKAGE_EXPORT)
+_CHECK_INFO = b"tessera/v1/linkage-key-check"
+_CHECK_BYTES = 4
 _LARGEST_FILE = 64 * 1024
 # The sealing key is derived from a fresh key agreement and used once, so its nonce may be constant.
 _NONCE = bytes(12)
@@ -56,6 +58,15 @@ class LinkageKey:
     generation: int = 1
     """Counts the keys that replaced each other; owners that differ have to exchange keys again."""
 
+    @property
+    def check(self) -> str:
+        """Eight hexadecimal digits for people to compare keys by; they tell nothing else of the key.
+
+        It is never sent: in a release owners are compared by a value of that release alone.
+        """
+        derived = HKDF(hashes.SHA256(), _CHECK_BYTES, salt=None, info=_CHECK_INFO).derive(self.key)
+        return derived.hex(" ", 2)
+
 
 @dataclass(frozen=True, slots=True)
 class Imported:
@@ -63,8 +74,8 @@ class Imported:
 
     sender: Party
     """Who made the export, as its certificate says."""
-    generation: int
-    """Generation of the key that is now in place."""
+    key: LinkageKey
+    """The key that is now in place."""
     changed: bool
     """False if the very same key was in place already."""
 
@@ -226,7 +237,7 @@ def import_export(state_dir: Path, path: Path, expected: str, *, replace: bool =
         )
     if present != received:
         _store(state_dir, received)
-    return Imported(sender, received.generation, changed=present != received)
+    return Imported(sender, received, changed=present != received)
 
 
 def _sender(body: Mapping[str, Any], path: Path) -> tuple[Party, x509.Certificate]:

@@ -63,15 +63,46 @@ def test_exchange(owners: tuple[Owner, Owner], tmp_path: Path) -> None:
     """A key made at one owner arrives at the other; nothing printed on the way shows it."""
     sender, receiver = owners
     to, sealed = tmp_path / "recipient.json", tmp_path / "sealed.json"
-    assert sender.done("new") == {"generation": 1}
+    made = sender.done("new")
+    assert made["generation"] == 1
     heard = receiver.done("recipient", "--out", to)["fingerprint"]
     exported = sender.done("export", "--to", to, "--fingerprint", heard, "--out", sealed)
     done = receiver.done("import", sealed, "--from-fingerprint", exported["fingerprint"])
-    assert done == {"from": "a", "generation": 1, "changed": True}
+    assert done == {"from": "a", **made, "changed": True}
+    assert receiver.done("show") == sender.done("show") == made
     files = [owner.directory / "state" / "linkage.key" for owner in owners]
     assert files[0].read_bytes() == files[1].read_bytes()
     secret = json.loads(files[0].read_bytes())["key"]
     assert secret not in sealed.read_text() + str(exported) + str(done)
+
+
+def test_rotation(owners: tuple[Owner, Owner], tmp_path: Path) -> None:
+    """A replaced key is the next generation, with another check value; who has one keeps it unless told."""
+    sender, receiver = owners
+    to, sealed = tmp_path / "recipient.json", tmp_path / "sealed.json"
+    heard = receiver.done("recipient", "--out", to)["fingerprint"]
+    export = ("export", "--to", to, "--fingerprint", heard, "--out", sealed)
+    first = sender.done("new")
+    told = sender.done(*export)
+    receiver.done("import", sealed, "--from-fingerprint", told["fingerprint"])
+    second = sender.done("new", "--replace")
+    assert [first["generation"], second["generation"]] == [1, 2]
+    assert first["check"] != second["check"]
+    assert [told["generation"], sender.done(*export)["generation"]] == [1, 2]
+    refused = receiver("import", sealed, "--from-fingerprint", told["fingerprint"])
+    assert refused.returncode == 2
+    assert "(generation 1)" in refused.stderr
+    assert "generation 2" in refused.stderr
+    assert receiver.done("show") == first
+    receiver.done("import", sealed, "--from-fingerprint", told["fingerprint"], "--replace")
+    assert receiver.done("show") == second
+
+
+def test_no_key_to_show(owners: tuple[Owner, Owner]) -> None:
+    """Without a key there is nothing to show, and the answer says how to come by one: exit 2."""
+    ended = owners[0]("show")
+    assert ended.returncode == 2
+    assert "linkage-key new" in ended.stderr
 
 
 def test_recipient_on_standard_output(owners: tuple[Owner, Owner], tmp_path: Path) -> None:

@@ -67,7 +67,10 @@ def test_new_does_not_overwrite(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="already"):
         linkage_key.new(state_dir)
     assert linkage_key.load(state_dir) == first
-    assert linkage_key.new(state_dir, replace=True).generation == 2
+    second = linkage_key.new(state_dir, replace=True)
+    assert second.generation == 2
+    assert second.check != first.check == linkage_key.LinkageKey(first.key, 7).check
+    assert first.check.replace(" ", "") not in first.key.hex()
 
 
 def test_no_key(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from common import console
 from deploy.development_ca import DevelopmentCa
 from owner_node.cli import application
 from owner_node.ledger.ledger import Ledger
+from owner_node.linking import linkage_key
 from owner_node.state.database import Database
 from owner_node.state.history import History
 from owner_node.state.presence import Presence, daemon_lock
@@ -196,6 +197,20 @@ def test_status_without_the_daemon(used: Path, capsys) -> None:
     assert document["balances"][0]["remaining"] == "1.5"
     code, document = _json(capsys, "status", "--check")
     assert (code, document["error"]["message"]) == (6, "the daemon is not running")
+
+
+def test_status_tells_the_linkage_key(used: Path, capsys) -> None:
+    """Which linkage key is in place is seen without showing it: by generation and check value."""
+    assert _json(capsys, "status")[1]["linkage_key"]["generation"] is None
+    assert "linkage key: none" in _run(capsys, "status")[1]
+    state_dir = used / "state"
+    linkage_key.new(state_dir)
+    key = linkage_key.new(state_dir, replace=True)
+    told = _json(capsys, "status")[1]["linkage_key"]
+    assert (told["generation"], told["check"]) == (2, key.check)
+    shown = _run(capsys, "status")[1]
+    assert f"linkage key: generation 2, check value {key.check}" in shown
+    assert key.key.hex() not in shown
 
 
 def test_status_tells_when_the_certificate_ends(used: Path, capsys) -> None:
