@@ -6,11 +6,12 @@ From public quantities only, so that an aggregator plans the same as an owner wo
 from decimal import Context, Decimal, localcontext
 
 from common.cluster_size import choose_k
-from common.privacy import EXPONENTIAL, SMALLEST_K, epsilon_joint, most_clusters, plain
+from common.privacy import EXPONENTIAL, HISTOGRAM, SMALLEST_K, epsilon_joint, most_clusters, plain
 from common.schema import Attribute, TaxonomyMethod, most_records
 from common.task import PlannedAttribute
 
 _SIX_DIGITS = Context(prec=6)
+NO_RANK_NOISE = Decimal(0)
 _MIXED = Decimal(8)
 _STEADINESS = Decimal("0.4")
 
@@ -58,7 +59,14 @@ def plan_attribute(
 
 
 def expected_error(
-    mechanism: str, k: int, n_records: int, epsilon: Decimal, g: int = 1, *, n_values: int
+    mechanism: str,
+    k: int,
+    n_records: int,
+    epsilon: Decimal,
+    g: int = 1,
+    *,
+    n_values: int,
+    rank_noise: Decimal = NO_RANK_NOISE,
 ) -> Decimal:
     """Return the expected squared error as a share of the variance of a uniform attribute (MECHANISMS §5).
 
@@ -69,6 +77,7 @@ def expected_error(
         epsilon: The attribute's share of the budget.
         g: The most records that one person has.
         n_values: V, the number of values of its domain.
+        rank_noise: w.
 
     Returns:
         (k/n)² + 24·(g/(k·ε))², with six significant digits. For idp-cbls n stands in the place of the second
@@ -76,9 +85,25 @@ def expected_error(
         drawn from a taxonomy 1 - (1 - m)(1 - w), m = x/(x + 8), x = V·k/n, for categories that share a
         cluster, w = (V - 1)/(V - 1 + exp(0.4·k·ε/g)) for another category drawn than most of a cluster's:
         the formula is fitted to what trees with equally frequent categories come to (docs/decisions.md).
+        For counts each boundary between two values is moved by f = 2g·V^(3/2)/(√3·ε·n) values, in quadratic
+        mean; where that is below one, a share of the records is moved by one: 12·max(0.8f, f²)/(V² - 1).
+        Rank noise adds 24·w², twice the variance of its scale. Of these two never more than 2 comes, which is
+        what a value put at random would come to: e counts as 2e/(2 + e).
     """
+    if not rank_noise:
+        return _error_of_list(mechanism, k, n_records, epsilon, g, n_values)
+    with localcontext(_SIX_DIGITS):
+        of_list = _error_of_list(mechanism, k, n_records, epsilon, g, n_values)
+        return plain(of_list + _up_to_random(24 * rank_noise * rank_noise))
+
+
+def _error_of_list(
+    mechanism: str, k: int, n_records: int, epsilon: Decimal, g: int, n_values: int
+) -> Decimal:
     if mechanism == EXPONENTIAL:
         return _error_of_drawn_categories(k, n_records, epsilon, g, n_values)
+    if mechanism == HISTOGRAM:
+        return _error_of_counts(n_records, epsilon, g, n_values)
     size, n = Decimal(k), Decimal(max(n_records, 1))
     within = _SIX_DIGITS.power(_SIX_DIGITS.divide(size, n), 2)
     steadiness = _SIX_DIGITS.multiply(n if mechanism == "idp-cbls" else size, epsilon)
@@ -94,3 +119,17 @@ def _error_of_drawn_categories(k: int, n_records: int, epsilon: Decimal, g: int,
         apart = 1 - mixed / (mixed + _MIXED)
         drawn = 1 - Decimal(n_values - 1) / (n_values - 1 + steadiness.exp())
         return plain(1 - apart * drawn)
+
+
+def _error_of_counts(n_records: int, epsilon: Decimal, g: int, n_values: int) -> Decimal:
+    if n_values == 1:
+        return Decimal(0)
+    with localcontext(_SIX_DIGITS):
+        values = Decimal(n_values)
+        moved = 2 * g * values * (values / 3).sqrt() / (epsilon * max(n_records, 1))
+        squared = max(Decimal("0.8") * moved, moved * moved)
+        return plain(_up_to_random(12 * squared / (values * values - 1)))
+
+
+def _up_to_random(error: Decimal) -> Decimal:
+    return 2 * error / (2 + error)

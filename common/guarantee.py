@@ -50,6 +50,7 @@ _PROMISE: Mapping[str, str] = {
         "grows with the number of clusters."
     ),
     "idp-joint": _WHOLE_LIST,
+    "dp-hist": f"{_WHOLE_LIST} The list is made from noisy counts of the attribute's values.",
     "exponential": (
         f"{_PER_VALUE}, a category drawn from the taxonomy; for the whole list of the attribute's released "
         "values ε = {joint}, a bound that grows with the number of clusters."
@@ -58,6 +59,12 @@ _PROMISE: Mapping[str, str] = {
 _FREQUENCY_PROMISE = (
     f"{_PER_VALUE} and in which order the categories are. They are ordered by how often they occur, "
     "and one record can change that order: there is no bound for the whole list of released values."
+)
+
+
+_TOGETHER = (
+    "Which of its values a record has together: the bounds speak of each attribute's list of released values, "
+    "not of the attachment of these values to records, and so not of the released table as a whole."
 )
 
 
@@ -115,7 +122,7 @@ def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
     """Return what equal released values of records that share a cluster do not hide."""
     ks = sorted({a.k for task in plan.tasks for a in task.attributes if a.k is not None})
     if not ks:
-        return ()
+        return (_TOGETHER,) if _has_lists(plan) else ()
     k = str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
     return (
         (
@@ -124,13 +131,14 @@ def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
             "a person can often find that person's record by the pattern alone, whatever ε is (measured: 90 "
             "to 100 % of the records with two or three continuous attributes at k = 10)."
         ),
-        (
-            "Which of its values a record has together: the bounds speak of each attribute's list of "
-            "released values, not of the attachment of these values to records, and so not of the released "
-            "table as a whole."
-        ),
+        _TOGETHER,
         "A larger k means less noise. It does not mean more privacy.",
     )
+
+
+def _has_lists(plan: Plan) -> bool:
+    """Whether for any attribute a list and its attachment to records are two things."""
+    return any(MECHANISMS[each.mechanism].listed for task in plan.tasks for each in task.attributes)
 
 
 def _notions(plan: Plan) -> list[str]:
@@ -164,7 +172,8 @@ def _attribute_promises(plan: Plan) -> list[str]:
 
 
 def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
-    promise = _FREQUENCY_PROMISE if kind.by_frequency else _PROMISE[kind.mechanism]
+    unordered = kind.by_frequency and not MECHANISMS[kind.mechanism].counts
+    promise = _FREQUENCY_PROMISE if unordered else _PROMISE[kind.mechanism]
     notion = _notion(individual=MECHANISMS[kind.mechanism].individual)
     told = promise.format(notion=notion, epsilon=kind.epsilon, joint=kind.joint)
     return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {told}"
@@ -174,8 +183,7 @@ def _total(plan: Plan) -> str:
     unit = "person" if plan.linking.tokens else "record"
     if plan.epsilon_joint is None:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
-    clustered = any(each.k is not None for task in plan.tasks for each in task.attributes)
-    protected = "the lists of released values of all attributes" if clustered else "the released table"
+    protected = "the lists of released values of all attributes" if _has_lists(plan) else "the released table"
     return (
         f"All attributes of one {unit} together: {_notions(plan)[0]} with ε = {plan.epsilon_joint} for "
         f"{protected}."

@@ -7,7 +7,7 @@ References:
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import ROUND_DOWN, Context, Decimal, InvalidOperation, localcontext
+from decimal import ROUND_CEILING, ROUND_DOWN, Context, Decimal, InvalidOperation, localcontext
 from typing import Literal
 
 from common.errors import UsageError
@@ -35,7 +35,7 @@ class Mechanism:
     """epsilon_joint of the attribute's rank-ordered list of released values, as a multiple of epsilon; None
     where the multiple is the number of clusters."""
     clustered: bool
-    """Whether it releases centroids of clusters of at least k records; else every record's own value."""
+    """Whether it releases centroids of clusters of at least k records."""
     trimmed: bool
     """Whether centroids are trimmed means, which takes k of at least 2g + 1."""
     individual: bool
@@ -43,6 +43,13 @@ class Mechanism:
     domain, which is differential privacy."""
     why: str
     """Where the multiple comes from."""
+    counts: bool = False
+    """Whether its list is made from counts of the values."""
+
+    @property
+    def listed(self) -> bool:
+        """Whether it releases a list in rank order, and apart from it who gets which entry of the list."""
+        return self.clustered or self.counts
 
 
 MECHANISMS = {
@@ -73,12 +80,20 @@ MECHANISMS = {
             why="one scale for the whole list of centroids",
         ),
         Mechanism(
+            "dp-hist", Decimal(1), clustered=False, trimmed=False, individual=False,
+            why="one changed record moves two counts by one, and the noise is calibrated to that",
+            counts=True,
+        ),
+        Mechanism(
             "exponential", None, clustered=True, trimmed=False, individual=False,
             why="every cluster may change",
         ),
     )
 }  # fmt: skip
 DEFAULT_MECHANISM = "idp-joint"
+HISTOGRAM = "dp-hist"
+MOST_HISTOGRAM_VALUES = 2**22
+"""Possible values of an attribute that are counted at most."""
 EXPONENTIAL = "exponential"
 """The mechanism of attributes that their owners declare so; nobody asks for it in a release."""
 REQUESTABLE = tuple(mechanism for mechanism in MECHANISMS if mechanism != EXPONENTIAL)
@@ -115,6 +130,27 @@ def is_share(value: Decimal, largest: Decimal = LARGEST_EPSILON) -> bool:
         return False
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -SHARE_PLACES
+
+
+def is_rank_noise(value: Decimal) -> bool:
+    """Whether a decimal can be the rank noise of an attribute: from 0 to 1, of at most 12 places."""
+    return value == 0 or is_share(value, Decimal(1))
+
+
+def rank_loss(rank_noise: Decimal, g: int) -> Decimal:
+    """Return 2g/w, which bounds what rank noise lets be told about who got which entry (MECHANISMS §8).
+
+    It bounds 2g(n - 1)/t, with t = max(1, ceil(w n)), whatever the number of records n is.
+
+    Args:
+        rank_noise: w, above 0.
+        g: The most records that one person has.
+
+    Returns:
+        The bound, rounded up to 12 decimal places.
+    """
+    bound = _EXACT.divide(Decimal(2 * g), rank_noise)
+    return plain(bound.quantize(Decimal(1).scaleb(-SHARE_PLACES), rounding=ROUND_CEILING, context=_EXACT))
 
 
 def plain(value: Decimal) -> Decimal:
@@ -184,13 +220,15 @@ def epsilon_joint(
     Args:
         mechanism: A mechanism id.
         epsilon: The attribute's share of the budget.
-        frequency_order: Whether its categories are ordered by the data, which one record can reorder.
+        frequency_order: Whether its categories are declared to be ordered by the data, which one record can
+            reorder.
         n_clusters: The most clusters there can be (`most_clusters`).
 
     Returns:
         The bound, or None where there is none.
     """
-    if frequency_order:
+    # Counts are the same in any order, so the declared one is used and none is made from the data.
+    if frequency_order and not MECHANISMS[mechanism].counts:
         return None
     factor = MECHANISMS[mechanism].joint_factor
     return plain(_EXACT.multiply(Decimal(n_clusters) if factor is None else factor, epsilon))

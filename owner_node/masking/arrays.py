@@ -9,6 +9,8 @@ Int64Array: TypeAlias = NDArray[np.int64]
 """Values, sums, sensitivities and scales, in resolution units."""
 UInt64Array: TypeAlias = NDArray[np.uint64]
 """Words of random bits."""
+TieArray: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
+"""Random numbers, one per record, that decide between equal values."""
 PositionArray: TypeAlias = NDArray[np.int64]
 """Positions of records, 0 to n_records - 1."""
 BoolArray: TypeAlias = NDArray[np.bool_]

@@ -9,8 +9,10 @@ released value from the noise-free one, z0, has geometric tails to both sides, c
     P(Z <= z0 - j) = q^b R^(j-1)/(1 + q)     b = D + 1 - a
 
 Isotonic regression mixes all clusters: there the expectation is the mean over noise drawn for nothing else,
-each noise used with both signs, which have the same probability. Doubles serve everywhere, since nothing
-computed here is released.
+each noise used with both signs, which have the same probability. So it is for counts, whose projection mixes
+all values. Rank noise, which is drawn apart from the list, is drawn a few times as well: given who gets which
+entry of the list, all of the above holds as it stands. Doubles serve everywhere, since nothing computed here
+is released.
 
 References:
     Canonne, Kamath, Steinke 2020 (the distribution of discrete Laplace noise).
@@ -19,6 +21,7 @@ References:
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 
@@ -28,12 +31,15 @@ from owner_node.masking.bits import BitSource
 from owner_node.masking.calibration import Setting
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.exponential import GRID_BITS, TaxonomyMechanism, distance_table
+from owner_node.masking.histogram import HistogramMechanism, counts_of
 from owner_node.masking.mechanisms import DRAWS_PER_BLOCK, ExactSums, Mechanism, SumMechanism
 from owner_node.masking.noise import add_saturating
+from owner_node.masking.rank_noise import with_rank_noise
 from owner_node.masking.released import round_monotone_centroids
 
 RECORDS_PER_BLOCK = 2**16
 """Records, or clusters of one record, that are looked at together: they stay in the processor's caches."""
+NO_RANK_NOISE = Decimal(0)
 _NO_NOISE = 1e-3
 """Stands for a scale of 0: such noise differs from 0 with a probability that no double can hold."""
 _NEARLY_UNIFORM = 1e-5
@@ -46,15 +52,30 @@ class Expectation:
     squared_error: float
     """Expected sum over the records of the squared difference between released and original value."""
     unchanged: Float64Array
-    """Probability that a record's value leaves unchanged, `(n_records,)`, in rank order."""
+    """Probability that a record's value leaves unchanged, `(n_records,)`, in the original order."""
     deviation: float
     """Standard error of the mean of `unchanged`; 0 where that is exact."""
     zero_noise: int
     """Number of records whose value gets no noise."""
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How many draws an expectation is made of, where draws are needed."""
+
+    n_pairs: int
+    """Draws of the noise of the whole list, at least two, each used with both signs."""
+    n_moves: int = 1
+    """Draws of the assignment, at least two where there is rank noise; the others are shared among them."""
+
+
 def expect(
-    mechanism: Mechanism, sorted_values: Int64Array, setting: Setting, bits: BitSource, n_pairs: int
+    mechanism: Mechanism,
+    sorted_values: Int64Array,
+    setting: Setting,
+    bits: BitSource,
+    draws: Draws,
+    rank_noise: Decimal = NO_RANK_NOISE,
 ) -> Expectation:
     """Compute or estimate what a mechanism does to one attribute.
 
@@ -63,20 +84,52 @@ def expect(
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
         setting: What is agreed about the attribute.
         bits: Source of random bits.
-        n_pairs: Draws of the noise of all clusters, at least two, each used with both signs; where draws are
-            needed at all.
+        draws: How much to draw.
+        rank_noise: w.
 
     Raises:
         UsageError: If nothing is known about the mechanism.
     """
+    if not rank_noise:
+        return _given(mechanism, sorted_values, sorted_values, setting, bits, draws.n_pairs)
+    n_records, n_pairs = sorted_values.size, max(2, draws.n_pairs // draws.n_moves)
+    squares, zero = 0.0, 0
+    unchanged, shares, variance = np.zeros(n_records), np.empty(draws.n_moves), 0.0
+    for move in range(draws.n_moves):
+        order = with_rank_noise(np.arange(n_records), rank_noise, bits)
+        found = _given(mechanism, sorted_values, sorted_values[order], setting, bits, n_pairs)
+        unchanged[order] += found.unchanged
+        shares[move] = found.unchanged.mean()
+        squares, variance, zero = (
+            squares + found.squared_error,
+            variance + found.deviation**2,
+            found.zero_noise,
+        )
+    # As if each record stayed or went by itself, at least: two draws may agree by chance.
+    of_moves = max(float(shares.var()) / (draws.n_moves - 1), 0.25 / (draws.n_moves * n_records))
+    deviation = (of_moves + variance / draws.n_moves**2) ** 0.5
+    return Expectation(squares / draws.n_moves, unchanged / draws.n_moves, deviation, zero)
+
+
+def _given(
+    mechanism: Mechanism,
+    sorted_values: Int64Array,
+    assigned: Int64Array,
+    setting: Setting,
+    bits: BitSource,
+    n_pairs: int,
+) -> Expectation:
+    """Compute or estimate it, given who gets which entry: `assigned` has their values, `(n_records,)`."""
     if isinstance(mechanism, TaxonomyMechanism):
-        return _of_categories(mechanism, sorted_values, setting)
+        return _of_categories(mechanism, sorted_values, assigned, setting)
+    if isinstance(mechanism, HistogramMechanism):
+        return _of_counts(mechanism, sorted_values, assigned, setting, bits, n_pairs)
     if not isinstance(mechanism, SumMechanism):
         raise UsageError("nothing can be foreseen of this mechanism", "choose another mechanism")
     exact = mechanism.exact_sums(sorted_values, setting)
     if mechanism.monotone:
-        return _of_monotone(exact, sorted_values, setting, bits, n_pairs)
-    return _of_single(exact, sorted_values, setting)
+        return _of_monotone(exact, assigned, setting, bits, n_pairs)
+    return _of_single(exact, assigned, setting)
 
 
 def _blocks(n_records: int, clusters: Clusters) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
@@ -165,16 +218,16 @@ def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Arr
     return once, np.where(h * step < _NEARLY_UNIFORM, flat, twice)
 
 
-def _of_single(exact: ExactSums, sorted_values: Int64Array, setting: Setting) -> Expectation:
+def _of_single(exact: ExactSums, assigned: Int64Array, setting: Setting) -> Expectation:
     """Add up the closed forms of all clusters."""
-    n_records, divisors = sorted_values.size, exact.divisors
+    n_records, divisors = assigned.size, exact.divisors
     unchanged = np.empty(n_records)
     squares = 0.0
     for clusters, ranks, shape in _blocks(n_records, Clusters(n_records, setting.k)):
         outcome = _Outcome.of(
             exact.sums[clusters], divisors[clusters], exact.scales[clusters], setting.n_values
         )
-        distances = sorted_values[ranks].reshape(shape) - outcome.centre[:, None]
+        distances = assigned[ranks].reshape(shape) - outcome.centre[:, None]
         once, twice = outcome.moments()
         # Σ (J - j)² over the records of a cluster, j their own distances from z0.
         own = distances.astype(np.float64)
@@ -188,17 +241,17 @@ def _of_single(exact: ExactSums, sorted_values: Int64Array, setting: Setting) ->
 
 
 def _of_monotone(
-    exact: ExactSums, sorted_values: Int64Array, setting: Setting, bits: BitSource, n_pairs: int
+    exact: ExactSums, assigned: Int64Array, setting: Setting, bits: BitSource, n_pairs: int
 ) -> Expectation:
     """Draw the noise of all clusters again and again; ranks and sums stay."""
-    n_records, clusters = sorted_values.size, Clusters(sorted_values.size, setting.k)
+    n_records, clusters = assigned.size, Clusters(assigned.size, setting.k)
     divisors = exact.divisors
     centre = (exact.sums + divisors // 2) // divisors
     blocks = list(_blocks(n_records, clusters))
-    distances = np.empty_like(sorted_values)
+    distances = np.empty_like(assigned)
     first, second = np.empty(centre.size), np.empty(centre.size)
     for block, ranks, shape in blocks:
-        own = sorted_values[ranks].reshape(shape) - centre[block][:, None]
+        own = assigned[ranks].reshape(shape) - centre[block][:, None]
         distances[ranks] = own.ravel()
         first[block] = own.sum(axis=1, dtype=np.float64)
         second[block] = np.square(own, dtype=np.float64).sum(axis=1)
@@ -229,10 +282,39 @@ def _draws(exact: ExactSums, bits: BitSource, n_pairs: int) -> Iterator[Int64Arr
         yield from np.concatenate([drawn for _, drawn in repeated.noise(bits)]).reshape(times, -1)
 
 
+def _of_counts(
+    mechanism: HistogramMechanism,
+    sorted_values: Int64Array,
+    assigned: Int64Array,
+    setting: Setting,
+    bits: BitSource,
+    n_pairs: int,
+) -> Expectation:
+    """Draw the noise of all counts again and again."""
+    n_records, counts = sorted_values.size, counts_of(sorted_values, setting)
+    hits = np.zeros(n_records, dtype=np.uint16)
+    squares, shares = np.zeros(n_pairs), np.zeros(n_pairs)
+    for pair in range(n_pairs):
+        noise = mechanism.noise(setting, bits)
+        for signed in (noise, -noise):
+            drawn = mechanism.list_of(counts, signed, setting)
+            moved = np.repeat(drawn.values, drawn.sizes) - assigned
+            squares[pair] += float(np.square(moved, dtype=np.float64).sum()) / 2
+            same = moved == 0
+            hits += same
+            shares[pair] += np.count_nonzero(same) / (2 * n_records)
+    # A few draws may agree by chance: as if the noise of every count moved that many records, at most all.
+    moving = min(0.5, 2 * setting.g * setting.n_values / (float(setting.epsilon) * n_records))
+    deviation = max(float(shares.std()) / (n_pairs - 1) ** 0.5, moving / n_pairs**0.5)
+    return Expectation(float(squares.mean()), hits / (2.0 * n_pairs), deviation, 0)
+
+
 # --- categories of a taxonomy: their probabilities ------------------------------------------------------
 
 
-def _of_categories(mechanism: TaxonomyMechanism, sorted_values: Int64Array, setting: Setting) -> Expectation:
+def _of_categories(
+    mechanism: TaxonomyMechanism, sorted_values: Int64Array, assigned: Int64Array, setting: Setting
+) -> Expectation:
     """Add up the probabilities of all categories; the difference of two is their semantic distance."""
     squared = squared_distances(mechanism)
     clusters = Clusters(sorted_values.size, setting.k)
@@ -243,12 +325,12 @@ def _of_categories(mechanism: TaxonomyMechanism, sorted_values: Int64Array, sett
         above = kinds.marginality - kinds.marginality.min(axis=1, keepdims=True)
         weights = np.exp(-above / kinds.scale)
         weights /= weights.sum(axis=1, keepdims=True)
-        per_kind = (kinds.counts @ squared * weights).sum(axis=1)
-        squares += float((per_kind * np.bincount(kinds.row_of, minlength=per_kind.size)).sum())
+        expected = weights @ squared
         first, last = starts[kinds.clusters.start], kinds.clusters.stop - 1
         ranks = slice(first, starts[last] + clusters.sizes[last])
         rows = np.repeat(kinds.row_of, clusters.sizes[kinds.clusters])
-        unchanged[ranks] = weights[rows, sorted_values[ranks]]
+        squares += float(expected[rows, assigned[ranks]].sum())
+        unchanged[ranks] = weights[rows, assigned[ranks]]
     return Expectation(squares, unchanged, 0.0, 0)
 
 

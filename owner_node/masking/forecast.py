@@ -16,7 +16,7 @@ import numpy as np
 from owner_node.consent.foreseen import AttributeForecast, Forecast, as_share
 from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.expectation import expect, squared_distances
+from owner_node.masking.expectation import Draws, expect, squared_distances
 from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.mask import AttributeTask, for_each, mechanism_of, own_order
 from owner_node.masking.mechanisms import Mechanism
@@ -28,6 +28,12 @@ DRAWS = 2**16
 """Many clusters make up for few draws of each: their shares are averaged."""
 CLOSER = 16
 """How many times as many draws a closer look takes."""
+FEWEST_MOVES = 2
+MOST_MOVES = 8
+MOVED = 2**17
+"""Many records make up for few draws of their assignment."""
+CLOSER_MOVES = 4
+"""How many times as many of these a closer look takes: each sorts all records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +69,18 @@ def forecast(
     whole, turn = np.ones(columns[tasks[0].attribute.name].size), Lock()
 
     def foreseen(task: AttributeTask) -> _Foreseen:
-        return _foreseen(columns[task.attribute.name], task, source, CLOSER if closely else 1, whole, turn)
+        values = columns[task.attribute.name]
+        return _foreseen(values, task, source, _draws(values.size, task, closely=closely), whole, turn)
 
     return _together(for_each(foreseen, tasks), whole)
+
+
+def _draws(n_records: int, task: AttributeTask, *, closely: bool) -> Draws:
+    """Return how many draws to take: fewer of more, since their shares are averaged."""
+    # Without clusters what has to be drawn are few counts, which make up for nothing.
+    n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, DRAWS * (task.k or n_records) // n_records))
+    n_moves = min(MOST_MOVES, max(FEWEST_MOVES, MOVED // n_records))
+    return Draws(n_pairs * (CLOSER if closely else 1), n_moves * (CLOSER_MOVES if closely else 1))
 
 
 def _together(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
@@ -91,7 +106,7 @@ def _together(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
 
 
 def _foreseen(
-    values: Int64Array, task: AttributeTask, bits: BitSource, times: int, whole: Float64Array, turn: Lock
+    values: Int64Array, task: AttributeTask, bits: BitSource, draws: Draws, whole: Float64Array, turn: Lock
 ) -> _Foreseen:
     """Foresee one attribute, and multiply its probabilities into those of whole records.
 
@@ -103,8 +118,7 @@ def _foreseen(
     ranking = rank(values)
     np.subtract(ranking.values, task.attribute.lower, out=ranking.values)
     mechanism, setting = mechanism_of(task), task.setting
-    n_pairs = times * min(MOST_PAIRS, max(FEWEST_PAIRS, DRAWS * setting.k // values.size))
-    expected = expect(mechanism, ranking.values, setting, bits, n_pairs)
+    expected = expect(mechanism, ranking.values, setting, bits, draws, task.rank_noise)
     with turn:
         whole[ranking.order] *= expected.unchanged
     spread = _spread(mechanism, ranking.values)

@@ -1,4 +1,4 @@
-"""Mask attributes and whole tables: rank, release a list, give every record its entry of the list.
+"""Mask attributes and whole tables: rank, release a list, give every record an entry of the list.
 
 `check_table` raises everything that can be foreseen, so that after the budget is spent `mask_table` does not
 fail for a reason that could have been known before.
@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from common.errors import DataError, UnusableDataError, UsageError
-from common.privacy import EXPONENTIAL, smallest_k
+from common.privacy import EXPONENTIAL, HISTOGRAM, MECHANISMS, is_rank_noise, smallest_k
 from common.schema import Attribute, TaxonomyMethod
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
@@ -22,6 +22,7 @@ from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
 from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.mechanisms import Mechanism, mechanism
+from owner_node.masking.rank_noise import tie_breakers, with_rank_noise
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
@@ -48,6 +49,8 @@ class AttributeTask:
     """g, the most records that one person has."""
     taxonomy: Taxonomy | None = None
     """The taxonomy of its categories, exactly if the attribute has one."""
+    rank_noise: Decimal = Decimal(0)
+    """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
 
     @property
     def setting(self) -> Setting:
@@ -65,7 +68,7 @@ class MaskedAttribute:
     released: ReleasedList
     """The rank-ordered list of released values, in resolution units of the attribute."""
     order: PositionArray
-    """The assignment, `(n_records,)`: the record at rank q is `order[q]`."""
+    """The assignment, `(n_records,)`: the record that gets the entry at rank q is `order[q]`."""
 
     def by_record(self) -> Int64Array:
         """Return the masked value of every record, `(n_records,)`, in the order of the original records."""
@@ -111,6 +114,7 @@ def check_attribute(values: Int64Array, task: AttributeTask) -> None:
     _check_taxonomy(task)
     chosen = mechanism_of(task)
     _check_k(task)
+    _check_rank_noise(task)
     if n_records < setting.k:
         k = "" if task.k is None else f", k = {task.k}"
         raise UnusableDataError(
@@ -138,6 +142,22 @@ def _check_k(task: AttributeTask) -> None:
             f"attribute {name!r}: {found}, {task.mechanism} takes at least {needed}",
             f"ask for k of at least {needed}",
             {"attribute": name, "k": task.k, "least": needed},
+        )
+
+
+def _check_rank_noise(task: AttributeTask) -> None:
+    name, rank_noise = task.attribute.name, task.rank_noise
+    if not is_rank_noise(rank_noise):
+        raise UsageError(
+            f"attribute {name!r}: rank noise is a share of the ranks, not {rank_noise}",
+            "give a decimal number from 0 to 1, for example 0.03",
+            {"attribute": name},
+        )
+    if rank_noise and not MECHANISMS[task.mechanism].listed:
+        raise UsageError(
+            f"attribute {name!r}: {task.mechanism} releases no list in rank order and takes no rank noise",
+            "leave rank noise out, or choose another mechanism",
+            {"attribute": name},
         )
 
 
@@ -189,14 +209,15 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     order = own_order(values, task)
     if order is not None:
         values = order.place_of[values]
-    ranking = rank(values)
+    # Without rank noise ties are broken as the papers do, by record.
+    ranking = rank(values, ties=tie_breakers(values.size, bits) if task.rank_noise else None)
     np.subtract(ranking.values, attribute.lower, out=ranking.values)
     released = mechanism_of(task).release(ranking.values, task.setting, bits)
-    if order is not None:
-        return MaskedAttribute(
-            ReleasedList(order.category_at[released.values], released.sizes), ranking.order
-        )
-    return MaskedAttribute(ReleasedList(released.values + attribute.lower, released.sizes), ranking.order)
+    original_order = ranking.order
+    del ranking
+    assignment = with_rank_noise(original_order, task.rank_noise, bits)
+    shown = released.values + attribute.lower if order is None else order.category_at[released.values]
+    return MaskedAttribute(ReleasedList(shown, released.sizes), assignment)
 
 
 def mechanism_of(task: AttributeTask) -> Mechanism:
@@ -220,7 +241,10 @@ def own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
     """Return the order of categories that an attribute is masked in, if it is not the declared one."""
     if task.taxonomy is not None:
         return taxonomy_order(task.taxonomy)
-    return frequency_order(values, task.attribute.n_values) if task.attribute.by_frequency else None
+    # Counts are the same in any order: no need for one that the data make, which no bound covers.
+    if not task.attribute.by_frequency or task.mechanism == HISTOGRAM:
+        return None
+    return frequency_order(values, task.attribute.n_values)
 
 
 def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:

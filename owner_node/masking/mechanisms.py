@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from common.errors import UsageError
+from common.privacy import HISTOGRAM
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.calibration import (
@@ -30,6 +31,7 @@ from owner_node.masking.calibration import (
 )
 from owner_node.masking.centroids import plain_sums, trimmed_sums
 from owner_node.masking.clusters import Clusters
+from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids
 
@@ -150,6 +152,7 @@ MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
         "idp-ls": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
         "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales, monotone=False),
         "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),
+        HISTOGRAM: HistogramMechanism(),
     }
 )
 

@@ -18,6 +18,7 @@ Proof (Canonne, Kamath, Steinke 2020, Algorithms 1 and 2, with denominator s = 1
    number of successes of coins with exp(-1) before a failure, has P(V = v) ∝ exp(-v); `_runs` reads the V off
    one long row of such coins, as the lengths of the runs that its failures end. So Y = U + t V runs through
    every integer y >= 0 once, y = u + t v, with P(Y = y) ∝ exp(-u/t) exp(-v) = exp(-y/t).
+   Where many elements share a scale, `shared_scale` draws the same Y in a tenth of the time.
 4. `discrete_laplace`: a fair sign, minus zero rejected, gives P(X = x) ∝ exp(-|x|/t) for every integer x.
 
 Y above 2^63 - 1 is returned as 2^63 - 1. The probability is below exp(-60) for t below 2^57, and
@@ -29,7 +30,10 @@ import numpy as np
 
 from owner_node.masking.arrays import BoolArray, Int64Array
 from owner_node.masking.bits import BitSource
+from owner_node.masking.shared_scale import LARGEST_SCALE, geometric_magnitudes
 
+FEWEST_SHARED = 2**14
+"""Elements of one scale from which on making tables for it pays."""
 LARGEST_INT64 = 2**63 - 1
 LARGEST_WORD = np.uint64(2**64 - 1)
 
@@ -48,12 +52,43 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
         Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Algorithm 2.
     """
     noise = np.zeros(scales.size, dtype=np.int64)
-    pending = np.flatnonzero(scales > 0)
+    drawn = scales == 0
+    if scales.size >= FEWEST_SHARED:
+        # Clusters of one size often share a scale, the last one has its own.
+        shared = scales == scales[0]
+        n_shared = int(np.count_nonzero(shared))
+        if n_shared >= FEWEST_SHARED and 0 < scales[0] <= LARGEST_SCALE:
+            noise[shared] = shared_laplace(n_shared, int(scales[0]), bits)
+            drawn |= shared
+    pending = np.flatnonzero(~drawn)
     while pending.size:
         magnitudes = _magnitudes(scales[pending], bits)
         negative = _fair_coin(pending.size, bits)
         noise[pending] = np.where(negative, -magnitudes, magnitudes)
         pending = pending[negative & (magnitudes == 0)]
+    return noise
+
+
+def shared_laplace(n_draws: int, scale: int, bits: BitSource) -> Int64Array:
+    """Draw independent discrete Laplace noise of one scale.
+
+    Args:
+        n_draws: How many.
+        scale: t, at least 1.
+        bits: Source of random bits.
+
+    Returns:
+        The noise, `(n_draws,)`, in the units of the scale.
+    """
+    if n_draws < FEWEST_SHARED or scale > LARGEST_SCALE:
+        return discrete_laplace(np.full(n_draws, scale), bits)
+    noise = geometric_magnitudes(n_draws, scale, bits)
+    negative = _fair_coin(n_draws, bits)
+    again = np.flatnonzero(negative & (noise == 0))
+    # Minus y is the complement of y - 1: quicker than negating some elements and not others.
+    noise -= negative
+    noise ^= -negative.astype(np.int64)
+    noise[again] = shared_laplace(again.size, scale, bits)
     return noise
 
 

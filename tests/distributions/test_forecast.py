@@ -17,7 +17,7 @@ from common.errors import UnusableDataError
 from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.categories import frequency_order
-from owner_node.masking.expectation import _Outcome, expect
+from owner_node.masking.expectation import Draws, _Outcome, expect
 from owner_node.masking.exponential import GRID_BITS, distance_table
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import AttributeTask, check_table, mask_attribute, mechanism_of
@@ -27,7 +27,15 @@ from tests.fakes.bits import SeededBits
 N_RECORDS = 203
 N_MASKINGS = 250
 FAR = 4.0
-MECHANISMS = {"dp": None, "idp": None, "dp-ir": 7, "idp-ls": 7, "idp-cbls": 5, "idp-joint": 7}
+MECHANISMS = {
+    "dp": None,
+    "idp": None,
+    "dp-ir": 7,
+    "idp-ls": 7,
+    "idp-cbls": 5,
+    "idp-joint": 7,
+    "dp-hist": None,
+}
 JOBS = read_hierarchy(
     "nurse;care;hospital;*\nmidwife;care;hospital;*\nsurgeon;medicine;hospital;*\ncook;kitchen;*\npilot;*"
 )
@@ -49,7 +57,7 @@ def column(name, n_records=N_RECORDS):
     return kinds[name].astype(np.int64)
 
 
-def tasks_of(mechanism, epsilon, k=None):
+def tasks_of(mechanism, epsilon, k=None, rank_noise="0"):
     """One attribute of every kind, lower ends other than zero included."""
     k = MECHANISMS[mechanism] if k is None else k
     uppers = {"skewed": 20, "wide": 100, "few": 2}
@@ -57,7 +65,8 @@ def tasks_of(mechanism, epsilon, k=None):
         Attribute(name, AttributeType.INTEGER, -3 if name == "wide" else 0, upper)
         for name, upper in uppers.items()
     ]
-    return [AttributeTask(each, Decimal(epsilon), k, mechanism) for each in attributes]
+    noise = Decimal(rank_noise)
+    return [AttributeTask(each, Decimal(epsilon), k, mechanism, rank_noise=noise) for each in attributes]
 
 
 def masked_many_times(columns, tasks):
@@ -89,17 +98,11 @@ def distance(expected, found, uncertain=0.0):
     return abs(float(expected) - found.mean()) / max(error, 1e-12)
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("epsilon", ["0.3", "3"])
-def test_forecast_agrees_with_many_maskings(mechanism, epsilon):
-    """Error, unchanged values and unchanged records of every mechanism, small noise and large; the forecast
-    for 1.4 times the epsilon is found out.
-    """
-    columns = {name: column(name) for name in ("skewed", "wide", "few")}
-    tasks = tasks_of(mechanism, epsilon)
+def check_forecast(columns, tasks, wrong_tasks):
+    """Error, unchanged values and unchanged records agree with many maskings; others are found out."""
     errors, shares, records = masked_many_times(columns, tasks)
     foreseen = forecast(columns, tasks, SeededBits(1), closely=True)
-    wrong = forecast(columns, tasks_of(mechanism, str(Decimal(epsilon) * Decimal("1.4"))), SeededBits(1))
+    wrong = forecast(columns, wrong_tasks, SeededBits(1))
     deviation = float(foreseen.deviation) * len(tasks)
     away = []
     for index, (each, other) in enumerate(zip(foreseen.attributes, wrong.attributes, strict=True)):
@@ -111,6 +114,24 @@ def test_forecast_agrees_with_many_maskings(mechanism, epsilon):
         away.append(distance(other.error, errors[:, index] / spread, own))
     assert distance(foreseen.unchanged_records, records, deviation) < FAR
     assert max(away) > FAR
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("epsilon", ["0.3", "3"])
+def test_forecast_agrees_with_many_maskings(mechanism, epsilon):
+    """Every mechanism, small noise and large; the forecast for 1.4 times the epsilon is found out."""
+    columns = {name: column(name) for name in ("skewed", "wide", "few")}
+    more = str(Decimal(epsilon) * Decimal("1.4"))
+    check_forecast(columns, tasks_of(mechanism, epsilon), tasks_of(mechanism, more))
+
+
+@pytest.mark.parametrize("mechanism", ["idp-ls", "idp-joint", "dp-hist"])
+@pytest.mark.parametrize("rank_noise", ["0.01", "0.2"])
+def test_forecast_has_the_rank_noise(mechanism, rank_noise):
+    """Records at other places change less or more than the list says; twice the rank noise is found out."""
+    columns = {name: column(name) for name in ("skewed", "wide", "few")}
+    more = tasks_of(mechanism, "3", rank_noise=str(2 * Decimal(rank_noise)))
+    check_forecast(columns, tasks_of(mechanism, "3", rank_noise=rank_noise), more)
 
 
 def test_forecast_of_categories_by_frequency():
@@ -241,9 +262,11 @@ def test_more_draws_are_surer():
     """The standard error of drawn shares falls with the number of draws, and is no smaller than it looks."""
     values, task = np.sort(column("few")), tasks_of("idp-joint", "0.5")[2]
     chosen = mechanism_of(task)
-    few, many = (expect(chosen, values, task.setting, SystemBits(), pairs) for pairs in (8, 128))
+    few, many = (expect(chosen, values, task.setting, SystemBits(), Draws(pairs)) for pairs in (8, 128))
     assert many.deviation < few.deviation
-    means = [expect(chosen, values, task.setting, SeededBits(s), 8).unchanged.mean() for s in range(40)]
+    means = [
+        expect(chosen, values, task.setting, SeededBits(s), Draws(8)).unchanged.mean() for s in range(40)
+    ]
     assert np.std(means) < few.deviation * 2
 
 

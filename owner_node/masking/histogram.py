@@ -1,0 +1,149 @@
+"""`dp-hist`: the released list made from noisy counts of the values, for attributes of few values.
+
+Each declared value is counted, each count gets exact discrete Laplace noise of scale 2g/ε, and the list is
+every value repeated its count of times, in order. One changed record moves two counts by one each, g records
+at most 2g in all, whatever the data are: with one scale for all counts they are ε-differentially private
+(global sensitivity), and with them whatever is made from them and the number of records, which is no secret.
+
+Noisy counts are brought back to counts by two steps of free post-processing: the nearest counts, in squared
+distance, that are not negative and sum to the number of records; then whole numbers, largest remainders
+first. Doubles do no harm there: the noise has been added, exactly, before.
+
+References:
+    Dwork, McSherry, Nissim, Smith 2006, Example 3 (histograms).
+    Duchi, Shalev-Shwartz, Singer, Chandra 2008, "Efficient projections onto the l1-ball", Figure 1.
+    Balinski and Young 1982, "Fair Representation" (largest remainders).
+"""
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+
+import numpy as np
+
+from common.errors import UnusableDataError
+from common.privacy import MOST_HISTOGRAM_VALUES
+from owner_node.masking.arrays import Float64Array, Int64Array
+from owner_node.masking.bits import BitSource
+from owner_node.masking.calibration import LARGEST_INT64, MOST_FRACTION_BITS, TAIL, Setting
+from owner_node.masking.noise import add_saturating, shared_laplace
+from owner_node.masking.released import ReleasedList
+
+MOST_RECORDS = 2**28
+"""The largest number of records that a fragment can have."""
+
+
+def grid_bits(setting: Setting) -> int:
+    """Return f, the largest up to 20 for which no noisy count, in steps of 2^-f, can pass 63 bits.
+
+    Raises:
+        UnusableDataError: If there is none, or there are too many values to count.
+    """
+    if setting.n_values > MOST_HISTOGRAM_VALUES:
+        raise UnusableDataError(
+            f"attribute {setting.attribute!r}: {setting.n_values} possible values are too many for dp-hist",
+            "choose another mechanism for it, or declare fewer decimals or a narrower domain",
+            {"attribute": setting.attribute, "values": setting.n_values, "most": MOST_HISTOGRAM_VALUES},
+        )
+    widest = MOST_RECORDS + TAIL * ceil(_scale(setting))
+    for bits in range(MOST_FRACTION_BITS, -1, -1):
+        if widest << bits <= LARGEST_INT64:
+            return bits
+    raise UnusableDataError(
+        f"attribute {setting.attribute!r}: the noise of its counts does not fit into 63 bits",
+        "ask for a larger epsilon",
+        {"attribute": setting.attribute},
+    )
+
+
+def _scale(setting: Setting) -> Fraction:
+    """Return 2g/ε, in records."""
+    return 2 * setting.g / setting.exact_epsilon
+
+
+@dataclass(frozen=True, slots=True)
+class HistogramMechanism:
+    """Noisy counts of all declared values (MECHANISMS §8)."""
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a domain of too many values.
+
+        Raises:
+            UnusableDataError: With the reason.
+        """
+        grid_bits(setting)
+
+    def noise(self, setting: Setting, bits: BitSource) -> Int64Array:
+        """Draw the noise of all counts, `(V,)`, in steps of 2^-f: of scale ceil(2^f 2g/ε)."""
+        scale = ceil(_scale(setting) * 2 ** grid_bits(setting))
+        return shared_laplace(setting.n_values, scale, bits)
+
+    def list_of(self, counts: Int64Array, noise: Int64Array, setting: Setting) -> ReleasedList:
+        """Return the list that counts and their noise make.
+
+        Args:
+            counts: Exact count of every value, `(V,)`.
+            noise: As `noise` draws it, `(V,)`.
+            setting: What is agreed about the attribute.
+        """
+        f = grid_bits(setting)
+        noisy = add_saturating(counts << f, noise, TAIL * ceil(_scale(setting)) << f)
+        n_records = int(counts.sum())
+        found = whole_counts(nearest_counts(noisy / 2.0**f, n_records), n_records)
+        there = np.flatnonzero(found)
+        return ReleasedList(there, found[there])
+
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise and return the released list.
+
+        Args:
+            sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
+            setting: What is agreed about the attribute.
+            bits: Source of random bits.
+
+        Returns:
+            The values whose count is not 0, and their counts.
+        """
+        return self.list_of(counts_of(sorted_values, setting), self.noise(setting, bits), setting)
+
+
+def counts_of(values: Int64Array, setting: Setting) -> Int64Array:
+    """Count every value of the domain, `(V,)`."""
+    return np.bincount(values, minlength=setting.n_values)
+
+
+def nearest_counts(noisy: Float64Array, n_records: int) -> Float64Array:
+    """Project noisy counts onto those that are not negative and sum to a number of records.
+
+    Args:
+        noisy: Noisy counts, `(V,)`.
+        n_records: What they are to sum to.
+
+    Returns:
+        The nearest such counts in squared distance, `(V,)`, not whole yet.
+
+    References:
+        Duchi et al. 2008, Figure 1.
+    """
+    falling = np.sort(noisy)[::-1]
+    beyond = np.cumsum(falling) - n_records
+    places = np.arange(1, noisy.size + 1)
+    last = int(np.flatnonzero(falling * places > beyond)[-1])
+    nearest: Float64Array = np.maximum(noisy - beyond[last] / places[last], 0)
+    return nearest
+
+
+def whole_counts(counts: Float64Array, n_records: int) -> Int64Array:
+    """Round counts to whole numbers that sum to a number of records, largest remainders up.
+
+    Args:
+        counts: Not negative, of that sum, `(V,)`.
+        n_records: n.
+
+    Returns:
+        Whole counts, `(V,)`; of equal remainders the first ones are rounded up.
+    """
+    whole = np.floor(counts).astype(np.int64)
+    missing = n_records - int(whole.sum())
+    whole[np.argsort(whole - counts, kind="stable")[:missing]] += 1
+    return whole

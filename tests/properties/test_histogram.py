@@ -1,0 +1,174 @@
+"""`dp-hist`: what it promises by brute force, its steps against a solver, its noise against its scale."""
+
+from decimal import Decimal
+from fractions import Fraction
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from scipy.optimize import minimize
+
+from common.errors import UnusableDataError
+from common.privacy import MOST_HISTOGRAM_VALUES
+from common.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.masking.calibration import Setting
+from owner_node.masking.histogram import (
+    HistogramMechanism,
+    counts_of,
+    grid_bits,
+    nearest_counts,
+    whole_counts,
+)
+from owner_node.masking.mask import AttributeTask, mask_attribute, mask_table
+from tests.fakes.bits import SeededBits
+
+BAD = 1e-4
+HOPELESS = 1e-12
+MECHANISM = HistogramMechanism()
+
+
+def setting_of(n_values: int, epsilon: str = "1", g: int = 1) -> Setting:
+    """A setting without k."""
+    return Setting("age", n_values, Decimal(epsilon), 1, g)
+
+
+def stated_scale(setting: Setting) -> int:
+    """Scale of the noise of counts in steps of 2^-f, rounded up."""
+    return -(
+        -(2 * setting.g << grid_bits(setting))
+        * setting.exact_epsilon.denominator
+        // setting.exact_epsilon.numerator
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(0, 3), min_size=2, max_size=6),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["0.3", "7"]),
+)
+def test_all_changes_of_a_person_stay_within_epsilon_and_reach_it(values, g, epsilon):
+    """Global sensitivity: the exact summed loss of all counts, on the scale that is used."""
+    setting = setting_of(4, epsilon, g)
+    scale, worst = stated_scale(setting), Fraction(0)
+    before = counts_of(np.array(values), setting)
+    for places in combinations(range(len(values)), g):
+        for replaced in product(range(4), repeat=g):
+            changed = np.array(values)
+            changed[list(places)] = replaced
+            moved = int(np.abs(counts_of(changed, setting) - before).sum())
+            worst = max(worst, Fraction(moved << grid_bits(setting), scale))
+    assert worst <= setting.exact_epsilon
+    assert worst > setting.exact_epsilon * (1 - Fraction(1, 10**5))
+
+
+@pytest.mark.parametrize("epsilon", ["0.01", "1", "5"])
+def test_counts_carry_the_noise_that_is_stated(epsilon):
+    """Scale 2g/ε on every count; with g = 2 or a fifth more epsilon it is another, and seen."""
+    setting = setting_of(100_000, epsilon)
+    unit = 2**20 * 2 / float(epsilon)
+    noise = MECHANISM.noise(setting, SeededBits(1))
+    assert stats.kstest(noise / unit, stats.laplace.cdf).pvalue > BAD
+    for wrong in (
+        setting_of(100_000, epsilon, 2),
+        setting_of(100_000, str(Decimal(epsilon) * Decimal("1.2"))),
+    ):
+        assert stats.kstest(MECHANISM.noise(wrong, SeededBits(1)) / unit, stats.laplace.cdf).pvalue < HOPELESS
+
+
+def test_released_counts_are_the_exact_counts_and_that_noise():
+    """From records to the list: far from 0, a count's error is its noise less the mean of all."""
+    setting = setting_of(50, "0.1")
+    counts, noise = np.full(50, 10_000), MECHANISM.noise(setting, SeededBits(2))
+    released = MECHANISM.list_of(counts, noise, setting)
+    expected = 10_000 + noise / 2**20 - (noise / 2**20).mean()
+    assert np.abs(released.sizes - expected).max() <= 1
+    assert released.values.tolist() == list(range(50))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(-60, 60), min_size=1, max_size=8), st.integers(1, 100))
+def test_the_projection_is_the_nearest_to_the_noisy_counts(noisy, n_records):
+    """A general solver finds none that is nearer."""
+    noisy = np.array(noisy)
+    found = nearest_counts(noisy, n_records)
+    assert found.min() >= 0
+    assert found.sum() == pytest.approx(n_records)
+    solved = minimize(
+        lambda x: ((x - noisy) ** 2).sum(),
+        np.full(noisy.size, n_records / noisy.size),
+        jac=lambda x: 2 * (x - noisy),
+        bounds=[(0, None)] * noisy.size,
+        constraints={"type": "eq", "fun": lambda x: x.sum() - n_records, "jac": np.ones_like},
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-12},
+    )
+    assert ((found - noisy) ** 2).sum() <= solved.fun + 1e-6 * (1 + solved.fun)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(1, 10**6))
+def test_whole_counts_are_the_nearest_whole_numbers_of_that_sum(noisy, n_records):
+    """Rounded by less than one each, to exactly the number of records, none below 0."""
+    near = nearest_counts(np.array(noisy), n_records)
+    whole = whole_counts(near, n_records)
+    assert whole.sum() == n_records
+    assert whole.min() >= 0
+    assert np.abs(whole - near).max() < 1 + 1e-6
+
+
+def test_largest_remainders_are_rounded_up():
+    """2.6 + 1.5 + 0.9 are five records: 3, 1 and 1."""
+    assert whole_counts(np.array([2.6, 1.5, 0.9]), 5).tolist() == [3, 1, 1]
+
+
+ATTRIBUTES = [
+    Attribute("n", AttributeType.NUMBER, -150, 350, 2),
+    Attribute("i", AttributeType.INTEGER, -7, 12),
+    Attribute("d", AttributeType.DATE, 19_000, 19_060),
+    Attribute("b", AttributeType.BOOLEAN, 0, 1),
+    Attribute("c", AttributeType.CATEGORY, 0, 2, categories=("x", "y", "z")),
+    Attribute("f", AttributeType.CATEGORY, 0, 2, categories=("x", "y", "z"), order=CategoryOrder.FREQUENCY),
+    Attribute("one", AttributeType.INTEGER, 5, 5),
+]
+
+
+@pytest.mark.parametrize("attribute", ATTRIBUTES, ids=lambda each: each.name)
+@pytest.mark.parametrize("epsilon", ["0.001", "1", "1000000"])
+def test_the_list_has_one_entry_per_record_within_the_domain(attribute, epsilon):
+    """Every type, with much noise and next to none: n entries, in order, in the domain."""
+    values = np.random.default_rng(1).integers(attribute.lower, attribute.upper + 1, 200)
+    task = AttributeTask(attribute, Decimal(epsilon), None, "dp-hist")
+    masked = mask_attribute(values, task, SeededBits(1))
+    released = masked.released
+    assert released.sizes.sum() == 200
+    assert released.sizes.min() > 0
+    assert (np.diff(released.values) > 0).all()
+    assert released.values[0] >= attribute.lower
+    assert released.values[-1] <= attribute.upper
+    if epsilon == "1000000":
+        assert masked.by_record().tolist() == values.tolist()
+
+
+def test_a_single_record():
+    """The smallest table there is."""
+    task = AttributeTask(ATTRIBUTES[3], Decimal(1), None, "dp-hist")
+    assert mask_table({"b": np.array([1])}, [task])["b"].size == 1
+
+
+def test_domains_of_too_many_values_are_refused():
+    """Before anything is spent, and with what to do."""
+    attribute = Attribute("pay", AttributeType.INTEGER, 0, MOST_HISTOGRAM_VALUES)
+    task = AttributeTask(attribute, Decimal(1), None, "dp-hist")
+    with pytest.raises(UnusableDataError, match="too many for dp-hist"):
+        mask_table({"pay": np.arange(10)}, [task])
+
+
+def test_noise_of_counts_that_63_bits_cannot_hold_is_refused():
+    """An epsilon next to nothing."""
+    task = AttributeTask(ATTRIBUTES[1], Decimal("1e-12"), None, "dp-hist", 10**8)
+    with pytest.raises(UnusableDataError, match="does not fit into 63 bits"):
+        mask_table({"i": np.arange(10)}, [task])

@@ -1,0 +1,190 @@
+"""What rank noise promises, checked on all changes of one person's records, with exact probabilities.
+
+Given the tie-breakers, the noisy positions are independent, each with a discrete Laplace distribution around
+its record's position: the largest log-ratio of the vector is the sum of the largest of every position.
+"""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from common.privacy import rank_loss
+from common.schema import Attribute, AttributeType
+from owner_node.masking.mask import AttributeTask, mask_attribute, mask_table
+from owner_node.masking.rank_noise import noise_scale, noisy_positions, tie_breakers, with_rank_noise
+from owner_node.masking.ranking import rank
+from tests.fakes.bits import SeededBits
+
+BAD = 1e-4
+HOPELESS = 1e-12
+N_VALUES = 4
+TABLES = st.lists(st.integers(0, N_VALUES - 1), min_size=2, max_size=12)
+
+
+def changes(values: Sequence[int], g: int) -> Iterator[tuple[tuple[int, ...], list[int]]]:
+    """Every table that differs in the values of g records, and which records."""
+    for places in combinations(range(len(values)), g):
+        for replaced in product(range(N_VALUES), repeat=g):
+            changed = list(values)
+            for place, value in zip(places, replaced, strict=True):
+                changed[place] = value
+            yield places, changed
+
+
+def positions(values: Sequence[int], ties: np.ndarray) -> np.ndarray:
+    """The position of every record in the original order, as masking makes it."""
+    order = rank(np.array(values), ties=ties).order
+    found = np.empty(order.size, dtype=np.int64)
+    found[order] = np.arange(order.size)
+    return found
+
+
+def probability(x: int, scale: int) -> Decimal:
+    """P(Z = x) of the discrete Laplace distribution, to 28 digits."""
+    q = (Decimal(-1) / scale).exp()
+    return (1 - q) / (1 + q) * q ** abs(x)
+
+
+def largest_log_ratio(before: np.ndarray, after: np.ndarray, scale: int) -> Decimal:
+    """The largest log-ratio of the vector s: position by position, over all s from far below to far above."""
+    total = Decimal(0)
+    for b, a in zip(before.tolist(), after.tolist(), strict=True):
+        ratios = (probability(s - b, scale) / probability(s - a, scale) for s in range(-3, len(before) + 3))
+        total += max(ratios).ln()
+    return total
+
+
+@settings(max_examples=25, deadline=None)
+@given(TABLES, st.sampled_from(["0.03", "0.2", "1"]), st.integers(0, 2**32))
+def test_the_loss_of_a_changed_record_is_twice_its_move_and_reached(values, rank_noise, seed):
+    """Whatever is changed to whatever: exactly 2d/t, and never more than what is stated for all n."""
+    n, ties = len(values), tie_breakers(len(values), SeededBits(seed))
+    scale = noise_scale(Decimal(rank_noise), n)
+    before, stated = positions(values, ties), rank_loss(Decimal(rank_noise), 1)
+    for (place,), changed in changes(values, 1):
+        after = positions(changed, ties)
+        moved = abs(int(after[place] - before[place]))
+        loss = largest_log_ratio(before, after, scale)
+        assert abs(loss - Decimal(2 * moved) / scale) < Decimal("1e-20")
+        assert loss <= stated
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(0, N_VALUES - 1), min_size=3, max_size=6), st.integers(0, 2**32))
+def test_two_records_of_a_person_lose_at_most_twice_as_much(values, seed):
+    """With g = 2 both records together stay within 2g(n - 1)/t, and that within what is stated."""
+    n, ties = len(values), tie_breakers(len(values), SeededBits(seed))
+    rank_noise = Decimal("0.4")
+    scale, before = noise_scale(rank_noise, n), positions(values, ties)
+    worst = max(
+        largest_log_ratio(before, positions(changed, ties), scale) for _, changed in changes(values, 2)
+    )
+    bound = Decimal(4 * (n - 1)) / scale
+    assert worst <= bound <= rank_loss(rank_noise, 2)
+
+
+def test_the_bound_is_reached_from_end_to_end():
+    """The smallest of distinct values becomes the largest: 2(n - 1)/t, not a bit less."""
+    values, ties = list(range(12)), np.zeros(12, dtype=np.uint16)
+    before, after = positions(values, ties), positions([12, *values[1:]], ties)
+    assert abs(largest_log_ratio(before, after, 3) - Decimal(22) / 3) < Decimal("1e-20")
+    # Half the scale would be seen: the same change loses twice as much.
+    assert largest_log_ratio(before, after, 1) > Decimal(2 * 11) / 3
+
+
+@pytest.mark.parametrize(
+    ("rank_noise", "n_records", "scale"),
+    [("0.03", 1000, 30), ("0.03", 1001, 31), ("0.03", 1, 1), ("1e-9", 50, 1)],
+)
+def test_the_scale_is_rounded_up(rank_noise, n_records, scale):
+    """A scale rounded down would lose more than is stated."""
+    assert noise_scale(Decimal(rank_noise), n_records) == scale
+
+
+def test_the_stated_loss_is_rounded_up():
+    """2/0.03 has no end: what is stated is above it, by less than the last place."""
+    stated = rank_loss(Decimal("0.03"), 1)
+    assert 0 < stated - Decimal(2) / Decimal("0.03") < Decimal("1e-12")
+    assert rank_loss(Decimal("0.5"), 3) == 12
+
+
+def displacements(rank_noise: str, seed: int, n: int = 40_000) -> np.ndarray:
+    """By how much positions are moved, for every record."""
+    order = np.random.default_rng(1).permutation(n)
+    noisy = noisy_positions(order, noise_scale(Decimal(rank_noise), n), SeededBits(seed))
+    return noisy[order] - np.arange(n)
+
+
+def test_positions_carry_the_noise_that_is_stated():
+    """Scale w n on every record's own position; a tenth less is seen."""
+    assert stats.kstest(displacements("0.03", 1) / 1200, stats.laplace.cdf).pvalue > BAD
+    assert stats.kstest(displacements("0.027", 1) / 1200, stats.laplace.cdf).pvalue < HOPELESS
+
+
+def test_the_new_order_is_that_of_the_noisy_positions():
+    """Nothing but s decides who gets which entry, up to ties."""
+    order = np.random.default_rng(2).permutation(3000)
+    noisy = noisy_positions(order, 90, SeededBits(3))
+    again = with_rank_noise(order, Decimal("0.03"), SeededBits(3))
+    assert sorted(again.tolist()) == list(range(3000))
+    assert (np.diff(noisy[again]) >= 0).all()
+
+
+def test_equal_noisy_positions_are_in_a_random_order():
+    """A tie says nothing about the original order: each of the two comes first half the time."""
+    ahead = sum(probability(x, 1) * probability(y, 1) for x in range(-40, 41) for y in range(-40, x + 1))
+    tied = sum(probability(x, 1) * probability(x - 1, 1) for x in range(-40, 41))
+    # t = 1, positions 0 and 1: 0 comes first if Z_0 < Z_1 + 1, that is Z_0 <= Z_1, or by a tie that it wins.
+    expected, order = float(ahead + tied / 2), np.arange(2)
+    bits = SeededBits(6)
+    first = sum(int(with_rank_noise(order, Decimal("1e-9"), bits)[0] == 0) for _ in range(4000))
+    assert stats.binomtest(first, 4000, expected).pvalue > BAD
+    assert stats.binomtest(first, 4000, float(ahead + tied)).pvalue < HOPELESS
+
+
+def _moved_and_risen(seed: int) -> tuple[bool, bool]:
+    attribute = Attribute("pay", AttributeType.INTEGER, 0, 10**6)
+    task = AttributeTask(attribute, Decimal(20), 3, "idp-joint", rank_noise=Decimal("0.3"))
+    masked = mask_attribute(np.arange(6) * 100_000, task, SeededBits(seed))
+    return bool(masked.order[0] != 0), bool(masked.released.values[0] > 100_000)
+
+
+def test_list_and_assignment_are_drawn_independently():
+    """What the noise of the list was tells nothing about who was moved; one source for both would be seen."""
+    table = np.zeros((2, 2))
+    for seed in range(3000):
+        moved, risen = _moved_and_risen(seed)
+        table[int(moved), int(risen)] += 1
+    assert table.min() > 100
+    assert stats.chi2_contingency(table).pvalue > BAD
+
+
+@pytest.mark.parametrize("mechanism", ["dp-ir", "idp-ls", "idp-cbls", "idp-joint", "dp-hist"])
+def test_rank_noise_moves_records_and_leaves_the_list_a_list(mechanism):
+    """Every mechanism with a list: the same values as often as the list has them, at other records."""
+    attribute = Attribute("age", AttributeType.INTEGER, 0, 119)
+    values = np.random.default_rng(4).integers(0, 120, 5000)
+    task = AttributeTask(attribute, Decimal(1000), None if mechanism == "dp-hist" else 50, mechanism)
+    noisy = AttributeTask(attribute, task.epsilon, task.k, mechanism, rank_noise=Decimal("0.1"))
+    still = mask_table({"age": values}, [task])["age"]
+    moved = mask_table({"age": values}, [noisy])["age"]
+    assert np.abs(still - values).mean() < 2
+    assert np.abs(moved - values).mean() > 5
+    assert abs(int(np.sort(still)[2500]) - int(np.sort(moved)[2500])) <= 2
+
+
+def test_equal_values_leave_in_no_order_of_their_own():
+    """All values equal: with rank noise the first record gets any place, not the first."""
+    attribute = Attribute("age", AttributeType.INTEGER, 0, 9)
+    task = AttributeTask(attribute, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.001"))
+    bits = SeededBits(5)
+    places = [
+        int(np.flatnonzero(mask_attribute(np.full(9, 4), task, bits).order == 0)[0]) for _ in range(900)
+    ]
+    assert stats.chisquare(np.bincount(places, minlength=9)).pvalue > BAD
