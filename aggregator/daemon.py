@@ -41,7 +41,7 @@ _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
 _OF_A_RELEASE = (
     "aggregator.joining", "aggregator.linking", "aggregator.publication", "common.release_csv",
-    "aggregator.report", "common.wire.arrow_check", "pyarrow.parquet",
+    "aggregator.report", "common.wire.arrow_check", "pyarrow.parquet", "pandas",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 

@@ -11,6 +11,8 @@ def run(
 
     from owner_node.config import load
     from owner_node.daemon import run as attend
+    from owner_node.without_pandas import leave_out_pandas
 
+    leave_out_pandas()
     log.start(log_level)
     asyncio.run(attend(load(config_file)))

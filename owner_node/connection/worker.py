@@ -39,7 +39,7 @@ async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
 
 def _load_libraries() -> None:
     """Import what an idle daemon does without, and a release cannot."""
-    import scipy.optimize  # noqa: F401
+    import scipy.sparse  # noqa: F401
 
     import owner_node.masking.forecast
     import owner_node.release.sealing  # noqa: F401

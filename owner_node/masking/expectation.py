@@ -260,7 +260,7 @@ def _of_monotone(
     for pair, noise in enumerate(_draws(exact, bits, n_pairs)):
         for signed in (noise, -noise):
             noisy = add_saturating(exact.sums, signed, exact.tail)
-            moved = round_monotone_centroids(noisy, divisors, exact.sizes, setting.n_values) - centre
+            moved = round_monotone_centroids(noisy, divisors, setting.n_values) - centre
             far = moved.astype(np.float64)
             squares[pair] += float((exact.sizes * far * far - 2 * far * first + second).sum()) / 2
             for block, ranks, shape in blocks:

@@ -134,7 +134,7 @@ class SumMechanism:
         sizes = Clusters(sorted_values.size, setting.k).sizes
         divisors = sizes << fraction_bits(setting, self.scale_bound(setting))
         if self.monotone:
-            values = round_monotone_centroids(noisy, divisors, sizes, setting.n_values)
+            values = round_monotone_centroids(noisy, divisors, setting.n_values)
         else:
             values = round_centroids(noisy, divisors, setting.n_values)
         return ReleasedList(values, sizes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from owner_node.masking.arrays import Int64Array
+from owner_node.masking.ascending import nearest_ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,7 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     return np.clip(quotients, 0, n_values - 1)
 
 
-def round_monotone_centroids(
-    noisy_sums: Int64Array, divisors: Int64Array, sizes: Int64Array, n_values: int
-) -> Int64Array:
+def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
     """Divide noisy sums, make them ascend, then clamp to the domain and round.
 
     The true centroids ascend in rank order; the ascending list nearest to the noisy one, in squared distance
@@ -48,16 +47,13 @@ def round_monotone_centroids(
 
     Args:
         noisy_sums: As in `round_centroids`.
-        divisors: As in `round_centroids`.
-        sizes: |C|, `(n_clusters,)`, the weights.
+        divisors: As in `round_centroids`; in the ratio of the clusters' sizes, they are the weights.
         n_values: As in `round_centroids`.
 
     Returns:
         Released values, `(n_clusters,)`, ascending.
     """
-    from scipy.optimize import isotonic_regression
-
-    ascending = isotonic_regression(noisy_sums / divisors, weights=sizes).x
+    ascending = nearest_ascending(noisy_sums, divisors)
     rounded = np.rint(np.clip(ascending, 0, n_values - 1)).astype(np.int64)
     # A domain of more than 2^53 values ends at an integer that a double may round up past its end.
     return np.minimum(rounded, n_values - 1)
