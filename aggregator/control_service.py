@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from aggregator.conductor import Conductor
 from aggregator.database import CannotStoreError
 from aggregator.enrolment import Enrolment
+from aggregator.enrolment_actions import EnrolmentActions
 from aggregator.intake import Intake
 from aggregator.journal import Journal
 from aggregator.operations import Operations
@@ -72,6 +73,7 @@ class ControlService(ControlServiceServicer):
         presence: Who is connected.
         intake: What has been uploaded.
         enrolment: The register of certificates.
+        certificates: Notes in the operators' log what was done with them.
         clock: The time in Unix seconds.
     """
 
@@ -84,6 +86,7 @@ class ControlService(ControlServiceServicer):
         presence: Presence,
         intake: Intake,
         enrolment: Enrolment,
+        certificates: EnrolmentActions,
         clock: Callable[[], float],
     ) -> None:
         self._about = about
@@ -93,6 +96,7 @@ class ControlService(ControlServiceServicer):
         self._presence = presence
         self._intake = intake
         self._enrolment = enrolment
+        self._certificates = certificates
         self._clock = clock
 
     @raises
@@ -193,6 +197,9 @@ class ControlService(ControlServiceServicer):
         self, request: wire.ListActionsRequest, context: Context
     ) -> wire.ListActionsResponse:
         """Tell what operators asked for, oldest first, a piece at a time."""
+        with suppress(CannotStoreError):
+            # What was done with certificates a moment ago is there, too.
+            self._certificates.copy()
         found = self._journal.operators.actions(request.after, _PIECE, request.release)
         return wire.ListActionsResponse(
             actions=[action_view(action) for _, action in found],

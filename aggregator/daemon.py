@@ -19,6 +19,7 @@ from aggregator.config import AggregatorConfig
 from aggregator.control_service import About, ControlService
 from aggregator.deadlines import elapsed
 from aggregator.enrolment import Enrolment
+from aggregator.enrolment_actions import EnrolmentActions
 from aggregator.intake import Intake
 from aggregator.journal import Journal
 from aggregator.operations import Operations
@@ -112,6 +113,8 @@ class Daemon:
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
         self._attend(credentials.watch())
+        certificates = EnrolmentActions(enrolment, journal.db, journal.operators)
+        self._attend(certificates.watch())
         about = About(section.name, self.address, int(time.time()), credentials)
         await self._listen_for_control(
             ControlService(
@@ -122,6 +125,7 @@ class Daemon:
                 presence,
                 intake,
                 enrolment,
+                certificates,
                 time.time,
             )
         )

@@ -65,6 +65,10 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DROP TABLE ledger_heads",
         "ALTER TABLE all_ledger_heads RENAME TO ledger_heads",
     ),
+    (
+        # Up to where another log was copied into the operators' log.
+        "CREATE TABLE copied (source TEXT PRIMARY KEY, sequence INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    ),
 )
 """What makes a database of each version into one of the next; only ever added to."""
 

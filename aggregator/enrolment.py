@@ -55,6 +55,8 @@ class Enrolled:
 class LogEntry:
     """Something that was done."""
 
+    sequence: int
+    """Its number in the log."""
     time: int
     """Unix time."""
     actor: str
@@ -233,12 +235,22 @@ class Enrolment:
         rows = self._db.rows(f"SELECT {columns} FROM certificates ORDER BY owner, since, serial")  # noqa: S608 - our own names
         return [Enrolled(*row) for row in rows]
 
-    def log(self) -> list[LogEntry]:
-        """Return everything that was done, oldest first."""
+    def log(self, after: int = 0) -> list[LogEntry]:
+        """Return what was done, oldest first.
+
+        Args:
+            after: Number of the entry before the first.
+        """
         rows = self._db.rows(
-            "SELECT time, actor, action, owner, fingerprint, serial FROM log ORDER BY sequence"
+            "SELECT sequence, time, actor, action, owner, fingerprint, serial FROM log "
+            "WHERE sequence > ? ORDER BY sequence",
+            (after,),
         )
         return [LogEntry(*row) for row in rows]
+
+    def newest(self) -> int:
+        """Return the number of the newest entry of the log; 0 if there is none."""
+        return int(self._db.rows("SELECT coalesce(max(sequence), 0) FROM log")[0][0])
 
     # --- the database ----------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ class Action:
     user: str
     """Who asked, as the command line said it."""
     name: str
-    """What was asked for: "release", "confirm", "cancel", "delete"."""
+    """What was asked for: "release", "confirm", "cancel", "delete", or "enroll" and what was done."""
     release: str
     """Release id; empty if it is about none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)

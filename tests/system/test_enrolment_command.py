@@ -42,6 +42,7 @@ def place() -> Iterator[Path]:
     done("aggregator", *arguments, "--dir", "aggregator", "--listen", address, folder=folder)
     with (folder / "aggregator" / "aggregator.toml").open("a", encoding="utf-8") as config:
         config.write(section("[deadlines]", {"invite": "15s"}))
+        config.write(section("[audit]", {"file": "audit.jsonl"}))
     for number, owner in enumerate("ab"):
         write(folder, owner, "patients", people(identifiers(1000 * number, 200), number))
         text = [
@@ -163,3 +164,14 @@ def test_from_nothing_to_a_release_and_out_again(place: Path) -> None:
         actions = [(entry["action"], entry["owner"]) for entry in known["log"]]
         assert actions[-2:] == [("revoke", "a"), ("approve", "a")]
         assert all(entry["actor"] for entry in known["log"])
+        code, history = ask(cluster, "aggregator", "history")
+        enrolled = [each for each in history["actions"] if each["action"].startswith("enroll")]
+        assert [(each["action"], each["arguments"]["owner"]) for each in enrolled] == [
+            (f"enroll {entry['action']}", entry["owner"]) for entry in known["log"]
+        ]
+        assert [each["action"] for each in history["actions"]].count("release") == 3
+    copied = (place / "aggregator" / "audit.jsonl").read_text().splitlines()
+    without_number = [
+        {key: value for key, value in json.loads(line).items() if key != "sequence"} for line in copied
+    ]
+    assert without_number == history["actions"]
