@@ -7,7 +7,7 @@ References:
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import inf, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -33,11 +33,12 @@ class Estimate:
         return {"mean": self.mean, "low": self.low, "high": self.high}
 
 
-def estimate(values: Sequence[float]) -> Estimate | None:
+def estimate(values: Sequence[float], most: float = inf) -> Estimate | None:
     """Estimate the mean of what repetitions gave, by Student's distribution.
 
     Args:
-        values: One number per repetition.
+        values: One number per repetition, none below 0.
+        most: The largest number there can be.
 
     Returns:
         The estimate; of one repetition it is the number itself. None if there is none, or one is not finite.
@@ -46,7 +47,7 @@ def estimate(values: Sequence[float]) -> Estimate | None:
         return None
     mean = float(np.mean(values))
     margin = _margin(values)
-    return Estimate(mean, mean - margin, mean + margin)
+    return Estimate(mean, max(0.0, mean - margin), min(most, mean + margin))
 
 
 def share(rates: Sequence[float], n_targets: int) -> Estimate:

@@ -86,9 +86,9 @@ class Risk:
 
     @property
     def excess(self) -> float:
-        """How far the rate is above what is right without the release, at the end that is certain."""
+        """How far the rate is above what is right without the release."""
         beside = self.baseline if self.control is None else max(self.baseline, self.control.mean)
-        return max(0.0, self.rate.low - beside)
+        return max(0.0, self.rate.mean - beside)
 
     def to_document(self) -> dict[str, Any]:
         """Return the risk as the module's docstring describes it."""

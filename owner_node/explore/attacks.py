@@ -1,0 +1,226 @@
+"""Attacks on a release, each beside what is right without it.
+
+An intruder is taken to know some attributes of everybody, exactly. The release is of most records; people
+who were left out of it show what an attack finds out about anybody at all.
+
+References:
+    Domingo-Ferrer and Torra 2001 (record linkage); Mateo-Sanz et al. 2004 (intervals); Giomi et al. 2023.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from owner_node.explore.inference import Window, inferred
+from owner_node.explore.links import Candidates, linked
+from owner_node.explore.rows import codes, match_rate
+from owner_node.explore.scales import Scale
+from owner_node.explore.structure import linked_by_equality, middle_ranks
+from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
+
+UNCHANGED, LINKAGE, STRUCTURE, INTERVAL, INFERENCE = (
+    "unchanged", "linkage", "structure", "interval", "inference",
+)  # fmt: skip
+ATTACKS = (UNCHANGED, LINKAGE, STRUCTURE, INTERVAL, INFERENCE)
+"""What can be asked for."""
+UNCHANGED_VALUES, UNCHANGED_RECORDS = "unchanged-values", "unchanged-records"
+MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        UNCHANGED_VALUES: "every value leaves as it is",
+        UNCHANGED_RECORDS: "every record leaves as it is, with all its values",
+        LINKAGE: "everybody's record is the nearest one to what is known of them",
+        STRUCTURE: "everybody's record is found by which released values are equal and which is larger alone",
+        INTERVAL: "every original value is near its released one, within 5 % of the ranks",
+        INFERENCE: "everybody's value is what the record nearest to them in the other attributes says",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The people whose records were released, and some who were left out."""
+
+    scales: tuple[Scale, ...]
+    """How each attribute's values are compared."""
+    columns: tuple[Int64Array, ...]
+    """Original values of the released records by attribute, `(n_records,)` each."""
+    places: Float64Array
+    """The same as places, `(n_records, n_attributes)`."""
+    ascending: Float64Array
+    """Each column of places by itself in order, `(n_records, n_attributes)`."""
+    ranks: Float64Array
+    """Ranks as shares, `(n_records, n_attributes)`."""
+    units: Float64Array
+    """Standard deviation of each column of places, 1 where there is none, `(n_attributes,)`."""
+    outside: Float64Array
+    """Places of the people who were left out, `(n_outside, n_attributes)`."""
+
+    @classmethod
+    def of(
+        cls, scales: Sequence[Scale], released: Sequence[Int64Array], outside: Sequence[Int64Array]
+    ) -> "Crowd":
+        """Prepare attacks on releases of some records.
+
+        Args:
+            scales: How each attribute's values are compared.
+            released: Original values of the released records by attribute, `(n_records,)` each.
+            outside: The same of the people who were left out.
+        """
+        places = placed(scales, released)
+        spread = places.std(axis=0)
+        return cls(
+            tuple(scales),
+            tuple(released),
+            places,
+            np.sort(places, axis=0),
+            np.column_stack([middle_ranks(column) for column in places.T]),
+            np.where(spread > 0, spread, 1.0),
+            placed(scales, outside),
+        )
+
+    def window(self, attribute: int, places: Float64Array) -> Window:
+        """Return the neighbourhoods of places of one attribute: what counts as a right guess of them."""
+        declared = self.scales[attribute].attribute
+        if declared.is_categorical and not declared.ordered:
+            return Window.exactly(places)
+        return Window.around(places, self.ascending[:, attribute])
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Masked records, in the order of the original ones."""
+
+    columns: tuple[Int64Array, ...]
+    """Values by attribute, `(n_records,)` each."""
+    places: Float64Array
+    """The same as places, `(n_records, n_attributes)`."""
+    ks: tuple[int | None, ...]
+    """Minimum cluster size of each attribute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one attack found in one draw."""
+
+    attack: str
+    """Id of the attack."""
+    rate: float
+    """Share of targets about whom it was right."""
+    baseline: float
+    """What is right without the release."""
+    targets: int
+    """Number of targets."""
+    control: float | None = None
+    """The rate about people who were left out."""
+    outside: int = 0
+    """Number of people who were left out."""
+    attribute: str | None = None
+    """The attribute that was inferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intruder:
+    """What is known, whom it is tried on, and what is wanted."""
+
+    known: PositionArray
+    """Numbers of the attributes that are known of everybody."""
+    wanted: PositionArray
+    """Numbers of the attributes that are to be inferred."""
+    targets: PositionArray
+    """Positions of the records that are looked for."""
+    persons: PositionArray
+    """Fewer of them, whose values are inferred, one attribute after another."""
+
+
+def placed(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Array:
+    """Return values of several attributes as places, `(n_records, n_attributes)`."""
+    return np.column_stack([scale.places(column) for scale, column in zip(scales, columns, strict=True)])
+
+
+def attack(names: Sequence[str], crowd: Crowd, release: Release, intruder: Intruder) -> list[Finding]:
+    """Try attacks on a release.
+
+    Args:
+        names: Which of `ATTACKS`.
+        crowd: The people.
+        release: Their masked records.
+        intruder: What is known and wanted.
+    """
+    return [
+        finding for name in ATTACKS if name in names for finding in _BY_NAME[name](crowd, release, intruder)
+    ]
+
+
+def _unchanged(crowd: Crowd, release: Release, _intruder: Intruder) -> Iterator[Finding]:
+    n_records = len(crowd.places)
+    pairs = list(zip(crowd.columns, release.columns, strict=True))
+    same = np.column_stack([original == masked for original, masked in pairs])
+    by_chance = [match_rate(codes([original]), codes([masked])) for original, masked in pairs]
+    yield Finding(UNCHANGED_VALUES, float(same.mean()), float(np.mean(by_chance)), n_records)
+    whole = match_rate(codes(list(crowd.columns)), codes(list(release.columns)))
+    yield Finding(UNCHANGED_RECORDS, float(same.all(axis=1).mean()), whole, n_records)
+
+
+def _linkage(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+    units = crowd.units[intruder.known]
+    candidates = Candidates.of(release.places[:, intruder.known] / units)
+    known = crowd.places[np.ix_(intruder.targets, intruder.known)] / units
+    right = linked(known, intruder.targets, candidates)
+    yield Finding(LINKAGE, float(right.mean()), 1 / len(crowd.places), right.size)
+
+
+def _structure(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+    """Take the better of the two: an intruder would notice which one tells records apart."""
+    known, targets = intruder.known, intruder.targets
+    ranks = np.column_stack([middle_ranks(release.places[:, each]) for each in known])
+    by_order = linked(crowd.ranks[np.ix_(targets, known)], targets, Candidates.of(ranks))
+    original, released = crowd.places[:, known].T, release.places[:, known].T
+    ks = [release.ks[each] for each in known]
+    by_equality = linked_by_equality(list(original), list(released), ks)[targets]
+    rate = max(float(by_order.mean()), float(by_equality.mean()))
+    yield Finding(STRUCTURE, rate, 1 / len(crowd.places), targets.size)
+
+
+def _interval(crowd: Crowd, release: Release, _intruder: Intruder) -> Iterator[Finding]:
+    rates, by_chance = [], []
+    for attribute, masked in enumerate(release.places.T):
+        window = crowd.window(attribute, masked)
+        rates.append(float(window.holds(crowd.places[:, attribute]).mean()))
+        by_chance.append(window.chance(crowd.ascending[:, attribute]))
+    yield Finding(INTERVAL, float(np.mean(rates)), float(np.mean(by_chance)), len(crowd.places))
+
+
+def _inference(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+    for wanted in intruder.wanted:
+        known = intruder.known[intruder.known != wanted]
+        if not known.size:
+            continue
+        units, found = crowd.units[known], release.places[:, wanted]
+        candidates = Candidates.of(release.places[:, known] / units)
+        inside = crowd.places[intruder.persons]
+        rates = [
+            float(
+                inferred(
+                    people[:, known] / units, crowd.window(wanted, people[:, wanted]), candidates, found
+                ).mean()
+            )
+            for people in (inside, crowd.outside)
+            if len(people)
+        ]
+        guess = crowd.window(wanted, crowd.places[:, wanted]).best_guess()
+        name = crowd.scales[wanted].attribute.name
+        control = rates[1] if len(crowd.outside) else None
+        yield Finding(INFERENCE, rates[0], guess, len(inside), control, len(crowd.outside), name)
+
+
+_BY_NAME: Mapping[str, Callable[[Crowd, Release, Intruder], Iterator[Finding]]] = MappingProxyType(
+    {
+        UNCHANGED: _unchanged,
+        LINKAGE: _linkage,
+        STRUCTURE: _structure,
+        INTERVAL: _interval,
+        INFERENCE: _inference,
+    }
+)

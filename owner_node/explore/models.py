@@ -1,0 +1,129 @@
+"""Models: how well they recognise classes when trained on masked records, and whether they tell these apart.
+
+scikit-learn comes with the extra `explore` and is imported where it is used.
+
+References:
+    Soria-Comas et al. 2025, §4.2 (F-measure of a random forest, first 66 % of the records for training).
+    Snoke et al. 2018, "General and specific utility measures for synthetic data" (propensity score).
+"""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from common.errors import UsageError
+from owner_node.masking.arrays import Float64Array, Int64Array
+
+TRAINING = 0.66
+"""Share of the records that a model is trained on: the first ones."""
+N_TREES = 100
+
+
+def check_installed() -> None:
+    """Look whether scikit-learn is there.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    if find_spec("sklearn") is None:
+        raise UsageError(
+            "exploring needs scikit-learn, which is not installed",
+            "pip install 'tessera-release[explore]'",
+        )
+
+
+def split(n_records: int) -> int:
+    """Return how many records a model is trained on."""
+    return max(1, int(TRAINING * n_records))
+
+
+def f_measures(
+    training: tuple[Float64Array, Int64Array],
+    test: tuple[Float64Array, Int64Array],
+    n_classes: int,
+    *,
+    seed: int,
+    n_jobs: int = 1,
+) -> Float64Array:
+    """Train a random forest and return how well it recognises each class.
+
+    Args:
+        training: Attributes `(n_training, n_attributes)` and classes `(n_training,)` from 0.
+        test: The same of original records that it was not trained on.
+        n_classes: Number of classes.
+        seed: Of the forest's random choices.
+        n_jobs: Threads, as scikit-learn counts them.
+
+    Returns:
+        The harmonic mean of precision and recall, `(n_classes,)`; 0 for a class that is never recognised.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    forest = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=n_jobs)
+    forest.fit(*training)
+    predicted = forest.predict(test[0]).astype(np.int64)
+    return f_measure_of(predicted, test[1], n_classes)
+
+
+def f_measure_of(predicted: Int64Array, actual: Int64Array, n_classes: int) -> Float64Array:
+    """Return the F-measure of each class, 2·right/(predicted + actual), `(n_classes,)`."""
+    right = np.bincount(actual[predicted == actual], minlength=n_classes)
+    both = np.bincount(predicted, minlength=n_classes) + np.bincount(actual, minlength=n_classes)
+    found: Float64Array = np.divide(2.0 * right, both, out=np.zeros(n_classes), where=both > 0)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Propensity:
+    """Whether masked records can be told from original ones."""
+
+    pmse: float
+    """Mean squared difference of the propensity score from 1/2: 0 cannot be told, 1/4 always."""
+    ratio: float
+    """As a multiple of what is expected by chance if both come from one distribution."""
+
+
+def propensity(original: Float64Array, masked: Float64Array) -> Propensity:
+    """Fit a logistic regression to tell masked records from as many original ones.
+
+    All attributes enter, their squares and their products in pairs, in units of the originals' spread.
+
+    Args:
+        original: `(n_records, n_attributes)`.
+        masked: The same of masked records.
+
+    References:
+        Snoke et al. 2018, equation 1 and Theorem 1 (the expectation by chance).
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    n_records = len(original)
+    features = _features(np.concatenate([original, masked]), n_records)
+    if not features.shape[1]:
+        # Nothing varies: all records are equal, masked and original ones.
+        return Propensity(0.0, 1.0)
+    is_masked = np.repeat([0, 1], n_records)
+    # Records that are told apart perfectly have no best coefficients without a penalty, however small.
+    model = LogisticRegression(C=100.0, solver="newton-cholesky", max_iter=100)
+    model.fit(features, is_masked)
+    scores = model.predict_proba(features)[:, 1]
+    pmse = float(np.square(scores - 0.5).mean())
+    # (p - 1)(1 - c)² c / N with N records of both kinds, c = 1/2, and p coefficients, the constant included.
+    by_chance = features.shape[1] / 8 / (2 * n_records)
+    return Propensity(pmse, pmse / by_chance)
+
+
+def _features(rows: Float64Array, n_original: int) -> Float64Array:
+    """Return attributes, squares and products in pairs, standardised; what does not vary is left out."""
+    centre, spread = rows[:n_original].mean(axis=0), rows[:n_original].std(axis=0)
+    units = (rows - centre) / np.where(spread > 0, spread, 1.0)
+    # Noise far outside the original values would only make the fit unstable; it is told apart anyway.
+    np.clip(units, -10, 10, out=units)
+    first, second = np.triu_indices(units.shape[1])
+    every = np.concatenate([units, units[:, first] * units[:, second]], axis=1)
+    every -= every.mean(axis=0)
+    deviation = every.std(axis=0)
+    varies = deviation > 1e-9
+    features: Float64Array = every[:, varies] / deviation[varies]
+    return features

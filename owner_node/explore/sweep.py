@@ -1,0 +1,279 @@
+"""A sweep over epsilon, k and mechanism: every attribute sorted once, every setting in parallel threads."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from common.errors import UnusableDataError, UsageError
+from common.schema import Schema
+from owner_node.explore.advice import advise
+from owner_node.explore.assessment import (
+    ALL_MEASURES,
+    F_MEASURE,
+    MOST_MODELLED,
+    PMSE,
+    Randomness,
+    Subject,
+    Wanted,
+    assess,
+    baseline_of,
+    crowd_of,
+)
+from owner_node.explore.attacks import ATTACKS
+from owner_node.explore.cells import AUTO, Cell, Grid, plan_cell
+from owner_node.explore.distributions import distribution
+from owner_node.explore.draws import SortedAttribute
+from owner_node.explore.models import check_installed
+from owner_node.explore.results import CellResult, Results, Shown
+from owner_node.explore.utility import Originals
+from owner_node.masking.arrays import Int64Array, PositionArray
+from owner_node.masking.bits import BitSource, SystemBits
+from owner_node.masking.mask import AttributeTask, check_table, for_each
+from owner_node.masking.taxonomy import Taxonomy
+
+DEEP_REPETITIONS = 3
+MOST_CLASSES = 50
+CONTROL_SHARE, MOST_CONTROLS = 10, 500
+"""One record in so many is left out of the releases that are attacked, and at most so many are."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Table:
+    """The records that are explored. Lives in memory only."""
+
+    dataset: str
+    """Name of the data set."""
+    schema: Schema
+    """The attributes, in the order of the results."""
+    columns: Mapping[str, Int64Array]
+    """Original values by attribute, `(n_records,)` each, in resolution units."""
+    taxonomies: Mapping[str, Taxonomy]
+    """Taxonomies by attribute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is to be found out."""
+
+    grid: Grid
+    """The settings."""
+    repetitions: int = 5
+    """Draws that measures are averaged over."""
+    deep_repetitions: int = DEEP_REPETITIONS
+    """Draws that models and attacks are averaged over."""
+    measures: tuple[str, ...] = ALL_MEASURES
+    """Beside the mean SSE."""
+    attacks: tuple[str, ...] = ATTACKS
+    """Which attacks are tried."""
+    known: tuple[str, ...] = ()
+    """Attributes that an intruder knows of everybody; empty for all."""
+    class_attribute: str | None = None
+    """The class attribute of the F-measure."""
+    most_modelled: int = MOST_MODELLED
+    """Records that models are trained on and compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where random choices come from: the operating system, unless an evaluation brings its own."""
+
+    bits: BitSource
+    """Bits of the noise."""
+    choices: np.random.Generator
+    """All other choices."""
+    n_threads: int
+    """Settings that are looked at together; with a seed it has to be 1 for results to be the same again."""
+
+    @classmethod
+    def of_system(cls) -> "Sources":
+        """Return the operating system's, for all its processors."""
+        return cls(SystemBits(), np.random.default_rng(), os.cpu_count() or 1)
+
+
+Progress = Callable[[int, int], None]
+"""Takes the number of settings that are done, and of all."""
+
+
+def explore(
+    table: Table, question: Question, about: Mapping[str, Any], sources: Sources, progress: Progress
+) -> Results:
+    """Look at many settings of masking one table.
+
+    Args:
+        table: The records.
+        question: What is to be found out.
+        about: What the results say beside it: time and version.
+        sources: Where random choices come from.
+        progress: Called after every setting.
+
+    Raises:
+        UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent.
+        UnusableDataError: If there is no record.
+    """
+    wanted = _wanted(table, question)
+    cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
+    subject, outside = _subject(table, cells, wanted, sources)
+    n_members = None if subject.members is None else subject.members.n_records
+    cells = [_checked(cell, table.columns, n_members) for cell in cells]
+    results = _assessed(cells, subject, sources, progress)
+    advice = advise(results, len(table.schema.attributes))
+    chosen = advice.cell if advice.cell is not None else _best(results)
+    return Results(
+        _about(table, question, about, outside),
+        results,
+        None if chosen is None else _shown(chosen, cells[chosen], subject.whole, sources.bits),
+        advice,
+    )
+
+
+def _wanted(table: Table, question: Question) -> Wanted:
+    names = table.schema.names
+    known = _numbers(names, question.known or names)
+    measures = question.measures
+    number = None
+    if question.class_attribute is not None:
+        number = int(_numbers(names, (question.class_attribute,))[0])
+        n_values = table.schema.attributes[number].n_values
+        if n_values > MOST_CLASSES or len(names) < 2:
+            raise UsageError(
+                f"attribute {question.class_attribute!r} cannot be a class: it can have {n_values} values",
+                f"choose one with at most {MOST_CLASSES}, and at least one other attribute",
+            )
+    else:
+        measures = tuple(each for each in measures if each != F_MEASURE)
+    if {PMSE, F_MEASURE} & set(measures):
+        check_installed()
+    unknown = np.setdiff1d(np.arange(len(names)), known)
+    return Wanted(
+        question.repetitions,
+        question.deep_repetitions,
+        measures,
+        question.attacks,
+        known,
+        unknown if unknown.size else known,
+        number,
+        question.most_modelled,
+    )
+
+
+def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
+    unknown = [each for each in chosen if each not in names]
+    if unknown:
+        raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", f"accepted: {', '.join(names)}")
+    return np.array([names.index(each) for each in chosen], dtype=np.int64)
+
+
+def _subject(table: Table, cells: Sequence[Cell], wanted: Wanted, sources: Sources) -> tuple[Subject, int]:
+    """Sort all attributes once, and once more without the people who are left out for the attacks."""
+    planned = next((cell for cell in cells if not cell.problem), None)
+    if planned is None:
+        raise UsageError(str(cells[0].problem) if cells else "there is nothing to look at")
+    n_records = next(iter(table.columns.values())).size
+    if n_records == 0:
+        raise UnusableDataError("there are no records", "explore a data set that has some")
+    tasks = planned.tasks
+    whole = _sorted(table.columns, tasks)
+    classes = baseline_of(whole, wanted, int(sources.choices.integers(2**31)))
+    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS) if wanted.attacks else 0
+    if not wanted.attacks:
+        return Subject(whole, None, None, classes, wanted), 0
+    left_out = np.zeros(n_records, dtype=np.bool_)
+    left_out[sources.choices.choice(n_records, n_outside, replace=False)] = True
+    members = _sorted({name: column[~left_out] for name, column in table.columns.items()}, tasks)
+    outside = [table.columns[task.attribute.name][left_out] for task in tasks]
+    return Subject(whole, members, crowd_of(members, outside), classes, wanted), n_outside
+
+
+def _sorted(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> Originals:
+    def one(task: AttributeTask) -> SortedAttribute:
+        return SortedAttribute.of(columns[task.attribute.name], task)
+
+    return Originals.of(for_each(one, tasks))
+
+
+def _checked(cell: Cell, columns: Mapping[str, Int64Array], n_members: int | None) -> Cell:
+    """Note what these data cannot be masked with."""
+    if cell.problem:
+        return cell
+    try:
+        check_table(columns, cell.tasks)
+        if n_members is not None:
+            check_table({name: column[:n_members] for name, column in columns.items()}, cell.tasks)
+    except (UsageError, UnusableDataError) as error:
+        return replace(cell, problem=error.message)
+    return cell
+
+
+def _assessed(
+    cells: Sequence[Cell], subject: Subject, sources: Sources, progress: Progress
+) -> list[CellResult]:
+    """Look at every cell, several at a time."""
+    results: dict[int, CellResult] = {
+        number: _empty(cell) for number, cell in enumerate(cells) if cell.problem
+    }
+    choices = sources.choices.spawn(len(cells))
+    progress(len(results), len(cells))
+    with ThreadPoolExecutor(sources.n_threads, thread_name_prefix="explore") as threads:
+        running = {
+            threads.submit(assess, cell, subject, Randomness(sources.bits, choices[number])): number
+            for number, cell in enumerate(cells)
+            if not cell.problem
+        }
+        try:
+            for done in as_completed(running):
+                results[running[done]] = done.result()
+                progress(len(results), len(cells))
+        except BaseException:
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [results[number] for number in range(len(cells))]
+
+
+def _empty(cell: Cell) -> CellResult:
+    setting = cell.setting
+    return CellResult(
+        setting.mechanism, f"{setting.epsilon:f}", setting.k_text, "0", None, problem=cell.problem
+    )
+
+
+def _best(results: Sequence[CellResult]) -> int | None:
+    """Return the cell with the smallest mean SSE."""
+    found = [(each.mean_sse.mean, number) for number, each in enumerate(results) if each.mean_sse is not None]
+    return min(found)[1] if found else None
+
+
+def _shown(number: int, cell: Cell, whole: Originals, bits: BitSource) -> Shown:
+    masked = whole.masked(cell.tasks, bits)
+    return Shown(
+        number,
+        tuple(
+            distribution(each.scale.attribute, each.original, column)
+            for each, column in zip(whole.attributes, masked, strict=True)
+        ),
+    )
+
+
+def _about(table: Table, question: Question, about: Mapping[str, Any], n_outside: int) -> dict[str, Any]:
+    grid, attributes = question.grid, table.schema.attributes
+    return {
+        **about,
+        "dataset": table.dataset,
+        "records": int(next(iter(table.columns.values())).size),
+        "control_records": n_outside,
+        "attributes": [
+            {"name": each.name, "type": str(each.type), "values": each.n_values} for each in attributes
+        ],
+        "mechanisms": list(grid.mechanisms),
+        "epsilons": [f"{each:f}" for each in grid.epsilons],
+        "ks": [AUTO if each is None else str(each) for each in grid.ks],
+        "rank_noises": ["0"],
+        "repetitions": question.repetitions,
+        "deep_repetitions": question.deep_repetitions,
+        "known": list(question.known or table.schema.names),
+        "class": question.class_attribute,
+        "mean_sse_of_means": 1 / len(attributes),
+    }

@@ -1,0 +1,177 @@
+"""What masked records are worth, measured over several draws of one setting."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from owner_node.explore.attacks import placed
+from owner_node.explore.draws import SortedAttribute
+from owner_node.explore.estimates import Estimate, estimate
+from owner_node.explore.measures import (
+    correlation_error,
+    correlations,
+    divergence,
+    histogram,
+    mean_sse,
+    relative_error,
+    variance_change,
+)
+from owner_node.masking.arrays import Float64Array, Int64Array
+from owner_node.masking.bits import BitSource
+from owner_node.masking.mask import AttributeTask
+
+RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION = (
+    "relative-error",
+    "variance",
+    "divergence",
+    "correlation",
+)
+MEASURES = (RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION)
+"""What can be measured beside the mean SSE."""
+_SSE, _UNCHANGED = "sse", "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Originals:
+    """Original records, sorted once, and all that is known about them before any is masked."""
+
+    attributes: tuple[SortedAttribute, ...]
+    """By attribute."""
+    places: Float64Array
+    """`(n_records, n_attributes)`."""
+    correlations: Float64Array
+    """Of all pairs of attributes, `(n_pairs,)`."""
+    histograms: tuple[Int64Array, ...]
+    """Of each attribute, `(n_bins,)`."""
+
+    @classmethod
+    def of(cls, attributes: Sequence[SortedAttribute]) -> "Originals":
+        """Compute what every setting is compared with."""
+        places = placed([each.scale for each in attributes], [each.original for each in attributes])
+        return cls(
+            tuple(attributes),
+            places,
+            correlations(places),
+            tuple(histogram(each.scale.attribute, each.original) for each in attributes),
+        )
+
+    @property
+    def n_records(self) -> int:
+        """Number of records."""
+        return len(self.places)
+
+    def masked(self, tasks: Sequence[AttributeTask], bits: BitSource) -> tuple[Int64Array, ...]:
+        """Mask all records once; `(n_records,)` by attribute, in resolution units."""
+        return tuple(
+            each.by_record(each.draw(task, bits)) for each, task in zip(self.attributes, tasks, strict=True)
+        )
+
+    def placed(self, columns: Sequence[Int64Array]) -> Float64Array:
+        """Return values by attribute as places, `(n_records, n_attributes)`."""
+        return placed([each.scale for each in self.attributes], columns)
+
+
+@dataclass(slots=True)
+class Utility:
+    """What was measured; a number that is not defined is None."""
+
+    _by_attribute: dict[str, list[list[float | None]]] = field(default_factory=dict)
+    _correlation: list[float | None] = field(default_factory=list)
+
+    def mean_sse(self) -> Estimate | None:
+        """Estimate the mean SSE."""
+        return estimate([mean_sse(errors) for errors in self._by_attribute.get(_SSE, [])])
+
+    def overall(self, measure: str) -> Estimate | None:
+        """Estimate the mean of a measure over the attributes that it is defined for."""
+        draws = self._by_attribute.get(measure, [])
+        return _estimate([_mean([each for each in draw if each is not None]) for draw in draws])
+
+    def correlation(self) -> Estimate | None:
+        """Estimate the error of correlations."""
+        return _estimate(self._correlation)
+
+    def of_attribute(self, measure: str, number: int) -> float | None:
+        """Return the mean of a measure of one attribute over the draws."""
+        return _mean([draw[number] for draw in self._by_attribute.get(measure, [])])
+
+    def sse_of(self, number: int) -> float | None:
+        """Return the mean error of one attribute; None if it has no variation and was changed."""
+        return self.of_attribute(_SSE, number)
+
+    def unchanged_of(self, number: int) -> float | None:
+        """Return the mean share of one attribute's values that left as they are."""
+        return self.of_attribute(_UNCHANGED, number)
+
+    def add(self, measure: str, values: Sequence[float | None]) -> None:
+        """Add a draw, one number per attribute."""
+        self._by_attribute.setdefault(measure, []).append(list(values))
+
+    def add_correlation(self, value: float | None) -> None:
+        """Add a draw's error of correlations."""
+        self._correlation.append(value)
+
+
+def measure(
+    whole: Originals,
+    tasks: Sequence[AttributeTask],
+    repetitions: int,
+    measures: Collection[str],
+    bits: BitSource,
+) -> Utility:
+    """Mask several times and measure.
+
+    Args:
+        whole: The records.
+        tasks: How each attribute is masked.
+        repetitions: Number of draws.
+        measures: Of `MEASURES`; with none of them, no record is looked at, and sums of clusters do.
+        bits: Bits of the noise.
+    """
+    found, asked = Utility(), set(measures) & set(MEASURES)
+    for _ in range(repetitions):
+        lists = [each.draw(task, bits) for each, task in zip(whole.attributes, tasks, strict=True)]
+        pairs = list(zip(whole.attributes, lists, strict=True))
+        found.add(_SSE, [each.error(released) for each, released in pairs])
+        if asked:
+            _measure_records(found, whole, [each.by_record(released) for each, released in pairs], asked)
+    return found
+
+
+def _measure_records(
+    found: Utility, whole: Originals, masked: Sequence[Int64Array], asked: Collection[str]
+) -> None:
+    pairs = [
+        (each.scale, each.original, column) for each, column in zip(whole.attributes, masked, strict=True)
+    ]
+    found.add(_UNCHANGED, [float((before == after).mean()) for _, before, after in pairs])
+    if RELATIVE_ERROR in asked:
+        found.add(RELATIVE_ERROR, [relative_error(*each) for each in pairs])
+    if VARIANCE in asked:
+        found.add(VARIANCE, [variance_change(*each) for each in pairs])
+    if DIVERGENCE in asked:
+        histograms = [histogram(scale.attribute, after) for scale, _, after in pairs]
+        found.add(DIVERGENCE, [divergence(*each) for each in zip(whole.histograms, histograms, strict=True)])
+    if CORRELATION in asked:
+        found.add_correlation(correlation_error(whole.correlations, correlations(whole.placed(masked))))
+
+
+def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | None:
+    """Return the mean SSE of the same clusters without noise; None where there are no clusters."""
+    errors = [
+        each.without_noise(task.k)
+        for each, task in zip(whole.attributes, tasks, strict=True)
+        if task.k is not None
+    ]
+    return mean_sse(errors) if len(errors) == len(tasks) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    present = [each for each in values if each is not None]
+    return float(np.mean(present)) if present and len(present) == len(values) else None
+
+
+def _estimate(values: Sequence[float | None]) -> Estimate | None:
+    present = [each for each in values if each is not None]
+    return estimate(present) if len(present) == len(values) else None
