@@ -103,7 +103,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --for
 lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@test -x $(BIN)/uv || { echo "error: no uv in $(VENV); run: make setup" >&2; exit 2; }
 	@$(COMPILE) $(UPGRADE) --group build -o requirements.lock
-	@$(COMPILE) $(UPGRADE) --group build --group dev -c requirements.lock -o requirements-dev.lock
+	@$(COMPILE) $(UPGRADE) --extra explore --group build --group dev -c requirements.lock -o requirements-dev.lock
 	@! grep -n -i -E 'https?://|--(extra-)?index|find-links' requirements.lock requirements-dev.lock
 
 dist: $(DEVELOPMENT_STAMP) ## source archive and wheel in dist/
