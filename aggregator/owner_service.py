@@ -243,6 +243,9 @@ class OwnerService(OwnerServiceServicer):
             return
         if request.file not in files:
             raise UsageError(f"release {release.id} has no such file", f"its files: {', '.join(files)}")
+        size = (folder / request.file).stat().st_size
+        if request.offset > size:
+            raise UsageError(f"{request.file} of release {release.id} has {size} bytes", "begin anew")
         async for data in _read(folder / request.file, request.offset):
             yield wire.DownloadChunk(data=data)
 

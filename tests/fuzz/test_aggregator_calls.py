@@ -71,12 +71,17 @@ async def siege(launch, records) -> AsyncIterator[tuple[Any, list[ScriptedOwner]
     yield aggregator, owners
     for owner in owners:
         await owner.connect()
-    view = await aggregator.start("a", "b", release="good")
+    await _published(aggregator, owners, "good")
+
+
+async def _published(aggregator: Any, owners: list[ScriptedOwner], release: str) -> None:
+    """Make a release, and end every other that is due."""
+    view = await aggregator.start("a", "b", release=release)
     assert view.state == "inviting"
-    while (await aggregator.show("good")).state != "published":
+    while (await aggregator.show(release)).state != "published":
         for owner in owners:
             for work in await owner.poll():
-                if work.release == "good":
+                if work.release == release:
                     await owner.answer(work)
                 else:
                     await _give_up(owner, work)
@@ -128,7 +133,7 @@ async def test_answers(siege) -> None:
 
 
 async def test_other_calls_of_owners(siege) -> None:
-    """Connects, polls, upload states, uploads, downloads, renewals: answered, or refused in words."""
+    """Connects, polls, upload states, uploads, renewals: answered, or refused in words."""
     aggregator, owners = siege
     found = await _answers(aggregator, owners)
     channel = owners[0].channel
@@ -145,9 +150,16 @@ async def test_other_calls_of_owners(siege) -> None:
             await _in_crowds(_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message))
         polls = mutations(wire.PollRequest(busy=busy, ledger_head=owners[0].head(3)))
         await _in_crowds(_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls)
-        downloads = mutations(wire.DownloadRequest(release="r1", file="data.csv", offset=7))
-        await _in_crowds(_streamed(channel, f"{_OWNER}Download", data) for data in downloads)
         await _in_crowds(_uploaded(channel, data) for data in mutations(upload))
+
+
+async def test_downloads(siege) -> None:
+    """Whatever is asked of a published release, and from whichever byte on: sent, or refused in words."""
+    aggregator, owners = siege
+    await _published(aggregator, owners, "r1")
+    asked = wire.DownloadRequest(release="r1", file="manifest.json", offset=7)
+    with bounded_memory():
+        await _in_crowds(_streamed(owners[0].channel, f"{_OWNER}Download", data) for data in mutations(asked))
 
 
 async def _uploaded(channel: grpc.aio.Channel, data: bytes) -> None:

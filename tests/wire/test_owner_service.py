@@ -57,6 +57,10 @@ async def test_release_is_published(launch, records, tmp_path, layout, n_records
     request = wire.DownloadRequest(release="r1", file="manifest.json", offset=5)
     body = b"".join([chunk.data async for chunk in owners[0].calls.Download(request)])
     assert body == (Path(view.directory) / "manifest.json").read_bytes()[5:]
+    beyond = wire.DownloadRequest(release="r1", file="manifest.json", offset=2**64 - 1)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await owners[0].calls.Download(beyond).read()
+    assert from_rpc_error(raised.value).code == "usage"
 
 
 async def test_strangers_see_nothing(launch, records):
