@@ -14,7 +14,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime demo test fuzz chaos bench lint format types imports proto check-generated lock dist clean
+.PHONY: help setup setup-runtime demo programs test fuzz chaos bench lint format types imports proto check-generated lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -48,7 +48,10 @@ setup-runtime: $(RUNTIME_STAMP) ## make .venv with only what the programs need
 demo: $(RUNTIME_STAMP) ## real owner daemons, an aggregator, two releases under build/demo
 	@$(RUN) -m deploy.demo
 
-test: $(DEVELOPMENT_STAMP) ## run the tests (PYTEST_ARGS="-k name" for some of them)
+programs: $(DEVELOPMENT_STAMP) ## install the wheel into an environment of its own, as tests/system runs it
+	@$(RUN) -m deploy.wheel_environment
+
+test: programs ## run the tests (PYTEST_ARGS="-k name" for some of them)
 	@$(RUN) -m pytest $(PYTEST_ARGS)
 
 fuzz: $(DEVELOPMENT_STAMP) ## ten thousand mutations of every message and document (make test tries some)

@@ -18,23 +18,20 @@ from typing import IO, Any
 
 from common.errors import TesseraError
 
-PROJECT = Path(__file__).resolve().parents[1]
-"""The checkout, from which the programs are imported."""
-PROGRAMS = {"aggregator": "aggregator.cli", "owner-node": "owner_node.cli"}
-"""The module whose `main` each program is."""
+PROGRAMS = "TESSERA_PROGRAMS"
+"""Environment variable that names the folder of the programs to run, if not those of this interpreter."""
 READY_SECONDS = 60.0
 _GRACE_SECONDS = 10.0
 _LAST_LINES = 5
-# prctl(PR_SET_PDEATHSIG, SIGKILL), set by the child on itself: nothing runs between fork and exec. A parent
-# that died before this call is seen by the child having another parent already.
+# prctl(PR_SET_PDEATHSIG, SIGKILL), set by the child on itself: nothing runs between fork and exec, and the
+# program that it becomes keeps it. A parent that died before is seen by the child having another parent.
 _LAUNCH = """
 import ctypes, os, signal, sys
 if sys.platform == "linux":
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() != {parent}:
+if os.getppid() != int(sys.argv[1]):
     sys.exit(1)
-from {module} import main
-main()
+os.execv(sys.argv[2], sys.argv[2:])
 """
 
 Entry = Mapping[str, Any]
@@ -45,6 +42,21 @@ class LocalProcessError(TesseraError):
     """A program ended, or stayed silent, where it should have gone on."""
 
     code = "local_process"
+
+
+def program_path(program: str) -> Path:
+    """Return where a program is installed.
+
+    Args:
+        program: "aggregator" or "owner-node".
+
+    Raises:
+        LocalProcessError: If it is not.
+    """
+    path = Path(os.environ.get(PROGRAMS) or Path(sys.executable).parent) / program
+    if not path.is_file():
+        raise LocalProcessError(f"{path.parent} has no {program}", "install the project there: make setup")
+    return path
 
 
 def start_program(
@@ -66,12 +78,17 @@ def start_program(
 
     Returns:
         The process, leader of its own process group. It ends with the calling thread.
+
+    Raises:
+        LocalProcessError: If the program is not installed.
     """
-    launch = _LAUNCH.format(parent=os.getpid(), module=PROGRAMS[program])
+    launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(program_path(program))]
+    # What is installed is what runs, whatever can be imported here.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.Popen(
-        [sys.executable, "-c", launch, *map(str, arguments)],
+        [*launch, *map(str, arguments)],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(PROJECT), "PYTHONUNBUFFERED": "1"},
+        env=environment | {"PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,

@@ -5,12 +5,12 @@ import json
 import os
 import pwd
 import signal
-import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from deploy.local_process import program_path
 from tests.fakes.scripted_owner import ScriptedOwner, all_until
 from tests.wire.conftest import TRUST_DOMAIN, certificates, records  # noqa: F401 - fixtures
 
@@ -31,7 +31,6 @@ invite = "{invite}"
 [audit]
 file = "audit.jsonl"
 """
-PROGRAM = "from aggregator.cli import main; main()"
 ARGUMENTS = (
     *("--dataset", "cohort", "--layout", "horizontal", "--owners", "a,b"),
     *("--epsilon", "1", "--k", "5", "--id", "r1"),
@@ -58,11 +57,10 @@ class Operator:
 
     async def start(self, *arguments: str) -> asyncio.subprocess.Process:
         """Start a command."""
-        root = Path(__file__).parents[2]
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PROGRAM, *arguments),
+            program_path("aggregator"),
+            *arguments,
             cwd=self.folder,
-            env=os.environ | {"PYTHONPATH": str(root)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

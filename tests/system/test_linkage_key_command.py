@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.development_ca import DevelopmentCa
+from deploy.local_process import program_path
 
 CONFIGURATION = """
 [owner]
@@ -35,14 +35,12 @@ class Owner:
 
     def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Run `owner-node linkage-key` in the owner's folder, which holds its owner.toml."""
-        program = [sys.executable, "-c", "from owner_node.cli import main; main()", "linkage-key"]
-        environment = {"PYTHONPATH": str(Path.cwd()), "PATH": ""}
         return subprocess.run(
-            [*program, *map(str, arguments)],
+            [program_path("owner-node"), "linkage-key", *map(str, arguments)],
             cwd=self.directory,
             capture_output=True,
             text=True,
-            env=environment,
+            env={"PATH": ""},
         )
 
     def done(self, *arguments: str | Path) -> Any:

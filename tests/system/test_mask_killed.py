@@ -3,21 +3,21 @@
 import json
 import os
 import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pandas as pd
 
+from deploy.local_process import program_path
 from owner_node.ledger.ledger import Kind, Ledger
 from owner_node.state.database import Database
 from owner_node.state.history import History
 from tests.fakes.owner_folder import make_owner_folder
 
-COMMAND = [
-    str(Path(sys.executable).with_name("owner-node")), "mask", "--dataset", "patients", "--epsilon", "1",
+ARGUMENTS = (
+    "mask", "--dataset", "patients", "--epsilon", "1",
     "--out", "masked.csv", "--id", "once", "--yes", "--json",
-]  # fmt: skip
+)  # fmt: skip
 
 
 def now() -> datetime:
@@ -34,7 +34,8 @@ def events(folder: Path) -> list[str]:
 def test_killed_after_the_charge(tmp_path):
     """Charged once; the noise is drawn anew, the file is whole, and what the dead process left is gone."""
     make_owner_folder(tmp_path, n_records=30_000)
-    process = subprocess.Popen(COMMAND, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    command = [str(program_path("owner-node")), *ARGUMENTS]
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         while process.poll() is None and "spent" not in events(tmp_path):
             os.sched_yield()
@@ -42,7 +43,7 @@ def test_killed_after_the_charge(tmp_path):
         process.kill()
         told = process.communicate()[1]
     assert "spent" in events(tmp_path), told
-    ended = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     document = json.loads(ended.stdout)
     assert document["charged"] == 0

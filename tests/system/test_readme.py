@@ -5,13 +5,13 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from deploy.local_process import program_path
 from deploy.local_setup import free_port
 
 PROJECT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ BLOCKS = re.findall(r"^```sh\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTAL
 def walk_through(folder: Path) -> str:
     """Return the blocks as one script that stops at the first command that fails, in a folder of its own."""
     install, *rest = BLOCKS
-    # The environment is the one that runs this test; the rest of the block is tried.
+    # The environment is the wheel's; the rest of the block is tried.
     kept = [
         line for line in install.splitlines() if line not in ("make setup-runtime", ". .venv/bin/activate")
     ]
@@ -41,7 +41,7 @@ def folder():
 @pytest.mark.timeout(240)
 def test_walk_through(folder):
     """Every command of the README works in the order it is written in, and leaves no process behind."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {"PATH": f"{program_path('aggregator').parent}:{os.environ['PATH']}"}
     shell = subprocess.Popen(
         ["bash", "-c", walk_through(folder)],
         cwd=PROJECT,

@@ -1,0 +1,177 @@
+"""The wheel of this checkout in environments of their own, as who installs it has it; tests run its programs.
+
+build/wheel/dependencies-DIGEST/    what requirements.lock names
+build/wheel/programs-DIGEST/        the wheel, over those dependencies; the wheel itself lies in dist/
+
+Each is named by the digest of what it is made of: a changed source makes another environment, and takes
+nothing away from programs that are running in the one before. What nobody uses any more is removed.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from common.errors import TesseraError
+
+PROJECT = Path(__file__).resolve().parents[1]
+KEPT = PROJECT / "build" / "wheel"
+PACKAGES = ("aggregator", "common", "owner_node")
+"""What the wheel holds."""
+_COMPLETE = "complete"
+_SOURCES = "sources"
+_PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
+
+
+class WheelError(TesseraError):
+    """The wheel cannot be built or installed."""
+
+    code = "wheel"
+
+
+def programs(kept: Path = KEPT) -> Path:
+    """Return the folder of the programs that the wheel of the present sources installs, made if absent.
+
+    Args:
+        kept: Where environments are kept.
+
+    Returns:
+        The `bin` of an environment, which stays as it is until this process ends.
+
+    Raises:
+        WheelError: If the wheel cannot be built, or not be installed.
+    """
+    kept.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept, prefix="source-") as source, _locked(kept / "lock"):
+        _copy_sources(Path(source))
+        made = kept / f"programs-{_digest(Path(source))}"
+        _use(made)
+        if not (made / _COMPLETE).exists():
+            _install(Path(source), made, _dependencies(kept))
+        _remove_unused(kept)
+    return made / "bin"
+
+
+def built_wheel(bin_folder: Path) -> tuple[Path, frozenset[str]]:
+    """Return the wheel that an environment was made of, and the files of the packages that it was made of."""
+    (wheel,) = (bin_folder.parent / "dist").glob("*.whl")
+    return wheel, frozenset((bin_folder.parent / _SOURCES).read_text().splitlines())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one of several processes make what all of them use."""
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _copy_sources(folder: Path) -> None:
+    """Copy what the wheel is made of: in a fresh folder no build finds what an earlier one has left."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    for name in PACKAGES:
+        shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "requirements.lock"):
+        shutil.copy(PROJECT / name, folder / name)
+
+
+def _digest(*paths: Path) -> str:
+    """Return a short digest of files, of the files of folders, and of the interpreter that runs this."""
+    running = hashlib.sha256(f"{sys.version} {sys.base_prefix}".encode())
+    for path in paths:
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                running.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+                running.update(file.read_bytes())
+    return running.hexdigest()[:16]
+
+
+def _dependencies(kept: Path) -> Path:
+    """Return an environment with everything that the lock file names and nothing else."""
+    lock = PROJECT / "requirements.lock"
+    made = kept / f"dependencies-{_digest(lock)}"
+    if not (made / _COMPLETE).exists():
+        _make_environment(made)
+        # Compiled when first imported, as far as it is: that takes longer than all the rest.
+        install = ("install", "--no-compile", "--require-hashes", "--requirement", lock)
+        _run(*_PIP, "--python", made / "bin" / "python", *install)
+        (made / _COMPLETE).touch()
+    return made
+
+
+def _install(source: Path, made: Path, dependencies: Path) -> None:
+    _make_environment(made)
+    files = [path for package in PACKAGES for path in sorted((source / package).rglob("*")) if path.is_file()]
+    (made / _SOURCES).write_text("\n".join(str(path.relative_to(source)) for path in files))
+    dist = made / "dist"
+    _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, source)
+    _run(*_PIP, "--python", made / "bin" / "python", "install", "--no-index", "--no-deps", *dist.glob("*"))
+    # The path of the dependencies, which is installed too, so that unused ones can be told.
+    (_site_packages(made) / "dependencies.pth").write_text(f"{_site_packages(dependencies)}\n")
+    (made / _COMPLETE).write_text(dependencies.name)
+
+
+def _make_environment(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", "--without-pip", folder)
+
+
+def _site_packages(environment: Path) -> Path:
+    base = str(environment)
+    return Path(sysconfig.get_path("purelib", "venv", {"base": base, "platbase": base}))
+
+
+_used: list[IO[str]] = []
+"""Locks that end with the process."""
+
+
+def _use(environment: Path) -> None:
+    """Keep an environment from being removed while this process runs."""
+    lock = environment.with_suffix(".used").open("w")
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    _used.append(lock)
+
+
+def _remove_unused(kept: Path) -> None:
+    """Remove environments of other sources that no process uses, and dependencies that none is over."""
+    for path in kept.glob("programs-*.used"):
+        with path.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                continue
+            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
+            path.unlink()
+    needed = {path.read_text() for path in kept.glob(f"programs-*/{_COMPLETE}")}
+    for path in kept.glob("dependencies-*"):
+        if path.name not in needed:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _run(*command: str | Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        [str(each) for each in command],
+        # Not in the checkout, where a folder is named as the module that builds.
+        cwd=KEPT.anchor,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if ended.returncode:
+        words = " ".join(ended.args[1:4])
+        raise WheelError(f"{words} … ended with exit code {ended.returncode}", ended.stderr[-2000:])
+
+
+if __name__ == "__main__":
+    print(programs())

@@ -1,0 +1,58 @@
+"""The wheel: complete, installed into an environment of its own, and what the other tests here run."""
+
+import subprocess
+import zipfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.local_cluster import LocalCluster
+from deploy.local_process import program_path
+from deploy.local_setup import dataset, make_setup
+from deploy.wheel_environment import PACKAGES, built_wheel
+
+DATASET = dataset(
+    {"name": "patients", "source": "patients.csv", "total_epsilon": "1"},
+    {"age": {"type": "integer", "min": 0, "max": 120}},
+)
+ASK = "import {0}; print({0}.__file__)"
+
+
+@pytest.fixture(scope="module")
+def place() -> Path:
+    """The folder of the programs."""
+    return program_path("aggregator").parent
+
+
+def test_everything_is_in_it(place):
+    """Templates, types, generated messages: the wheel holds every file of the packages, and nothing else."""
+    wheel, files = built_wheel(place)
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert inside == files
+    assert {"aggregator/templates/report.html", "common/py.typed", "common/wire/v1/owner_pb2.pyi"} <= inside
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_nothing_of_the_checkout(place, tmp_path, package):
+    """What the programs import lies in the environment of the wheel, wherever they are run."""
+
+    def imported(name: str) -> subprocess.CompletedProcess[str]:
+        command = [place / "python", "-c", ASK.format(name)]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert place.parent in Path(imported(package).stdout.strip()).parents
+    for other in ("deploy", "tests"):
+        assert "ModuleNotFoundError" in imported(other).stderr
+
+
+def test_the_daemons_are_of_the_wheel(tmp_path, place):
+    """The processes of the system tests are those of the wheel, and its commands answer them."""
+    make_setup(tmp_path, {"a": DATASET})
+    with LocalCluster(tmp_path) as cluster:
+        cluster.start()
+        for daemon in (cluster.aggregator, cluster.owner("a")):
+            words = psutil.Process(daemon.pid).cmdline()
+            assert words[:2] == [str(place / "python"), str(place / daemon.program)]
+        assert cluster.cli("aggregator", "status", "--check").returncode == 0
