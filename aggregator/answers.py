@@ -78,9 +78,11 @@ class Answers:
         if not plan.linking.tokens and answer.key_check:
             raise ProtocolError("the consent has a key-check value, the plan has no identifier", _COMPATIBLE)
         try:
-            consent = Consent(release.id, owner, plan.digest, answer.key_check, "accept")
+            consent = Consent(
+                release.id, owner, plan.digest, answer.key_check, "accept", answer.key_generation
+            )
         except ValueError:
-            raise ProtocolError("the key-check value is none", _COMPATIBLE) from None
+            raise ProtocolError("the key-check value or its generation is none", _COMPATIBLE) from None
         signed = self._statements.ledger_head(answer.ledger_head, owner)
         chain = self._statements.check(
             owner, Domain.CONSENT, consent, answer.signature,
@@ -92,6 +94,7 @@ class Answers:
             key_check=answer.key_check,
             signature=answer.signature.hex(),
             certificate=chain,
+            key_generation=answer.key_generation,
         )
         self._keep(signed, release, event)
         return event

@@ -71,35 +71,6 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
     )
 
 
-def compare_key_checks(values: Mapping[str, str]) -> None:
-    """Check that all owners used the same linkage key.
-
-    Args:
-        values: Key-check values by owner id.
-
-    Raises:
-        ConflictError: Naming the owners whose value is not the most frequent one, or, where no value is
-            more frequent than the others, how the owners fall apart.
-    """
-    counts = Counter(values.values()).most_common()
-    if len(counts) <= 1:
-        return
-    camps = [sorted(owner for owner, value in values.items() if value == each) for each, _ in counts]
-    tied = counts[0][1] == counts[1][1]
-    different = sorted(values) if tied else sorted(owner for camp in camps[1:] for owner in camp)
-    listed = " | ".join(", ".join(camp) for camp in sorted(camps))
-    message = (
-        f"the owners have different linkage keys: {listed}"
-        if tied
-        else f"the linkage key of {', '.join(different)} is not that of the other owners"
-    )
-    raise ConflictError(
-        message,
-        "give all owners the same key: owner-node linkage-key export at one, import at the others",
-        {"different": different, "same": camps},
-    )
-
-
 def _check_k(plan: Plan, records: Mapping[str, int]) -> None:
     short = []
     for owner in plan.owners:

@@ -87,6 +87,7 @@ def _link(release: Release, owner: str) -> wire.Link:
                 key_check=consent.key_check,
                 signature=bytes.fromhex(consent.signature),
                 certificate=consent.certificate.encode(),
+                key_generation=consent.key_generation,
             )
             for each, consent in consents.items()
             if consent is not None

@@ -23,6 +23,7 @@ def recalled(release: Release, owner: str, newest_at: int) -> wire.RecalledRelea
         consent_signature=bytes.fromhex(consented.signature),
         consent_certificate=consented.certificate.encode(),
         masking_asked=release.addended is not None,
+        key_generation=consented.key_generation,
         settled=acknowledged is not None and acknowledged.at < newest_at,
     )
     if sealed is not None:

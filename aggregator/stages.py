@@ -76,11 +76,17 @@ def compare_keys(release: Release) -> None:
     Raises:
         ConflictError: Naming the owners whose key differs.
     """
-    from aggregator.linking import compare_key_checks
+    from aggregator.key_checks import KeyCheck, compare_key_checks
 
     if release.the_plan().linking.tokens:
         consents = {owner: each.consented for owner, each in release.progress.items()}
-        compare_key_checks({owner: each.key_check for owner, each in consents.items() if each is not None})
+        compare_key_checks(
+            {
+                owner: KeyCheck(each.key_check, each.key_generation)
+                for owner, each in consents.items()
+                if each is not None
+            }
+        )
 
 
 def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: int) -> Addended:
@@ -219,7 +225,7 @@ def _evidence(release: Release) -> Evidence:
         if consented is None or sealed is None:
             raise InternalError(f"owner {owner} has not consented and sealed")
         owners[owner] = OwnerEvidence(
-            Consent(release.id, owner, plan.digest, consented.key_check, "accept"),
+            Consent(release.id, owner, plan.digest, consented.key_check, "accept", consented.key_generation),
             Signed(bytes.fromhex(consented.signature), consented.certificate),
             FragmentStatement.from_bytes(sealed.statement.encode()),
             Signed(bytes.fromhex(sealed.signature), sealed.certificate),

@@ -23,6 +23,8 @@ DECISIONS = ("accept", "refuse")
 """What an owner can answer to a plan."""
 MOST_ENTRIES = 2**62
 """No ledger has so many entries; more than 64 bits hold is no number to store."""
+MOST_GENERATIONS = 999_999_999
+"""No linkage key was replaced so often."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -123,6 +125,8 @@ class Consent(Statement):
     """Linkage key-check value, hexadecimal; empty where the plan has no identifier."""
     decision: str
     """One of `DECISIONS`."""
+    key_generation: int = 0
+    """Generation of the linkage key; 0 where the plan has no identifier, or an older version answered."""
 
     def __post_init__(self) -> None:
         _check_names(self.release, self.owner)
@@ -130,6 +134,8 @@ class Consent(Statement):
         _check_one_of(self.decision, DECISIONS)
         if not re.fullmatch(r"(?:[0-9a-f]{2}){0,64}", self.key_check):
             raise ValueError("a key-check value is hexadecimal")
+        if not 0 <= self.key_generation <= MOST_GENERATIONS or (self.key_generation and not self.key_check):
+            raise ValueError("a generation goes with the key-check value of a linkage key")
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
@@ -139,13 +145,15 @@ class Consent(Statement):
             "plan_digest": self.plan_digest,
             "key_check": self.key_check,
             "decision": self.decision,
+            **({"key_generation": self.key_generation} if self.key_generation else {}),
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """Read it from its document."""
         fields = ("release", "owner", "plan_digest", "key_check", "decision")
-        return cls(*(document[field] for field in fields))
+        texts = {field: document[field] for field in fields}
+        return cls(**texts, key_generation=int(document.get("key_generation", "0")))
 
 
 @dataclass(frozen=True, slots=True)

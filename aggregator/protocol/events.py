@@ -106,11 +106,13 @@ class Consented(OwnerEvent):
     """Over tessera/v1/consent."""
     certificate: str
     """PEM chain of the owner."""
+    key_generation: int = 0
+    """Generation of the linkage key; 0 without an identifier."""
 
     @property
     def content(self) -> tuple[object, ...]:
-        """The key-check value."""
-        return (self.key_check,)
+        """The key-check value and the key's generation."""
+        return (self.key_check, self.key_generation)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,8 @@ def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonO
         return
     console.print_line(f"linkage key made, generation {made.generation}, check value {made.check}")
     if made.generation > 1:
-        console.print_line("every other owner has to import it: owner-node linkage-key export")
+        console.print_line("releases under way keep the key that they were agreed with; for new ones every")
+        console.print_line("other owner has to import this one: owner-node linkage-key export")
 
 
 @app.command()

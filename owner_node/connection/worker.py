@@ -149,6 +149,7 @@ class Worker:
         return wire.AnswerRequest(
             consented=wire.Consented(
                 key_check=acceptance.key_check,
+                key_generation=acceptance.key_generation,
                 ledger_head=await self._head(),
                 signature=acceptance.signature,
                 certificate=acceptance.certificate,
@@ -157,7 +158,8 @@ class Worker:
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
         shown = [
-            CoOwner(each.id, each.key_check, each.signature, each.certificate) for each in work.link.co_owners
+            CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
+            for each in work.link.co_owners
         ]
         linked = await _in_thread(self._node.production.link, work.release, work.plan_digest, shown)
         name = ""

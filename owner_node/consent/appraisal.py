@@ -18,6 +18,7 @@ from common.plan import Plan
 from common.task import Assignment
 from owner_node.consent.answered import UNSPENT, has_answered, open_answers
 from owner_node.consent.foreseen import Forecast, is_close, objections
+from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.cases import Cases
 from owner_node.state.database import Transaction
 from owner_node.state.session import State
@@ -61,7 +62,7 @@ class Appraisal:
 
     def __init__(self, cases: Cases) -> None:
         self._cases = cases
-        self._kept: OrderedDict[str, Prepared] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[str, Prepared]] = OrderedDict()
         self._lock = Lock()
 
     @contextmanager
@@ -83,7 +84,9 @@ class Appraisal:
         """
         self._cases.records.attempts.check(self._budget(session), self._n_open(session))
 
-    def appraise(self, session: Session, plan: Plan, assignment: Assignment) -> Appraised:
+    def appraise(
+        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
+    ) -> Appraised:
         """Load the data of a release that is not decided yet, and foresee what masking does to them.
 
         The same data under the same plan get the forecast they had, drawn once. To be called, and its result
@@ -96,7 +99,7 @@ class Appraisal:
             DataChangedError: If it has more records than were planned for.
         """
         try:
-            prepared = self._load(session, plan, assignment)
+            prepared = self._load(session, plan, assignment, key)
         except DataChangedError:
             raise
         except UnusableDataError as error:
@@ -118,7 +121,7 @@ class Appraisal:
             DataError: If the source has to be loaded again and cannot be used.
             DataChangedError: If it is not what it was at consent.
         """
-        prepared = self._load(session, plan, assignment)
+        prepared = self._load(session, plan, assignment, self._cases.release_key(plan, session))
         pinned = self._pinned(session, prepared)
         if session.source_digest not in ("", pinned):
             self.forget(plan.release)
@@ -148,18 +151,21 @@ class Appraisal:
         after = "linking" if session.state is State.LINKED else "its data were looked at"
         attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
 
-    def _load(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
+    def _load(
+        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
+    ) -> "Prepared":
         from owner_node.release.preparation import prepare
 
+        check = "" if key is None else key.check
         with self._lock:
-            found = self._kept.get(plan.release)
-        if found is not None:
+            made_with, found = self._kept.get(plan.release, ("", None))
+        if found is not None and made_with == check:
             return found
-        key = self._cases.release_key(plan) if plan.linking.tokens else None
+        dataset = self._cases.config.dataset(session.dataset)
         source_key = self._cases.records.own_keys.source_key()
-        prepared = prepare(self._cases.config.dataset(session.dataset), plan, assignment, key, source_key)
+        prepared = prepare(dataset, plan, assignment, None if key is None else key.key, source_key)
         with self._lock:
-            self._kept[plan.release] = prepared
+            self._kept[plan.release] = (check, prepared)
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
         return prepared

@@ -29,6 +29,8 @@ class CoOwner:
     """Of its consent statement."""
     certificate: bytes
     """PEM chain of the signer."""
+    key_generation: int = 0
+    """Generation of the linkage key in its consent."""
 
 
 def check_co_owners(
@@ -74,7 +76,8 @@ def _examined(
     if shown is None:
         return "", f"policy.co_owners: the aggregator shows no consent of {owner!r} to this plan"
     try:
-        consent = Consent(plan.release, owner, plan.digest, shown.key_check, "accept").to_bytes()
+        stated = Consent(plan.release, owner, plan.digest, shown.key_check, "accept", shown.key_generation)
+        consent = stated.to_bytes()
         signed = (Domain.CONSENT, consent, shown.signature, shown.certificate)
         return trust.check_owner(owner, *signed, since), ""
     except (TesseraError, ValueError) as error:

@@ -107,7 +107,8 @@ def _checked(
     """
     try:
         plan, statement = _read(item, owner)
-        consent = Consent(plan.release, owner, plan.digest, item.key_check, "accept")
+        agreed = (item.key_check, "accept", item.key_generation)
+        consent = Consent(plan.release, owner, plan.digest, *agreed)
     except (ValueError, TesseraError):
         raise IntegrityError(
             f"aggregator {aggregator} shows a release that is not this owner's, or not readable",

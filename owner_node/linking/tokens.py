@@ -7,6 +7,7 @@ matched against each other.
 
 import hmac
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,21 @@ TOKEN_SIZE = 16
 """Bytes of a token: two of 10^9 identifiers share one with a probability of 10^-21."""
 
 _MAC_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseKey:
+    """What the tokens of one release are made with."""
+
+    key: bytes = field(repr=False)
+    """32 bytes."""
+    generation: int
+    """Generation of the linkage key that it was derived from."""
+
+    @property
+    def check(self) -> str:
+        """The value by which owners' release keys are compared (`key_check`)."""
+        return key_check(self.key)
 
 
 def release_key(linkage_key: bytes, release_id: str, plan_digest: str) -> bytes:

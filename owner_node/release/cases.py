@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
-from common.errors import ProtocolError
+from common.errors import ConfigurationError, ProtocolError
 from common.plan import Plan
 from common.privacy import plain
 from common.task import Assignment
 from owner_node.config import OwnerConfig
 from owner_node.linking import linkage_key
-from owner_node.linking.tokens import release_key
+from owner_node.linking.tokens import ReleaseKey, release_key
 from owner_node.release.answers import Failure, RefusedBeforeError
 from owner_node.state.database import Transaction
 from owner_node.state.records import Records
@@ -82,14 +82,27 @@ class Cases:
         plan = Plan.from_bytes(session.plan)
         return session, plan, plan.assignment_of(self.config.owner.id)
 
-    def release_key(self, plan: Plan) -> bytes:
-        """Return the key of a release's tokens.
+    def release_key(self, plan: Plan, session: Session) -> ReleaseKey | None:
+        """Return what a release's tokens are made with; None where the plan wants none.
+
+        A release that was agreed to keeps the key it was agreed with, whatever becomes of the linkage key.
 
         Raises:
-            ConfigurationError: If this owner has no linkage key.
+            ConfigurationError: If this owner has no linkage key, or another than it agreed with.
         """
-        key = linkage_key.load(self.config.owner.state_dir).key
-        return release_key(key, plan.release, plan.digest)
+        if not plan.linking.tokens:
+            return None
+        if session.release_key is not None:
+            return ReleaseKey(session.release_key, session.key_generation)
+        found = linkage_key.load(self.config.owner.state_dir)
+        key = ReleaseKey(release_key(found.key, plan.release, plan.digest), found.generation)
+        if session.key_check not in ("", key.check):
+            raise ConfigurationError(
+                f"the linkage key was replaced (generation {found.generation} now) after release "
+                f"{plan.release} was agreed to",
+                hint="start the release again once all owners have the new key",
+            )
+        return key
 
     def note(
         self, tx: Transaction, session: Session, event: str, *, epsilon: Decimal | None = None, **details: Any

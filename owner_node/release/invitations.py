@@ -20,7 +20,7 @@ from owner_node.consent.appraisal import Appraisal, Appraised
 from owner_node.consent.approvals import Approval
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
 from owner_node.consent.plan_texts import check_texts
-from owner_node.linking.tokens import key_check
+from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.cases import Cases, read
 from owner_node.sources import count_records, schema_of
 from owner_node.sources.place import place_of
@@ -56,6 +56,8 @@ class Acceptance:
 
     key_check: str
     """Linkage key-check value; empty where the plan wants no tokens."""
+    key_generation: int
+    """Generation of the linkage key; 0 where the plan wants no tokens."""
     signature: bytes
     """Of the consent statement."""
     certificate: bytes
@@ -147,13 +149,18 @@ class Invitations:
                 tx, session, plan=offer.plan, plan_digest=plan_digest, plan_signature=offer.signature,
                 aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
             )  # fmt: skip
-        value = key_check(self._cases.release_key(plan)) if plan.linking.tokens else ""
-        if session.state in UNDECIDED and not self._decide(plan, assignment, session, value):
-            return None
-        statement = Consent(release, self._cases.config.owner.id, plan_digest, value, "accept")
+        if session.state in UNDECIDED:
+            # Read once: it may be replaced at any moment.
+            key = self._cases.release_key(plan, session)
+            if not self._decide(plan, assignment, session, key):
+                return None
+            session = self._cases.open(release, plan_digest)
+        value, generation = session.key_check, session.key_generation
+        own = self._cases.config.owner.id
+        statement = Consent(release, own, plan_digest, value, "accept", generation)
         signer = self._signer.current_signer()
         signature = signer.sign(Domain.CONSENT, statement.to_bytes())
-        return Acceptance(value, signature, signer.chain_pem.encode())
+        return Acceptance(value, generation, signature, signer.chain_pem.encode())
 
     def decided(self, release: str) -> bool:
         """Whether a release that waited for a person waits no longer: approved, refused, or at its end."""
@@ -161,7 +168,7 @@ class Invitations:
         waits = session is not None and session.state is State.AWAITING_APPROVAL
         return session is None or not waits or self._cases.records.approvals.valid(session) is not None
 
-    def _decide(self, plan: Plan, assignment: Assignment, session: Session, key_check_value: str) -> bool:
+    def _decide(self, plan: Plan, assignment: Assignment, session: Session, key: ReleaseKey | None) -> bool:
         """Judge a plan, now; accept it, or return that a person has to be waited for.
 
         Raises:
@@ -183,15 +190,15 @@ class Invitations:
             return False
         # Nobody is asked about data that cannot be used, or that the policy refuses.
         with self._appraisal.looking(session):
-            found = self._appraisal.appraise(session, plan, assignment)
-            waits = self._settle(plan, session, verdict, found, key_check_value)
+            found = self._appraisal.appraise(session, plan, assignment, key)
+            waits = self._settle(plan, session, verdict, found, key)
         if waits:
             # It may be days: the data are loaded again, and must be the same.
             self._appraisal.forget(plan.release)
         return not waits
 
     def _settle(
-        self, plan: Plan, session: Session, verdict: Accept, found: Appraised, key_check_value: str
+        self, plan: Plan, session: Session, verdict: Accept, found: Appraised, key: ReleaseKey | None
     ) -> bool:
         """Store what was found, and accept or wait; returns whether a person has to be waited for."""
         records = self._cases.records
@@ -206,7 +213,7 @@ class Invitations:
                 self._wait(tx, session, verdict, anew=others)
             else:
                 self._reserve(tx, session, plan, verdict, approval)
-                records.sessions.advance(tx, session, Event.ACCEPT, key_check=key_check_value)
+                records.sessions.advance(tx, session, Event.ACCEPT, **_agreed_with(key))
         return waits
 
     def _wait(self, tx: Transaction, session: Session, verdict: Accept, *, anew: bool = False) -> None:
@@ -286,6 +293,13 @@ class Invitations:
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
             details={"charge": verdict.charge, "budget": verdict.budget, **by, **_found(session)},
         )  # fmt: skip
+
+
+def _agreed_with(key: ReleaseKey | None) -> dict[str, Any]:
+    """Return what a session keeps of the key that it was accepted with."""
+    if key is None:
+        return {}
+    return {"key_check": key.check, "key_generation": key.generation, "release_key": key.key}
 
 
 def _found(session: Session) -> dict[str, Any]:

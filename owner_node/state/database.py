@@ -138,6 +138,11 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # What masking is expected to do, from the owner's own data: told to nobody else.
         "ALTER TABLE sessions ADD COLUMN forecast TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # The linkage key that a release was agreed with, as far as that release needs it.
+        "ALTER TABLE sessions ADD COLUMN key_generation INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE sessions ADD COLUMN release_key BLOB",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

@@ -152,6 +152,8 @@ FINAL = frozenset({State.PUBLISHED, State.REFUSED, State.ENDED})
 """States that nothing leads out of."""
 UNDECIDED = frozenset({State.INVITED, State.AWAITING_APPROVAL})
 """States in which this owner has agreed to nothing yet."""
+LINKS = frozenset({State.RESERVED, State.LINKED, State.SPENT})
+"""States in which tokens may still have to be made."""
 CHARGED = frozenset({State.SPENT, State.SEALED, State.UPLOADED, State.ACKNOWLEDGED, State.PUBLISHED})
 """States that a session can only be in once its charge is spent."""
 

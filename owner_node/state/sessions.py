@@ -2,13 +2,13 @@
 
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
 from common.errors import ConflictError, InternalError
 from owner_node.state.database import Clock, Database, Transaction
-from owner_node.state.session import FINAL, UNDECIDED, Event, State, advance
+from owner_node.state.session import FINAL, LINKS, UNDECIDED, Event, State, advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ class Session:
     """Until when the aggregator waits for a consent, Unix seconds; None if it did not say."""
     key_check: str = ""
     """Linkage key-check value that was sent."""
+    key_generation: int = 0
+    """Generation of the linkage key that it was made with; 0 without one."""
+    release_key: bytes | None = field(default=None, repr=False)
+    """What this release's tokens are made with, whatever becomes of the linkage key; None once sealed."""
     source_digest: str = ""
     """What the source was pinned by: a digest over the loaded attributes, under a key of the owner's."""
     addendum: bytes | None = None
@@ -148,6 +152,8 @@ class Sessions:
         if state is stored.state:
             _check_repeat(stored, changes)
             return stored
+        if stored.release_key is not None and state not in LINKS:
+            changes["release_key"] = None
         return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
 
     def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:

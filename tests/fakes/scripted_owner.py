@@ -87,17 +87,20 @@ class ScriptedOwner:
         schema = canonical(self.schema.to_document())
         return wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
 
-    def consent(self, work: wire.Work, key_check: str | None = None) -> wire.AnswerRequest:
+    def consent(
+        self, work: wire.Work, key_check: str | None = None, generation: int = 0
+    ) -> wire.AnswerRequest:
         """Accept a plan."""
         self.plan = Plan.from_bytes(work.consent.plan)
         self.sequence += 1
         check = (KEY_CHECK if self.plan.linking.tokens else "") if key_check is None else key_check
-        statement = Consent(work.release, self.owner, work.plan_digest, check, "accept")
+        statement = Consent(work.release, self.owner, work.plan_digest, check, "accept", generation)
         return wire.AnswerRequest(
             release=work.release,
             plan_digest=work.plan_digest,
             consented=wire.Consented(
                 key_check=check,
+                key_generation=generation,
                 ledger_head=self.head(),
                 signature=self.signer.sign(Domain.CONSENT, statement.to_bytes()),
             ),

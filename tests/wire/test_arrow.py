@@ -55,7 +55,9 @@ def test_several_batches(tmp_path):
     n = 2 * BATCH_RECORDS + 17
     columns, tokens = random_columns(rng, ATTRIBUTES, n), random_tokens(rng, n)
     order = by_token(tokens)
-    table = through_file(tmp_path / "f", TWO_GROUPS, TWO_GROUPS.assignment_of(TWO_GROUPS.owners[0]), columns, order, tokens)
+    table = through_file(
+        tmp_path / "f", TWO_GROUPS, TWO_GROUPS.assignment_of(TWO_GROUPS.owners[0]), columns, order, tokens
+    )
     assert [len(chunk) for chunk in table.column("token").chunks] == [BATCH_RECORDS, BATCH_RECORDS, 17]
     assert np.array_equal(table.column("income").to_numpy(), columns["income"][order])
 
@@ -122,7 +124,11 @@ def ages(values, schema=AGE_SCHEMA):
 def test_ages_are_accepted_as_such(tmp_path):
     """The honest form of the hostile streams below is accepted: each is refused for its own reason."""
     (tmp_path / "f").write_bytes(stream_of(AGE_SCHEMA, [ages([1, 2]), ages([120])]))
-    assert decode(tmp_path / "f", AGE, AGE.assignment_of(AGE.owners[0]), 3).column("age").to_pylist() == [1, 2, 120]
+    assert decode(tmp_path / "f", AGE, AGE.assignment_of(AGE.owners[0]), 3).column("age").to_pylist() == [
+        1,
+        2,
+        120,
+    ]
 
 
 def _hostile_columns():

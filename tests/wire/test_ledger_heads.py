@@ -121,7 +121,7 @@ async def test_what_an_owner_signed_is_told_again(launch, records):
     found = told.release
     plan = Plan.from_bytes(found.plan)
     (certificate,) = load_certificates(found.consent_certificate)[:1]
-    consent = Consent("r1", "a", plan.digest, found.key_check, "accept")
+    consent = Consent("r1", "a", plan.digest, found.key_check, "accept", found.key_generation)
     verify(certificate, Domain.CONSENT, consent.to_bytes(), found.consent_signature)
     verify(certificate, Domain.FRAGMENT, found.fragment, found.fragment_signature)
     assert FragmentStatement.from_bytes(found.fragment).owner == "a"

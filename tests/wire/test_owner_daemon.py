@@ -232,7 +232,9 @@ def swapped(stranger: Signer) -> Callable[..., Any]:
     def link(release: Release, owner: str) -> wire.Link:
         shown = honest(release, owner)
         for each in shown.co_owners:
-            consent = Consent(release.id, each.id, release.plan_digest, each.key_check, "accept")
+            consent = Consent(
+                release.id, each.id, release.plan_digest, each.key_check, "accept", each.key_generation
+            )
             each.signature = stranger.sign(Domain.CONSENT, consent.to_bytes())
             each.certificate = stranger.chain_pem.encode()
         return shown

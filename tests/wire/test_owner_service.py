@@ -145,13 +145,15 @@ async def test_shared_persons_are_a_conflict(launch, records):
 
 
 async def test_different_linkage_keys_are_a_conflict(launch, records):
-    """Owners with different linkage keys are stopped, and told who differs."""
+    """Owners with different linkage keys are stopped, and told who has which generation."""
     aggregator = await launch()
     a, b = await pair(aggregator, records)
     works = await all_until([a, b], "consent")
-    await a.calls.Answer(a.consent(works[0]))
-    await b.calls.Answer(b.consent(works[1], key_check="cd" * 32))
-    assert (await a.run()).state == "conflict"
+    await a.calls.Answer(a.consent(works[0], generation=2))
+    await b.calls.Answer(b.consent(works[1], key_check="cd" * 32, generation=1))
+    told = await a.run()
+    assert told.state == "conflict"
+    assert "a has generation 2 | b has generation 1" in told.reason
     assert (await aggregator.show()).error.code == "conflict"
 
 

@@ -357,6 +357,7 @@ class CoOwner(_message.Message):
     KEY_CHECK_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    KEY_GENERATION_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     key_check: _builtins.str
     """as in its consent"""
@@ -364,6 +365,8 @@ class CoOwner(_message.Message):
     """over tessera/v1/consent"""
     certificate: _builtins.bytes
     """PEM chain of that owner"""
+    key_generation: _builtins.int
+    """as in its consent"""
     def __init__(
         self,
         *,
@@ -371,10 +374,11 @@ class CoOwner(_message.Message):
         key_check: _builtins.str = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
+        key_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "id", b"id", "key_check", b"key_check", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "id", b"id", "key_check", b"key_check", "key_generation", b"key_generation", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -552,12 +556,15 @@ class Consented(_message.Message):
     LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
+    KEY_GENERATION_FIELD_NUMBER: _builtins.int
     key_check: _builtins.str
     """linkage key-check value, hexadecimal; empty without an identifier"""
     signature: _builtins.bytes
     """over tessera/v1/consent"""
     certificate: _builtins.bytes
     """PEM chain of the owner"""
+    key_generation: _builtins.int
+    """generation of the linkage key; 0 without an identifier"""
     @_builtins.property
     def ledger_head(self) -> Global___LedgerHead: ...
     def __init__(
@@ -567,10 +574,11 @@ class Consented(_message.Message):
         ledger_head: Global___LedgerHead | None = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
+        key_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "key_check", b"key_check", "ledger_head", b"ledger_head", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "key_check", b"key_check", "key_generation", b"key_generation", "ledger_head", b"ledger_head", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -980,6 +988,7 @@ class RecalledRelease(_message.Message):
     FRAGMENT_SIGNATURE_FIELD_NUMBER: _builtins.int
     FRAGMENT_CERTIFICATE_FIELD_NUMBER: _builtins.int
     SETTLED_FIELD_NUMBER: _builtins.int
+    KEY_GENERATION_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     plan: _builtins.bytes
     """canonical JSON"""
@@ -998,6 +1007,8 @@ class RecalledRelease(_message.Message):
     fragment_certificate: _builtins.bytes
     settled: _builtins.bool
     """the owner had closed its session before it sent the newest ledger head"""
+    key_generation: _builtins.int
+    """as in Consented"""
     def __init__(
         self,
         *,
@@ -1011,10 +1022,11 @@ class RecalledRelease(_message.Message):
         fragment_signature: _builtins.bytes = ...,
         fragment_certificate: _builtins.bytes = ...,
         settled: _builtins.bool = ...,
+        key_generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "settled", b"settled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent_certificate", b"consent_certificate", "consent_signature", b"consent_signature", "fragment", b"fragment", "fragment_certificate", b"fragment_certificate", "fragment_signature", b"fragment_signature", "key_check", b"key_check", "key_generation", b"key_generation", "masking_asked", b"masking_asked", "plan", b"plan", "release", b"release", "settled", b"settled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

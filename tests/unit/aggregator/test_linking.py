@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.linking import compare_key_checks, link
+from aggregator.linking import link
 from common.errors import ConflictError, ProtocolError, UnusableDataError
 from tests.fakes.releases import by_token, make_plan, random_tokens
 
@@ -126,15 +126,3 @@ def test_errors_hold_no_token():
     text = f"{caught.value.message}{caught.value.hint}{caught.value.to_document()}"
     assert "g0o0 and g0o1 share 40 persons" in text
     assert not any(each.tobytes().hex()[:8] in text or repr(each.tobytes())[2:8] in text for each in tokens)
-
-
-def test_key_checks():
-    """Who has another linkage key is named; without a majority, how the owners fall apart."""
-    compare_key_checks({"a": "11", "b": "11"})
-    compare_key_checks({"a": ""})
-    with pytest.raises(ConflictError, match="linkage key of b is not") as caught:
-        compare_key_checks({"a": "11", "b": "22", "c": "11"})
-    assert caught.value.details["different"] == ["b"]
-    with pytest.raises(ConflictError, match=r"different linkage keys: a \| b") as caught:
-        compare_key_checks({"a": "11", "b": "22"})
-    assert "11" not in caught.value.message
