@@ -1,8 +1,9 @@
 """`aggregator status|releases|show|watch|cancel`: look at what the daemon does."""
 
 import json
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,6 +103,9 @@ def show(
         console.print_json(document(view) | {"plan": json.loads(view.plan) if view.plan else None})
         return
     console.table(f"release {view.release}: {state(view)}", COLUMNS, rows(view))
+    error = error_of(view) if view.HasField("error") else None
+    if error is not None and error.details.get("matches"):
+        _show_matches(error.details["matches"])
     for name, value in (
         ("deadline", moment(view.deadline) if view.deadline else ""),
         ("purpose", view.purpose),
@@ -110,10 +114,25 @@ def show(
         ("release folder", view.directory),
         ("data deleted", moment(view.deleted) if view.deleted else ""),
         ("note", view.note),
-        ("ended because", error_of(view).message if view.HasField("error") else ""),
+        ("ended because", error.message if error else ""),
+        ("what to do", error.hint if error else ""),
     ):
         if value:
             console.print_line(f"{name}: {value}")
+
+
+def _show_matches(documents: Sequence[Mapping[str, Any]]) -> None:
+    """Show how many persons every two groups of owners have in common, and how many only one of them."""
+    from common.matches import Match
+
+    lines = [
+        (
+            *(", ".join(group) for group in match.groups), match.both,
+            ", ".join(f"{owner} {count}" for owner, count in match.only.items() if count) or None,
+        )
+        for match in map(Match.from_document, documents)
+    ]  # fmt: skip
+    console.table("records that match", ("owners", "against", "match", "only at"), lines)
 
 
 def watch(
