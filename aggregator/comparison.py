@@ -87,10 +87,12 @@ def missing_identifiers(
             yield (
                 owner,
                 f"the identifier rules are {_told(each)}, {_told(declared[reference])} at {reference}",
-                "declare the same number of columns and the same normalise steps everywhere",
+                "declare as many columns, in the same order, with the same normalise steps everywhere",
             )
 
 
 def _told(rules: IdentifierRules) -> str:
     steps = ", ".join(rules.normalise) or "no normalisation"
+    for column, also in enumerate(rules.also, 1):
+        steps += f", column {column} also {', '.join(also)}" if also else ""
     return f"{rules.n_columns} columns with {steps} (version {rules.version})"

@@ -182,9 +182,15 @@ class IdentifierRules:
     n_columns: int = 1
     """Number of identifier columns; their names may differ between owners."""
     normalise: tuple[str, ...] = ()
-    """Names of the declared normalisation steps, in the order they are applied."""
+    """Names of the declared normalisation steps of all columns, in the order they are applied."""
     version: int = NORMALISATION_VERSION
     """Version of the meaning of those names."""
+    also: tuple[tuple[str, ...], ...] = ()
+    """Further steps of each column, after those of all; empty if no column has any."""
+
+    def __post_init__(self) -> None:
+        if self.also and (len(self.also) != self.n_columns or not any(self.also)):
+            raise ValueError("further steps are told for every column, or for none")
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
@@ -192,13 +198,15 @@ class IdentifierRules:
             "columns": str(self.n_columns),
             "normalise": list(self.normalise),
             "version": str(self.version),
+            **({"also": [list(steps) for steps in self.also]} if self.also else {}),
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "IdentifierRules":
         """Read the rules from their document."""
         steps = tuple(_text(step) for step in document["normalise"])
-        return cls(int(document["columns"]), steps, int(document["version"]))
+        also = tuple(tuple(_text(step) for step in column) for column in document.get("also", ()))
+        return cls(int(document["columns"]), steps, int(document["version"]), also)
 
 
 @dataclass(frozen=True, slots=True)

@@ -219,8 +219,7 @@ class Workspace:
         source = FrameSource(
             frame,
             drop=drop,
-            identifiers=dataset.identifier,
-            normalise=dataset.normalise,
+            identifiers=dict(zip(dataset.identifier, dataset.normal_forms, strict=True)),
             others=[each.name for each in others],
         )
         strict, findings = replace(dataset, missing="error") if drop else dataset, Findings()

@@ -195,6 +195,8 @@ def _identifier_text(schema: Schema) -> str:
         return "none"
     columns = "1 column" if rules.n_columns == 1 else f"{rules.n_columns} columns"
     steps = f"normalised by {', '.join(rules.normalise)}" if rules.normalise else "compared as written"
+    for column, also in enumerate(rules.also, 1):
+        steps += f", column {column} also by {', '.join(also)}" if also else ""
     return f"{columns}, {steps}; at most {schema.max_records_per_person} record(s) per person"
 
 

@@ -18,6 +18,7 @@ from common.privacy import MECHANISMS, SMALLEST_K, Accounting
 from common.schema import Attribute
 from common.settings import TlsSection, is_url, locate
 from owner_node.config.database_url import parse_database_url
+from owner_node.linking.normalisation import NormalForm
 
 if TYPE_CHECKING:
     from owner_node.masking.taxonomy import Taxonomy
@@ -133,7 +134,9 @@ class DatasetConfig:
     identifier: tuple[str, ...] = ()
     """Columns that together identify a person; empty if there are none."""
     normalise: tuple[str, ...] = ()
-    """Steps applied to identifiers before they are compared, in this order."""
+    """Steps applied to all identifier columns before they are compared, in this order."""
+    normalise_also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Further steps by identifier column, applied after those."""
     max_records_per_person: int = 1
     """Most records that one identifier may have."""
     missing: Missing = "error"
@@ -144,6 +147,14 @@ class DatasetConfig:
     """Declared attributes, in declared order; no other column is read."""
     taxonomies: Mapping[str, "Taxonomy"] = field(default_factory=dict)
     """Taxonomies by attribute, where there is one; a category of missing values is in them."""
+
+    @property
+    def normal_forms(self) -> tuple[NormalForm, ...]:
+        """How each identifier column becomes comparable."""
+        return tuple(
+            NormalForm((*self.normalise, *self.normalise_also.get(name, ())), self.csv.date_format)
+            for name in self.identifier
+        )
 
     @property
     def place(self) -> str:

@@ -84,6 +84,9 @@ class CsvTable(Section):
         )
 
 
+Steps = Annotated[OneOrSeveralNames, AfterValidator(lambda names: known(names, tuple(STEPS)))]
+
+
 class DatasetTable(Section):
     """One data set and where its records are."""
 
@@ -98,9 +101,8 @@ class DatasetTable(Section):
     budget: Label | None = None
     total_epsilon: Epsilon = Field(description="what the budget holds for its lifetime, such as 2.0")
     identifier: OneOrSeveralNames = Field(default_factory=list)
-    normalise: Annotated[OneOrSeveralNames, AfterValidator(lambda names: known(names, tuple(STEPS)))] = Field(
-        default_factory=list
-    )
+    normalise: Steps = Field(default_factory=list)
+    normalise_also: dict[str, Steps] = Field(default_factory=dict)
     max_records_per_person: int = Field(default=1, ge=1)
     missing: Literal["error", "drop", "category"] = "error"
     csv: CsvTable = CsvTable()
@@ -132,6 +134,9 @@ class DatasetTable(Section):
     def _of_records(self) -> Iterator[tuple[str, str]]:
         if self.normalise and not self.identifier:
             yield "normalise", "there is no identifier to normalise"
+        for name in self.normalise_also:
+            if name not in self.identifier:
+                yield f"normalise_also.{name}", "is no column of the identifier"
         if self.max_records_per_person > 1 and not self.identifier:
             yield "max_records_per_person", "there is no identifier to tell persons by"
         if self.missing == "category":
@@ -155,6 +160,7 @@ class DatasetTable(Section):
             total_epsilon=self.total_epsilon,
             identifier=tuple(self.identifier),
             normalise=tuple(self.normalise),
+            normalise_also={name: tuple(steps) for name, steps in self.normalise_also.items()},
             max_records_per_person=self.max_records_per_person,
             missing=self.missing,
             csv=self.csv.section(),

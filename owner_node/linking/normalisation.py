@@ -1,11 +1,13 @@
 """Make the same identifier read the same at every owner, whatever their systems did to it (DESIGN §4).
 
-A data set declares the steps by name, in the order they are applied; names and version are part of the
-schema comparison, so owners that normalise differently are found before anything is linked. The meaning of
-a name never changes under `common.schema.NORMALISATION_VERSION`. Nothing here quotes an identifier.
+A data set declares the steps by name, in the order they are applied, for all columns or for one; names and
+version are part of the schema comparison, so owners that normalise differently are found before anything is
+linked. The meaning of a name never changes under `common.schema.NORMALISATION_VERSION`. Nothing here quotes
+an identifier.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from common.errors import ConfigurationError, DataError
@@ -14,6 +16,20 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
     from numpy.typing import NDArray
+
+
+ISO_DATE = "%Y-%m-%d"
+"""How dates are written where nothing else is declared."""
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """How one identifier column becomes comparable."""
+
+    steps: tuple[str, ...] = ()
+    """Names of steps, in the order they are applied."""
+    date_format: str = ISO_DATE
+    """How this source writes the dates that the step "date" reads, as in `strptime`; its own affair."""
 
 
 def _nfkc(column: Any) -> Any:
@@ -60,28 +76,50 @@ def _strip_leading_zeros(column: Any) -> Any:
     return pc.if_else(only_zeros, "0", stripped)
 
 
-def _date(column: Any) -> Any:
-    """Write ISO 8601 calendar dates, 2024-01-31 or 20240131, as YYYY-MM-DD; empty stays empty.
+def _date(column: Any, date_format: str = ISO_DATE) -> Any:
+    """Write calendar dates as YYYY-MM-DD, whichever way this source has them; empty stays empty.
+
+    ISO 8601 has two ways, 2024-01-31 and 20240131; another one has to be declared.
 
     Raises:
         DataError: If a value is no such date.
     """
     import pyarrow.compute as pc
 
-    dashed = pc.replace_substring_regex(column, r"^([0-9]{4})([0-9]{2})([0-9]{2})$", r"\1-\2-\3")
-    moments = pc.strptime(dashed, format="%Y-%m-%d", unit="s", error_is_null=True)
-    # strptime turns 30 February into 1 March and takes one-digit months: only what comes back unchanged
-    # was a date of the calendar.
-    written = pc.strftime(moments, format="%Y-%m-%d").cast(column.type)
-    is_date = pc.fill_null(pc.equal(written, dashed), False)
+    written, is_date = _iso_dates(column) if date_format == ISO_DATE else _declared_dates(column, date_format)
     is_empty = pc.fill_null(pc.equal(column, ""), True)
     if wrong := len(column) - (pc.sum(pc.or_(is_date, is_empty)).as_py() or 0):
+        form = "ISO dates" if date_format == ISO_DATE else f"dates written {date_format}"
         raise DataError(
-            f"{wrong} of {len(column)} identifiers are no ISO dates",
-            'write them as YYYY-MM-DD, or take "date" out of normalise at every owner',
+            f"{wrong} of {len(column)} identifiers are no {form}",
+            'write them as YYYY-MM-DD, or as csv.date_format says, or take "date" out of normalise at every '
+            "owner",
             {"count": wrong},
         )
-    return dashed
+    return pc.if_else(is_empty, column, written)
+
+
+def _iso_dates(column: Any) -> tuple[Any, Any]:
+    import pyarrow.compute as pc
+
+    dashed = pc.replace_substring_regex(column, r"^([0-9]{4})([0-9]{2})([0-9]{2})$", r"\1-\2-\3")
+    moments = pc.strptime(dashed, format=ISO_DATE, unit="s", error_is_null=True)
+    # strptime turns 30 February into 1 March and takes one-digit months: only what comes back unchanged
+    # was a date of the calendar.
+    written = pc.strftime(moments, format=ISO_DATE).cast(column.type)
+    return dashed, pc.fill_null(pc.equal(written, dashed), False)
+
+
+def _declared_dates(column: Any, date_format: str) -> tuple[Any, Any]:
+    """Read dates exactly as the values of attributes are read."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from owner_node.sources.dates import days
+
+    units, known = days(pc.fill_null(column, ""), date_format)
+    return pa.array(units.astype(np.int32), pa.date32()).cast(column.type), pa.array(known)
 
 
 STEPS: Mapping[str, Callable[[Any], Any]] = {
@@ -95,12 +133,12 @@ STEPS: Mapping[str, Callable[[Any], Any]] = {
 """The steps by name; their meaning is fixed by the version."""
 
 
-def normalise(columns: Sequence["pa.Array"], steps: Sequence[str]) -> list["pa.Array"]:
-    """Apply the declared steps to every identifier column.
+def normalise(columns: Sequence["pa.Array"], forms: Sequence[NormalForm]) -> list["pa.Array"]:
+    """Bring identifier columns into their normal forms.
 
     Args:
         columns: Text columns, each of shape (n_records,); null means missing.
-        steps: Names of steps, in the order they are applied.
+        forms: The normal form of each column.
 
     Returns:
         The columns in normal form, as large strings. What is empty in the end is null: an identifier
@@ -112,22 +150,25 @@ def normalise(columns: Sequence["pa.Array"], steps: Sequence[str]) -> list["pa.A
     """
     import pyarrow as pa
 
-    if unknown := [step for step in steps if step not in STEPS]:
+    if unknown := [step for form in forms for step in form.steps if step not in STEPS]:
         raise ConfigurationError(
             f"unknown normalisation steps: {', '.join(map(repr, unknown))}",
             hint=f"known are {', '.join(STEPS)}",
         )
-    return [_normal_form(column.cast(pa.large_string()), steps) for column in columns]
+    return [
+        _normal_form(column.cast(pa.large_string()), form)
+        for column, form in zip(columns, forms, strict=True)
+    ]
 
 
-def _normal_form(column: Any, steps: Sequence[str]) -> Any:
+def _normal_form(column: Any, form: NormalForm) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
-    for step in steps:
-        column = STEPS[step](column)
+    for step in form.steps:
+        column = _date(column, form.date_format) if step == "date" else STEPS[step](column)
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
 
 

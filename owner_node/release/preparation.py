@@ -114,4 +114,4 @@ def _known_by(dataset: DatasetConfig, loaded: "LoadedData", key: bytes | None) -
 def _tokens(dataset: DatasetConfig, loaded: "LoadedData", release_key: bytes | None) -> TokenArray | None:
     if release_key is None:
         return None
-    return tokens(normalise(loaded.identifiers, dataset.normalise), release_key)
+    return tokens(normalise(loaded.identifiers, dataset.normal_forms), release_key)

@@ -107,11 +107,18 @@ def schema_of(
     declared = _with_missing_category(dataset)
     return Schema(
         tuple(attribute for attribute in declared if not allowed or attribute.name in allowed),
-        IdentifierRules(len(dataset.identifier), tuple(dataset.normalise)) if dataset.identifier else None,
+        _identifier_rules(dataset),
         dataset.max_records_per_person,
         round_to_leading_digit(n_records),
         min_k,
     )
+
+
+def _identifier_rules(dataset: DatasetConfig) -> IdentifierRules | None:
+    if not dataset.identifier:
+        return None
+    also = tuple(dataset.normalise_also.get(name, ()) for name in dataset.identifier)
+    return IdentifierRules(len(dataset.identifier), tuple(dataset.normalise), also=also if any(also) else ())
 
 
 def _chosen(dataset: DatasetConfig, names: Sequence[str] | None) -> tuple[Attribute, ...]:

@@ -33,8 +33,8 @@ def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
         )
     elif dataset.missing == "drop" and loaded.counts.dropped:
         yield (
-            "records with a missing value are dropped: a vertical release stops unless every owner has "
-            "dropped the same persons"
+            "records with a missing value are dropped: a vertical or mixed release stops unless "
+            "every owner has dropped the same persons"
         )
 
 

@@ -1,6 +1,6 @@
 """A pandas DataFrame as a source of records, parsed by the same rules as a file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from owner_node.linking.normalisation import NormalForm
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Tally
@@ -23,8 +24,8 @@ class FrameSource:
     Args:
         frame: The records; columns that are not asked for are not looked at.
         drop: Whether records with a missing value in a column that is asked for are left out.
-        identifiers: Columns where a text that identifies nobody is missing, too.
-        normalise: Steps that say which texts do not.
+        identifiers: Columns where a text that identifies nobody is missing, too, with the normal form that
+            says which texts do not.
         others: Columns that are only there to recognise the data by: what is missing or wrong there leaves no
             record out and is no problem.
     """
@@ -36,12 +37,11 @@ class FrameSource:
         frame: pd.DataFrame,
         *,
         drop: bool = False,
-        identifiers: Sequence[str] = (),
-        normalise: Sequence[str] = (),
+        identifiers: Mapping[str, NormalForm] | None = None,
         others: Sequence[str] = (),
     ) -> None:
         self._frame, self._drop = frame, drop
-        self._identifiers, self._normalise, self._others = identifiers, normalise, others
+        self._identifiers, self._others = identifiers or {}, others
         self._kept: list[NDArray[np.bool_]] = []
         labels: list[Any] = list(frame.columns)
         self.names: Sequence[str] = tuple(label for label in labels if isinstance(label, str))
@@ -71,7 +71,8 @@ class FrameSource:
     def _present(self, name: str, array: Any) -> NDArray[np.bool_]:
         if name in self._identifiers and texts.is_readable(array.type):
             # What is wrong with identifiers is found when they are read.
-            array = identified(name, texts.as_text(texts.plain(array)), self._normalise, Findings())
+            form = self._identifiers[name]
+            array = identified(name, texts.as_text(texts.plain(array)), form, Findings())
         present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
         return present
 

@@ -35,7 +35,7 @@ def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
 def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: Findings) -> None:
     """Find persons with too many records, by their normalised identifiers."""
     try:
-        normal = normalise(identifiers, dataset.normalise)
+        normal = normalise(identifiers, dataset.normal_forms)
     except DataError:
         return  # found already, batch by batch
     persons, records = repeated(normal, dataset.max_records_per_person)

@@ -12,7 +12,7 @@ from common.arrays import Int64Array
 from common.errors import DataError
 from common.schema import MISSING_CATEGORY, Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.linking.normalisation import normalise
+from owner_node.linking.normalisation import ISO_DATE, NormalForm, normalise
 from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
@@ -186,8 +186,9 @@ def _cleaned(
         findings.add(name, "values of a type that cannot be read", n_records, hint)
         del found[name]
     found = {name: texts.plain(array) for name, array in found.items()}
-    for name in filter(found.__contains__, dataset.identifier):
-        found[name] = identified(name, texts.as_text(found[name]), dataset.normalise, findings)
+    for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
+        if name in found:
+            found[name] = identified(name, texts.as_text(found[name]), form, findings)
     if dataset.missing == "drop":
         complete = _complete(found, n_records)
         found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
@@ -205,12 +206,13 @@ def _cleaned(
     )
 
 
-def identified(name: str, written: Any, steps: Sequence[str], findings: Findings) -> Any:
+def identified(name: str, written: Any, form: NormalForm, findings: Findings) -> Any:
     """Return identifiers as written, null where their normal form is blank and so identifies nobody."""
     try:
-        (normal,) = normalise([written], steps)
+        (normal,) = normalise([written], [form])
     except DataError as error:
-        findings.add(name, "not an ISO date, which normalise asks for", error.details["count"], error.hint)
+        kind = "an ISO date" if form.date_format == ISO_DATE else f"a date written {form.date_format}"
+        findings.add(name, f"not {kind}, which normalise asks for", error.details["count"], error.hint)
         normal = written
     present = pc.not_equal(pc.utf8_trim_whitespace(normal), "")
     return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))

@@ -2,12 +2,13 @@
 
 import hmac
 import unicodedata
+from datetime import date
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owner_node.linking.normalisation import normalise
+from owner_node.linking.normalisation import STEPS, NormalForm, normalise
 from owner_node.linking.tokens import tokens
 
 KEY = bytes(range(32))
@@ -15,7 +16,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn", "Co"]), max_size=12
 
 
 def _normal(texts: list[str], *steps: str) -> list[str | None]:
-    [column] = normalise([pa.array(texts, pa.string())], steps)
+    [column] = normalise([pa.array(texts, pa.string())], [NormalForm(steps)])
     found: list[str | None] = column.to_pylist()
     return found
 
@@ -39,6 +40,29 @@ def test_digits(texts: list[str]) -> None:
     assert _normal(texts, "digits-only") == [text or None for text in digits]
     stripped = [text.lstrip("0") or text[:1] or None for text in digits]
     assert _normal(texts, "digits-only", "strip-leading-zeros") == stripped
+
+
+@given(st.lists(TEXT, max_size=8), st.lists(st.sampled_from([s for s in STEPS if s != "date"]), unique=True))
+def test_normal_forms_stay(texts: list[str], steps: list[str]) -> None:
+    """What is in normal form keeps it: it does not matter whether a source is normalised already."""
+    once = _normal(texts, *steps)
+    assert _normal([text or "" for text in once], *steps) == once
+
+
+@given(st.lists(st.integers(0, 10**9), max_size=8))
+def test_numbers_in_any_digits(numbers: list[int]) -> None:
+    """Full-width digits and leading zeros are the same number as the plain one."""
+    wide = ["00" + "".join(chr(0xFF10 + int(digit)) for digit in str(number)) for number in numbers]
+    steps = ("nfkc", "digits-only", "strip-leading-zeros")
+    assert _normal(wide, *steps) == _normal([str(number) for number in numbers], *steps)
+
+
+@given(st.dates(date(1000, 1, 1)), st.sampled_from(["%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d %B %Y"]))
+def test_dates_in_a_declared_form(day: date, date_format: str) -> None:
+    """A date in any declared form is the ISO date of the same day."""
+    [found] = normalise([pa.array([day.strftime(date_format)])], [NormalForm(("date",), date_format)])
+    [iso] = normalise([pa.array([day.isoformat()])], [NormalForm(("date",))])
+    assert found.to_pylist() == iso.to_pylist() == [day.isoformat()]
 
 
 @given(st.dates())

@@ -206,6 +206,9 @@ def test_vertical_needs_equal_identifiers():
     """Records of different groups can only be aligned where all owners declare the identifier alike."""
     other = replace(schema("y"), identifier=IdentifierRules(2, ("trim",)))
     assert len(conflicts(vertical("a", "b"), {"a": schema("x"), "b": other})) == 1
+    dated = replace(schema("y"), identifier=IdentifierRules(1, ("trim",), also=(("date",),)))
+    (differs,) = conflicts(vertical("a", "b"), {"a": schema("x"), "b": dated})
+    assert "trim, column 1 also date (version 1)" in differs.what
     without = {"a": schema("x", identifier=False), "b": schema("y", identifier=False)}
     assert [each.owner for each in conflicts(vertical("a", "b"), without)] == ["a", "b"]
 

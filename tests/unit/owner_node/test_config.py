@@ -11,6 +11,7 @@ from common.errors import ConfigurationError, UsageError
 from common.schema import Attribute, AttributeType
 from owner_node.config import AggregatorSection, CsvOptions, OwnerConfig, PolicyConfig, load
 from owner_node.config.file import _File
+from owner_node.linking.normalisation import NormalForm
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 HEAD = """
@@ -169,10 +170,13 @@ def test_everything_reaches_the_run_time_form(tmp_path):
 def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
     """No setting of a data set gets lost on its way, and a single name is a list of one."""
     more = 'budget = "b"\nidentifier = "id"\nnormalise = "trim"\nmissing = "drop"\n'
+    more += 'normalise_also = { id = "casefold" }\n'
     csv = '[dataset.csv]\ndelimiter = ";"\ndecimal = ","\nencoding = "latin-1"\nna_values = ["", "NA"]\n'
     dataset = _load(tmp_path, HEAD, DATASET, more, csv, AGE).dataset("adult")
     assert (dataset.budget, dataset.identifier, dataset.normalise) == ("b", ("id",), ("trim",))
     assert dataset.missing == "drop"
+    assert dataset.normalise_also == {"id": ("casefold",)}
+    assert dataset.normal_forms == (NormalForm(("trim", "casefold"), "%Y-%m-%d"),)
     assert dataset.csv == CsvOptions(";", ",", "iso8859-1", "%Y-%m-%d", ("", "NA"))
 
 
@@ -232,6 +236,14 @@ def test_policies_that_make_no_sense(tmp_path, line, expected):
     [
         ('query = "select 1"', "dataset[adult].query: goes with the URL of a database"),
         ('normalise = ["trim"]', "dataset[adult].normalise: there is no identifier to normalise"),
+        (
+            'identifier = "id"\nnormalise_also = { name = ["date"] }',
+            "dataset[adult].normalise_also.name: is no column of the identifier",
+        ),
+        (
+            'identifier = "id"\nnormalise_also = { id = ["dates"] }',
+            "\"dates\" is unknown; did you mean 'date'?",
+        ),
         ('identifier = "id"\nnormalise = ["trimm"]', "\"trimm\" is unknown; did you mean 'trim'?"),
         (
             "max_records_per_person = 2",

@@ -10,14 +10,14 @@ import pytest
 
 from common.errors import ConfigurationError, DataError
 from common.schema import NORMALISATION_VERSION
-from owner_node.linking.normalisation import STEPS, missing, normalise
+from owner_node.linking.normalisation import STEPS, NormalForm, missing, normalise
 from owner_node.linking.tokens import key_check, release_key, tokens
 
 KEY = bytes(range(32))
 
 
 def _normal(values: list[str | None], *steps: str) -> list[str | None]:
-    [column] = normalise([pa.array(values, pa.string())], steps)
+    [column] = normalise([pa.array(values, pa.string())], [NormalForm(steps)])
     return column.to_pylist()
 
 
@@ -69,7 +69,8 @@ def test_no_records() -> None:
 
 def test_missing_identifiers_are_counted() -> None:
     """A record without one of its identifier columns has no token; the error tells how many, not which."""
-    columns = normalise([pa.array(["a", None, " ", "d"]), pa.array(["1", "2", "3", None])], ("trim",))
+    trimmed = [NormalForm(("trim",))] * 2
+    columns = normalise([pa.array(["a", None, " ", "d"]), pa.array(["1", "2", "3", None])], trimmed)
     assert missing(columns).tolist() == [False, True, True, True]
     with pytest.raises(DataError) as caught:
         tokens(columns, KEY)
@@ -136,14 +137,47 @@ def test_steps_of_version_1() -> None:
 
 def test_columns_of_other_types() -> None:
     """Dictionary-encoded, chunked and number columns give the tokens of their texts."""
-    plain = tokens(normalise([pa.array(["7", "8", "7"])], ()), KEY)
+    plain = tokens(normalise([pa.array(["7", "8", "7"])], [NormalForm()]), KEY)
     others = [
         pa.array(["7", "8", "7"]).dictionary_encode(),
         pa.chunked_array([["7"], ["8", "7"]]),
         pa.array([7, 8, 7]),
     ]
     for column in others:
-        assert np.array_equal(tokens(normalise([column], ()), KEY), plain)
+        assert np.array_equal(tokens(normalise([column], [NormalForm()]), KEY), plain)
+
+
+def test_steps_of_one_column() -> None:
+    """A name and a birth date are brought into their own forms, and their order counts."""
+    forms = [NormalForm(("trim", "casefold")), NormalForm(("trim", "date"), "%d.%m.%Y")]
+    there = normalise([pa.array([" Ann", "BOB"]), pa.array(["31.01.1980", " 1.2.1990 "])], forms)
+    assert [column.to_pylist() for column in there] == [["ann", "bob"], ["1980-01-31", "1990-02-01"]]
+    here = normalise(
+        [pa.array(["ann", "bob "]), pa.array(["1980-01-31", "19900201"])],
+        [NormalForm(("trim", "casefold")), NormalForm(("trim", "date"))],
+    )
+    assert np.array_equal(tokens(here, KEY), tokens(there, KEY))
+    assert not np.array_equal(tokens(here[::-1], KEY), tokens(there, KEY))
+
+
+@pytest.mark.parametrize("value", ["1980-01-31", "31.02.1980", "01.31.1980", "x", "31.01.80"])
+def test_dates_written_otherwise_than_declared(value: str) -> None:
+    """Where one way is declared another is refused, with a count: no 1.2. is taken for a 2.1."""
+    with pytest.raises(DataError, match=r"1 of 3 identifiers are no dates written %d\.%m\.%Y") as caught:
+        normalise([pa.array([value, "31.01.1980", None])], [NormalForm(("date",), "%d.%m.%Y")])
+    assert value not in str(caught.value)
+
+
+def test_leading_zeros_and_accents() -> None:
+    """Zeros before a number, or é in two characters, tell persons apart unless a step says otherwise."""
+    pairs = {
+        "strip-leading-zeros": ["007", "7"],
+        "nfkc": ["Ren\u00e9", "Rene\u0301"],
+        "casefold": ["ß", "SS"],
+    }
+    for step, (one, other) in pairs.items():
+        assert _normal([one, other]) == [one, other]
+        assert len(set(_normal([one, other], step))) == 1
 
 
 def test_arrow_and_python_agree_on_unicode() -> None:

@@ -157,6 +157,18 @@ def test_identifiers_that_are_no_dates(dataset):
     ]
 
 
+def test_identifiers_with_steps_of_their_own(dataset):
+    """Only the column that is declared as a date is read as one, in the form that the source declares."""
+    content = "name,born,age\nXyz,31.01.1980,1\nxyz,31.1.1980,2\n"
+    settings = dataset(
+        content, identifier=("name", "born"), normalise=("casefold",), normalise_also={"born": ("date",)},
+        csv=CsvOptions(date_format="%d.%m.%Y"),
+    )  # fmt: skip
+    assert problems(settings) == [("name, born", "1 person has more than 1 record(s)", 2)]
+    Path(settings.source).write_text(f"{content}Qwe,1980-01-31,3\n")
+    assert problems(settings) == [("born", "not a date written %d.%m.%Y, which normalise asks for", 1)]
+
+
 def test_several_identifier_columns_together_name_a_person(dataset):
     """Two records of one name are two persons if their birthdays differ; two pairs are counted as two."""
     content = "a,b,age\nann,x,1\nann,y,2\nbob,x,3\nbob,x,4\nann,x,5\n"

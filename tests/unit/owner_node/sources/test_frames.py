@@ -9,6 +9,7 @@ import pytest
 
 from common.errors import DataError
 from owner_node.config import DatasetConfig
+from owner_node.linking.normalisation import NormalForm
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import BATCH_RECORDS, FrameSource
 from owner_node.sources.reading import read
@@ -101,7 +102,7 @@ def test_who_is_identified_by_nothing_is_left_out_too():
     """As in a file: a blank identifier is a missing one, by the normal form that was declared."""
     frame = pd.DataFrame({"id": ["a1", " ", "b2", None, "--"], "age": [1, 2, 3, 4, 5]})
     for steps, kept in (((), [0, 2, 4]), (("digits-only",), [0, 2])):
-        source = FrameSource(frame, drop=True, identifiers=("id",), normalise=steps)
+        source = FrameSource(frame, drop=True, identifiers={"id": NormalForm(steps)})
         list(source.batches(("id", "age"), Findings()))
         assert np.flatnonzero(source.kept).tolist() == kept
 

@@ -219,6 +219,10 @@ def test_the_schema_tells_settings_and_a_rounded_count(dataset):
     expected = Schema((AGE, STAGE), IdentifierRules(1, ("trim", "casefold")), 1, 7000)
     assert schema_of(settings, ["stage", "age"], 7122) == expected
     assert schema_of(settings, (), 7122).attributes == ALL
+    several = replace(settings, identifier=("born", "id"), normalise_also={"born": ("date",)})
+    rules = schema_of(several, (), 7122).identifier
+    assert rules == IdentifierRules(2, ("trim", "casefold"), also=(("date",), ()))
+    assert IdentifierRules.from_document(rules.to_document()) == rules
     assert schema_of(dataset(CSV), None, 3).identifier is None
 
 
