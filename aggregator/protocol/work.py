@@ -7,6 +7,7 @@ side all have the same cure.
 from dataclasses import dataclass
 from typing import Literal
 
+from aggregator.protocol.events import Conflicted
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 
@@ -64,6 +65,10 @@ def conclusion(release: Release) -> tuple[str, str, str]:
     """Return what an owner is told at the end: state, reason and the manifest's digest."""
     if release.published is not None:
         return str(release.state), "", release.published.manifest_digest
+    if isinstance(release.ending, Conflicted):
+        # What owners declare, hold or use does not fit together: they are the ones who can do something.
+        told = (release.ending.message, release.ending.hint)
+        return str(release.state), "; ".join(each for each in told if each), ""
     if release.ending is not None:
         return str(release.state), release.ending.message, ""
     return str(State.CANCELLED), DRY_RUN_REASON, ""

@@ -1,6 +1,7 @@
 """The aggregator's protocol without any I/O: every event in every state, lost and repeated messages."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -235,6 +236,16 @@ def test_conclude_until_acknowledged():
     assert [step(dry, owner) for owner in OWNERS] == ["conclude"] * 3
     dry = apply(dry, Acknowledged(at=9, owner="a"))
     assert [work_for(dry, owner) is None for owner in OWNERS] == [True, False, False]
+
+
+def test_owners_of_a_conflict_are_told_what_to_do():
+    """What does not fit together lies with the owners, so they hear the hint; of other ends only why."""
+    release = drive(new_release(*OWNERS), State.LINKING)
+    about: Any = {"at": 5, "message": "no record matches", "hint": "compare normalise"}
+    conflict = apply(release, Conflicted(code="conflict", **about))
+    assert conclusion(conflict) == ("conflict", "no record matches; compare normalise", "")
+    failed = apply(release, Failed(code="protocol", **about))
+    assert conclusion(failed) == ("failed", "no record matches", "")
 
 
 def test_deadline_belongs_to_the_step():
