@@ -34,6 +34,7 @@ from common.durable import exclusive_lock, private_directory, remove_leftovers
 from common.errors import ConfigurationError
 from common.identity import Party, PartyKind
 from common.tls import MESSAGE_LIMIT, server_credentials, server_options
+from common.wire.upload_messages import upload_handler
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 
@@ -187,6 +188,8 @@ class Daemon:
     async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
         listen = self._config.aggregator.listen
         server = grpc.aio.server(options=server_options())
+        # What is added first is asked first.
+        server.add_generic_rpc_handlers((upload_handler(service.Upload),))
         add_OwnerServiceServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

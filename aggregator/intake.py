@@ -92,7 +92,7 @@ class Intake:
         return 0
 
     async def receive(
-        self, blob: Blob, offset: int, chunks: AsyncIterator[bytes], check: Check | None = None
+        self, blob: Blob, offset: int, chunks: AsyncIterator[bytes | memoryview], check: Check | None = None
     ) -> Path:
         """Write a blob from an offset to its end.
 
@@ -123,7 +123,12 @@ class Intake:
             self._writing.discard(final)
 
     async def _receive(
-        self, final: Path, blob: Blob, offset: int, chunks: AsyncIterator[bytes], check: Check | None
+        self,
+        final: Path,
+        blob: Blob,
+        offset: int,
+        chunks: AsyncIterator[bytes | memoryview],
+        check: Check | None,
     ) -> Path:
         held = self.offset(blob)
         if offset != held:
@@ -256,7 +261,7 @@ class _Writer:
         self._most = _BATCH_BYTES - part.position % _BLOCK_BYTES
         self._job: asyncio.Task[None] | None = None
 
-    async def add(self, chunk: bytes) -> None:
+    async def add(self, chunk: bytes | memoryview) -> None:
         """Take a chunk; waits only if the disk is slower than the network."""
         view = memoryview(chunk)
         while view:
@@ -300,7 +305,7 @@ class _Writer:
 
 
 async def _append(
-    part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes], check: Check | None
+    part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes | memoryview], check: Check | None
 ) -> str:
     """Write the rest of a blob and return the digest of the whole."""
     running = await asyncio.to_thread(_replay, part, check)

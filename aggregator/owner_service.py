@@ -33,6 +33,7 @@ from common.identity import fingerprint, party_of_certificate
 from common.tls import TIME_KEY, peer_certificate
 from common.wire.chunks import CHUNK_BYTES
 from common.wire.status import raises
+from common.wire.upload_messages import Chunk
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
 
@@ -182,18 +183,18 @@ class OwnerService(OwnerServiceServicer):
         return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
 
     @raises
-    async def Upload(
-        self, request_iterator: AsyncIterator[wire.UploadChunk], context: Context
+    async def Upload(  # type: ignore[override]  # its chunks were read by `upload_handler`
+        self, request_iterator: AsyncIterator[Chunk], context: Context
     ) -> wire.UploadResponse:
         """Take tokens or a fragment from the offset that `UploadState` told."""
         owner = self._caller(context)
         chunks = timely(request_iterator)
         first = await anext(chunks, None)
-        if first is None or not first.HasField("blob"):
+        if first is None or first.blob is None:
             raise ProtocolError("an upload begins with the key of its blob")
         release = self._release(first.blob.release, owner)
         with self._presence.polling(owner):
-            return await self._uploads.receive(release, owner, first, chunks)
+            return await self._uploads.receive(release, owner, first.blob, first, chunks)
 
     @raises
     async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:

@@ -25,6 +25,7 @@ from common.errors import (
 from common.fragment import Receipt
 from common.schema import most_records
 from common.signing import Domain, SignerSource
+from common.wire.upload_messages import Chunk
 from common.wire.v1 import owner_pb2 as wire
 
 if TYPE_CHECKING:
@@ -67,15 +68,17 @@ class Uploads:
         self,
         release: Release,
         owner: str,
-        first: wire.UploadChunk,
-        rest: AsyncIterator[wire.UploadChunk],
+        key: wire.BlobKey,
+        first: Chunk,
+        rest: AsyncIterator[Chunk],
     ) -> wire.UploadResponse:
         """Take a blob to its end.
 
         Args:
             release: The release; the owner takes part in it.
             owner: Owner id, from the certificate of the call.
-            first: The first chunk, with the blob's key.
+            key: What the blob is.
+            first: The first chunk.
             rest: The other chunks.
 
         Returns:
@@ -84,7 +87,7 @@ class Uploads:
         Raises:
             ProtocolError, ConflictError, IntegrityError: If the blob is not expected or not what was stated.
         """
-        blob, done = self._expected(release, owner, first.blob)
+        blob, done = self._expected(release, owner, key)
         if not done:
             check = None if blob.kind is Kind.TOKENS else _Check(release, owner)
             try:
@@ -132,22 +135,20 @@ class Uploads:
         self._conductor.record(release.id, event)
 
     async def _chunks(
-        self, release: str, first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]
-    ) -> AsyncIterator[bytes]:
+        self, release: str, first: Chunk, rest: AsyncIterator[Chunk]
+    ) -> AsyncIterator[memoryview]:
         """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
-        data = first.data  # every look at the field is a copy of it
-        position = first.offset + len(data)
-        yield data
+        position = first.offset + len(first.data)
+        yield first.data
         async for chunk in rest:
             if chunk.offset not in (0, position):
                 raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
             if self._conductor.release(release).ended:
                 raise _ended(release)
-            data = chunk.data
-            if not data:
+            if not chunk.data:
                 raise ProtocolError("a chunk is empty", "send the bytes, or end the upload")
-            position += len(data)
-            yield data
+            position += len(chunk.data)
+            yield chunk.data
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
         """Return the blob that is uploaded, and whether the aggregator has taken it already."""
@@ -231,7 +232,7 @@ def _check_fragment(release: Release, blob: Blob) -> bool:
     return False
 
 
-async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.UploadChunk]:
+async def timely(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
     """Yield the chunks of an upload as they come.
 
     Raises:

@@ -16,6 +16,7 @@ from common.settings import TlsSection
 from common.tls import channel_credentials_of, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
 from common.wire.status import from_rpc_error
+from common.wire.upload_messages import message_of, upload_call
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import AggregatorSection
@@ -55,6 +56,7 @@ class AggregatorClient:
         credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
+        self._upload = upload_call(self._channel)
 
     async def __aenter__(self) -> Self:
         """Return the client; the channel connects with the first call."""
@@ -119,7 +121,7 @@ class AggregatorClient:
         offset = await self._offset(blob)
         pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
         seconds = _transfer_seconds(len(tokens) - offset)
-        await _hand_over(lambda: self._calls.Upload(_chunks(blob, offset, pieces), timeout=seconds))
+        await _hand_over(lambda: self._upload(_chunks(blob, offset, pieces), timeout=seconds))
         return name
 
     async def upload_fragment(
@@ -133,7 +135,7 @@ class AggregatorClient:
         offset = await self._offset(blob)
         chunks = _chunks(blob, offset, read_chunks(fragment.path, offset))
         seconds = _transfer_seconds(fragment.size - offset)
-        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
+        response: wire.UploadResponse = await _hand_over(lambda: self._upload(chunks, timeout=seconds))
         return response
 
     async def recall(self) -> AsyncIterator[wire.RecallItem]:
@@ -235,11 +237,9 @@ async def _hand_over(make: Callable[[], Any]) -> Any:
         raise NotTakenError(error) from None
 
 
-async def _chunks(
-    blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]
-) -> AsyncIterator[wire.UploadChunk]:
+async def _chunks(blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
     # The first message names the blob even if nothing of it is left to send.
-    yield wire.UploadChunk(blob=blob, offset=offset)
+    yield wire.UploadChunk(blob=blob, offset=offset).SerializeToString()
     for piece in pieces:
-        yield wire.UploadChunk(offset=offset, data=piece)
+        yield message_of(offset, piece)
         offset += len(piece)

@@ -25,6 +25,7 @@ from common.settings import TlsSection
 from common.tls import channel_credentials, channel_options, server_credentials, server_options
 from common.wire.arrow import BATCH_RECORDS
 from common.wire.chunks import read_chunks
+from common.wire.upload_messages import message_of, upload_call
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
@@ -133,13 +134,15 @@ class UploadingOwner(ScriptedOwner):
             digest=digest, size=size,
         )  # fmt: skip
 
-        async def chunks() -> AsyncIterator[wire.UploadChunk]:
-            yield wire.UploadChunk(blob=key)
+        async def chunks() -> AsyncIterator[bytes]:
+            yield wire.UploadChunk(blob=key).SerializeToString()
+            offset = 0
             for data in read_chunks(self.path):
-                yield wire.UploadChunk(data=data)
+                yield message_of(offset, data)
+                offset += len(data)
 
         start = time.perf_counter()
-        await self.calls.Upload(chunks())
+        await upload_call(self.channel)(chunks())
         return time.perf_counter() - start
 
 
