@@ -30,6 +30,7 @@ from aggregator.steps import Steps
 from common.errors import TesseraError, UsageError
 from common.folders import remove_folder
 from common.signing import SignerSource
+from common.tally import Stopwatch, Tally
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ class Conductor:
         ca: PEM file of the CAs that all identities of a release must lead to.
         clock: The time in Unix seconds.
         elapsed: Seconds that pass whatever the clock is set to (`aggregator.deadlines.elapsed`).
+        tally: Counts how long releases are in each state.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Conductor:
         ca: Path,
         clock: Callable[[], float],
         elapsed: Callable[[], float],
+        tally: Tally,
     ) -> None:
         self._journal = journal
         self._presence = presence
@@ -71,6 +74,7 @@ class Conductor:
         self._of_owner: dict[str, set[str]] = {}
         self._signals: dict[str, Signal] = {}
         self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
+        self._stopwatch = Stopwatch(tally, elapsed)
         self._steps = Steps(self.fail, lambda release: self.signal(release).fire())
 
     # --- looking -------------------------------------------------------------------------------------
@@ -185,6 +189,8 @@ class Conductor:
 
     def _entered(self, release: Release) -> None:
         """Do what comes with a new state: tell all owners, watch its deadline, tidy up at the end."""
+        step = "" if release.ended else str(release.state)
+        self._stopwatch.enters(release.id, step, ago=self.now - release.entered)
         for owner in release.request.owners:
             self._presence.signal(owner).fire()
         self._deadlines.watch(release)

@@ -8,7 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from common.audit import AuditSection
-from common.settings import TlsSection, locate
+from common.settings import MetricsSection, TlsSection, locate
 
 FILE_NAME = "aggregator.toml"
 DEFAULT_LISTEN = "0.0.0.0:8443"
@@ -74,6 +74,8 @@ class AggregatorConfig:
     """Where operators' actions are copied to."""
     enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
     """What it may do as a certificate authority."""
+    metrics: MetricsSection = field(default_factory=MetricsSection)
+    """Where its metrics are."""
 
 
 def load(path: Path | None = None) -> AggregatorConfig:

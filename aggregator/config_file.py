@@ -14,7 +14,16 @@ from aggregator.config import (
     Deadlines,
     EnrolmentSection,
 )
-from common.setting_types import AuditTable, Duration, FilePath, ListenAddress, Name, TlsTable, TrustDomain
+from common.setting_types import (
+    AuditTable,
+    Duration,
+    FilePath,
+    ListenAddress,
+    MetricsTable,
+    Name,
+    TlsTable,
+    TrustDomain,
+)
 from common.settings import Problem, Section, read, validate
 
 _LONGEST_SOCKET_PATH = 103
@@ -51,6 +60,7 @@ class _File(Section):
     deadlines: _Deadlines = _Deadlines()
     enrolment: _Enrolment = _Enrolment()
     audit: AuditTable = AuditTable()
+    metrics: MetricsTable = MetricsTable()
 
 
 def parse(path: Path) -> AggregatorConfig:
@@ -78,6 +88,7 @@ def parse(path: Path) -> AggregatorConfig:
         ),
         enrolment=EnrolmentSection(file.enrolment.ca_key, file.enrolment.auto_renew),
         audit=file.audit.section(),
+        metrics=file.metrics.section(),
     )
 
 

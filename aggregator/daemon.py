@@ -20,11 +20,12 @@ from aggregator.control_service import About, ControlService
 from aggregator.deadlines import elapsed
 from aggregator.enrolment import Enrolment
 from aggregator.enrolment_actions import EnrolmentActions
-from aggregator.intake import Intake
+from aggregator.intake import Intake, Kind
 from aggregator.journal import Journal
 from aggregator.operations import Operations
 from aggregator.owner_service import OwnerService
 from aggregator.presence import Presence
+from aggregator.protocol.states import ENDS, State
 from aggregator.renewal import Renewals, renew_own
 from aggregator.statements import Statements
 from aggregator.uploads import Uploads
@@ -33,6 +34,8 @@ from common.credentials import Credentials
 from common.durable import exclusive_lock, private_directory, remove_leftovers
 from common.errors import ConfigurationError
 from common.identity import Party, PartyKind
+from common.service_manager import READY, STOPPING, notify
+from common.tally import Tally
 from common.tls import MESSAGE_LIMIT, server_credentials, server_options
 from common.wire.upload_messages import upload_handler
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
@@ -96,6 +99,7 @@ class Daemon:
         self._stack.callback(journal.close)
         self._deliver_audit(journal)
         presence, intake = Presence(time.time, elapsed), Intake(state / "incoming")
+        tally = Tally([str(state) for state in State if state not in ENDS], Kind)
         conductor = Conductor(
             journal=journal,
             presence=presence,
@@ -105,10 +109,11 @@ class Daemon:
             ca=self._config.tls.ca,
             clock=time.time,
             elapsed=elapsed,
+            tally=tally,
         )
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
-        uploads = Uploads(conductor, intake, credentials, time.time)
+        uploads = Uploads(conductor, intake, credentials, time.time, tally)
         enrolment = Enrolment(state, _now)
         self._stack.callback(enrolment.close)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
@@ -130,8 +135,21 @@ class Daemon:
                 time.time,
             )
         )
+        self._offer_metrics(about, conductor, journal, presence, tally)
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
+
+    def _offer_metrics(
+        self, about: About, conductor: Conductor, journal: Journal, presence: Presence, tally: Tally
+    ) -> None:
+        if self._config.metrics.listen:
+            # A daemon that nobody asks does without the library.
+            from aggregator.metrics import Metrics
+            from common.metrics import Endpoint
+
+            metrics = Metrics(about, conductor, journal, presence, tally)
+            endpoint = Endpoint(self._config.metrics.listen, metrics.families)
+            self._stack.push_async_callback(endpoint.close)
 
     def _deliver_audit(self, journal: Journal) -> None:
         """Copy operators' actions to where the configuration says, also what is noted at the very end."""
@@ -239,7 +257,9 @@ async def serve(config: AggregatorConfig) -> None:
         loop.add_signal_handler(number, stopping.set)
     daemon = Daemon(config)
     await daemon.start()
+    notify(READY)
     try:
         await stopping.wait()
     finally:
+        notify(STOPPING)
         await daemon.stop()

@@ -25,6 +25,7 @@ from common.errors import (
 from common.fragment import Receipt
 from common.schema import most_records
 from common.signing import Domain, SignerSource
+from common.tally import Tally
 from common.wire.upload_messages import Chunk
 from common.wire.v1 import owner_pb2 as wire
 
@@ -45,15 +46,22 @@ class Uploads:
         intake: Where uploads are kept.
         signer: Signs receipts.
         clock: The time in Unix seconds.
+        tally: Counts the bytes.
     """
 
     def __init__(
-        self, conductor: Conductor, intake: Intake, signer: SignerSource, clock: Callable[[], float]
+        self,
+        conductor: Conductor,
+        intake: Intake,
+        signer: SignerSource,
+        clock: Callable[[], float],
+        tally: Tally,
     ) -> None:
         self._conductor = conductor
         self._intake = intake
         self._signer = signer
         self._clock = clock
+        self._tally = tally
 
     async def offset(self, release: Release, owner: str, key: wire.BlobKey) -> int:
         """Return how many bytes of a blob need not be sent again.
@@ -90,8 +98,9 @@ class Uploads:
         blob, done = self._expected(release, owner, key)
         if not done:
             check = None if blob.kind is Kind.TOKENS else _Check(release, owner)
+            chunks = self._chunks(blob, first, rest)
             try:
-                await self._intake.receive(blob, first.offset, self._chunks(release.id, first, rest), check)
+                await self._intake.receive(blob, first.offset, chunks, check)
             except FileNotFoundError:
                 raise _ended(release.id) from None
             except OSError as error:
@@ -135,19 +144,21 @@ class Uploads:
         self._conductor.record(release.id, event)
 
     async def _chunks(
-        self, release: str, first: Chunk, rest: AsyncIterator[Chunk]
+        self, blob: Blob, first: Chunk, rest: AsyncIterator[Chunk]
     ) -> AsyncIterator[memoryview]:
         """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
         position = first.offset + len(first.data)
+        self._tally.moved(blob.kind, len(first.data))
         yield first.data
         async for chunk in rest:
             if chunk.offset not in (0, position):
                 raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
-            if self._conductor.release(release).ended:
-                raise _ended(release)
+            if self._conductor.release(blob.release).ended:
+                raise _ended(blob.release)
             if not chunk.data:
                 raise ProtocolError("a chunk is empty", "send the bytes, or end the upload")
             position += len(chunk.data)
+            self._tally.moved(blob.kind, len(chunk.data))
             yield chunk.data
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:

@@ -8,14 +8,15 @@ import os
 import re
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, NoReturn
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
 
 from common.audit import AuditSection, parse_syslog
 from common.errors import UsageError
-from common.settings import Section, TlsSection
+from common.settings import Contradictions, MetricsSection, Section, TlsSection
 
 NOT_SUPPORTED = "not supported by this version"
 
@@ -124,6 +125,18 @@ def _listen(value: object) -> str:
     return match.group()
 
 
+def _metrics_address(value: object) -> str:
+    return "" if value == "" else _listen(value)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def _dial(value: str) -> str:
     return value if int(value.rpartition(":")[2]) > 0 else _wrong("expected a port from 1 to 65535")
 
@@ -187,3 +200,24 @@ class AuditTable(Section):
     def section(self) -> AuditSection:
         """Return the run-time form."""
         return AuditSection(self.file, self.syslog)
+
+
+class MetricsTable(Section):
+    """The table `[metrics]`, the same for both programs."""
+
+    listen: Annotated[str, PlainValidator(_metrics_address)] = ""
+    allow_remote: bool = False
+
+    @model_validator(mode="after")
+    def _only_local(self) -> "MetricsTable":
+        if self.listen and not self.allow_remote and not _is_loopback(self.listen):
+            text = (
+                f' = "{self.listen}": expected an address of this machine alone, such as "127.0.0.1:9464"; '
+                "anybody who reaches it can read the metrics (allow_remote = true says that this is meant)"
+            )
+            raise Contradictions([("listen", text)])
+        return self
+
+    def section(self) -> MetricsSection:
+        """Return the run-time form."""
+        return MetricsSection(self.listen)

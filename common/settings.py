@@ -49,6 +49,14 @@ class TlsSection:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSection:
+    """Where Prometheus finds the metrics of a daemon."""
+
+    listen: str = ""
+    """"host:port" of this machine; empty for no metrics."""
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong with a configuration."""
 

@@ -11,11 +11,15 @@ from common import __version__
 from common.audit import Delivery, open_sinks
 from common.credentials import Credentials
 from common.errors import ConfigurationError
+from common.service_manager import READY, STOPPING, notify
+from common.tally import Tally
 from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.connection.client import KINDS
 from owner_node.connection.connection import Connection
 from owner_node.connection.credentials import own_credentials, own_party
 from owner_node.connection.renewal import Renewal
 from owner_node.connection.trust import Trust
+from owner_node.connection.worker import STEPS
 from owner_node.ledger.guard import LedgerGuard
 from owner_node.release.node import Node
 from owner_node.state.audit_feed import AuditFeed
@@ -56,7 +60,8 @@ class Daemon:
             credentials = own_credentials(self._config, _now)
             records = self._open(stack)
             audit = self._audit(records)
-            connections = self._connections(records, credentials)
+            tally = Tally(STEPS, KINDS)
+            connections = self._connections(records, credentials, tally)
 
             def look_again() -> None:
                 audit.wake()
@@ -64,11 +69,14 @@ class Daemon:
                     connection.look_again()
 
             stack.callback(Doorbell(self._config.owner.state_dir, look_again).close)
+            self._offer_metrics(stack, records, credentials, tally)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.attend()) for connection in connections]
                 tasks += [group.create_task(credentials.watch()), group.create_task(audit.run())]
+                notify(READY)
                 await stopping.wait()
+                notify(STOPPING)
                 for task in tasks:
                     task.cancel()
         _log.info("stopped")
@@ -91,7 +99,18 @@ class Daemon:
         records.db.committed = delivery.wake
         return delivery
 
-    def _connections(self, records: Records, credentials: Credentials) -> list[Connection]:
+    def _offer_metrics(
+        self, stack: AsyncExitStack, records: Records, credentials: Credentials, tally: Tally
+    ) -> None:
+        if self._config.metrics.listen:
+            # A daemon that nobody asks does without the library.
+            from common.metrics import Endpoint
+            from owner_node.metrics import Metrics
+
+            metrics = Metrics(self._config, records, credentials, tally)
+            stack.push_async_callback(Endpoint(self._config.metrics.listen, metrics.families).close)
+
+    def _connections(self, records: Records, credentials: Credentials, tally: Tally) -> list[Connection]:
         owner, tls = self._config.owner, self._config.tls
         guard = LedgerGuard(records, owner.id)
         renewal = Renewal(credentials, tls, own_party(self._config), _now)
@@ -100,7 +119,7 @@ class Daemon:
             trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, _now)
             node = Node(self._config, aggregator.name, records, credentials, trust, _now)
             return Connection(
-                self._config, aggregator, node, records, trust, credentials, renewal, guard, _now
+                self._config, aggregator, node, records, trust, credentials, renewal, guard, _now, tally
             )
 
         return [connection(aggregator) for aggregator in self._config.aggregators]

@@ -16,7 +16,7 @@ from common.errors import UsageError
 from common.plan import Layout
 from common.privacy import MECHANISMS, SMALLEST_K, Accounting
 from common.schema import Attribute
-from common.settings import TlsSection, is_url, locate
+from common.settings import MetricsSection, TlsSection, is_url, locate
 from owner_node.config.database_url import parse_database_url
 from owner_node.linking.normalisation import NormalForm
 
@@ -178,6 +178,8 @@ class OwnerConfig:
     """What it consents to."""
     audit: AuditSection = field(default_factory=AuditSection)
     """Where the history is copied to."""
+    metrics: MetricsSection = field(default_factory=MetricsSection)
+    """Where its metrics are."""
     datasets: tuple[DatasetConfig, ...] = ()
     """What it offers."""
 

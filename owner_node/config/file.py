@@ -13,6 +13,7 @@ from common.setting_types import (
     AuditTable,
     DialAddress,
     FilePath,
+    MetricsTable,
     Name,
     TlsTable,
     TrustDomain,
@@ -46,6 +47,7 @@ class _File(Section):
     tls: TlsTable = Field(description="the table [tls] names ca, cert and key")
     policy: PolicyTable = PolicyTable()
     audit: AuditTable = AuditTable()
+    metrics: MetricsTable = MetricsTable()
     dataset: list[DatasetTable] = Field(default_factory=list)
 
 
@@ -63,6 +65,7 @@ def parse(path: Path) -> OwnerConfig:
         tls=file.tls.section(),
         policy=file.policy.section(),
         audit=file.audit.section(),
+        metrics=file.metrics.section(),
         datasets=tuple(each.section() for each in file.dataset),
     )
 

@@ -13,6 +13,7 @@ from common.canonical import digest
 from common.credentials import Identity, read_identity
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.settings import TlsSection
+from common.tally import Tally
 from common.tls import channel_credentials_of, channel_options, explain_handshake
 from common.wire.chunks import CHUNK_BYTES, read_chunks
 from common.wire.status import from_rpc_error
@@ -30,6 +31,11 @@ _POLL_SECONDS = 40.0
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
 _MOST_FILES = 16
 """Most files of a release folder."""
+
+
+KINDS = ("tokens", "fragment")
+"""What is uploaded."""
+_KINDS = dict(zip((wire.BLOB_KIND_TOKENS, wire.BLOB_KIND_FRAGMENT), KINDS, strict=True))
 
 
 class NotTakenError(Exception):
@@ -50,9 +56,11 @@ class AggregatorClient:
     Args:
         address: "host:port".
         tls: The owner's files, or what a daemon has taken from them.
+        tally: Counts the bytes of tokens and fragments; None if nobody wants to know.
     """
 
-    def __init__(self, address: str, tls: TlsSection | Identity) -> None:
+    def __init__(self, address: str, tls: TlsSection | Identity, tally: Tally | None = None) -> None:
+        self._tally = tally
         credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
@@ -121,7 +129,7 @@ class AggregatorClient:
         offset = await self._offset(blob)
         pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
         seconds = _transfer_seconds(len(tokens) - offset)
-        await _hand_over(lambda: self._upload(_chunks(blob, offset, pieces), timeout=seconds))
+        await _hand_over(lambda: self._upload(self._chunks(blob, offset, pieces), timeout=seconds))
         return name
 
     async def upload_fragment(
@@ -133,7 +141,7 @@ class AggregatorClient:
             size=fragment.size,
         )  # fmt: skip
         offset = await self._offset(blob)
-        chunks = _chunks(blob, offset, read_chunks(fragment.path, offset))
+        chunks = self._chunks(blob, offset, read_chunks(fragment.path, offset))
         seconds = _transfer_seconds(fragment.size - offset)
         response: wire.UploadResponse = await _hand_over(lambda: self._upload(chunks, timeout=seconds))
         return response
@@ -181,6 +189,15 @@ class AggregatorClient:
                 yield _readable(chunk)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
+
+    async def _chunks(self, blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+        # The first message names the blob even if nothing of it is left to send.
+        yield wire.UploadChunk(blob=blob, offset=offset).SerializeToString()
+        for piece in pieces:
+            yield message_of(offset, piece)
+            offset += len(piece)
+            if self._tally is not None:
+                self._tally.moved(_KINDS[blob.kind], len(piece))
 
     async def _offset(self, blob: wire.BlobKey) -> int:
         state = await _hand_over(
@@ -235,11 +252,3 @@ async def _hand_over(make: Callable[[], Any]) -> Any:
         raise
     except TesseraError as error:
         raise NotTakenError(error) from None
-
-
-async def _chunks(blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
-    # The first message names the blob even if nothing of it is left to send.
-    yield wire.UploadChunk(blob=blob, offset=offset).SerializeToString()
-    for piece in pieces:
-        yield message_of(offset, piece)
-        offset += len(piece)

@@ -19,6 +19,7 @@ from common.errors import (
     TesseraError,
 )
 from common.plan import RELEASE_ID
+from common.tally import Tally
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError, explain
@@ -74,6 +75,7 @@ class Connection:
         renewal: Renews that.
         guard: Stops the work for all aggregators.
         clock: Tells the time.
+        tally: Counts bytes and how long steps take.
     """
 
     def __init__(
@@ -87,12 +89,13 @@ class Connection:
         renewal: Renewal,
         guard: LedgerGuard,
         clock: Callable[[], datetime],
+        tally: Tally,
     ) -> None:
         self._config, self._aggregator, self._node, self._guard = config, aggregator, node, guard
         self._records, self._trust, self._clock = records, trust, clock
         self._credentials, self._renewal = credentials, renewal
         self._identity = credentials.current
-        self._worker = Worker(node)
+        self._worker, self._tally = Worker(node, tally), tally
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that a person has to decide about: told to the aggregator as busy, and nobody works on it.
         self._waiting: set[tuple[str, str]] = set()
@@ -129,7 +132,7 @@ class Connection:
     async def _connect(self) -> AggregatorClient:
         # A channel of its own for every attempt: one that failed would wait out gRPC's own, longer pauses.
         self._identity = self._credentials.current
-        client = AggregatorClient(self._aggregator.address, self._identity)
+        client = AggregatorClient(self._aggregator.address, self._identity, self._tally)
         try:
             with _contained():
                 await self._greet(client)

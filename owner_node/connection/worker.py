@@ -7,8 +7,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
+from common.tally import Tally
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
+from owner_node.connection.client import KINDS, AggregatorClient, NotTakenError, ledger_head
 from owner_node.consent.co_owners import CoOwner
 from owner_node.release.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
 from owner_node.release.invitations import Offer
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 PASSING = (OSError, CannotStoreError, BusyError)
 """A full disk, a database that is busy: nothing that a release should end for."""
+STEPS = ("describe", "consent", "link", "mask", "collect", "conclude")
+"""What an aggregator can ask for."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -65,10 +68,12 @@ class Worker:
 
     Args:
         node: Does it.
+        tally: Counts how long it takes; None if nobody wants to know.
     """
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, tally: Tally | None = None) -> None:
         self._node = node
+        self._tally = tally or Tally(STEPS, KINDS)
         self._connected: AggregatorClient | None = None
         self._loading: asyncio.Task[None] | None = None
         self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
@@ -109,7 +114,8 @@ class Worker:
         try:
             if step not in self._steps:
                 raise ProtocolError("the aggregator asked for a step that this version does not know")
-            answer = await self._steps[step](work)
+            with self._tally.timing(step):
+                answer = await self._steps[step](work)
             outcome = Outcome.WAITS if answer and answer.HasField("waiting") else Outcome.DONE
         except (*PASSING, NotConnectedError, NotTakenError):
             raise

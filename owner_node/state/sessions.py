@@ -233,6 +233,11 @@ class Sessions:
         )
         return int(rows[0][0])
 
+    def counted(self) -> dict[State, int]:
+        """Return how many sessions there are in each state, the states without any left out."""
+        rows = self._db.rows("SELECT state, count(*) FROM sessions GROUP BY state")
+        return {State(state): int(count) for state, count in rows}
+
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
         return tuple(self._select("ORDER BY created, aggregator, release"))

@@ -5,7 +5,7 @@ import pytest
 
 from aggregator.config import AggregatorConfig, Deadlines, EnrolmentSection, load
 from common.errors import ConfigurationError
-from common.settings import TlsSection
+from common.settings import MetricsSection, TlsSection
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 HEAD = """
@@ -100,3 +100,19 @@ def test_a_socket_path_that_no_system_takes_is_refused(tmp_path, lines):
     head = HEAD if lines else HEAD.replace('"state"', f'"{"x" * 120}"')
     (problem,) = _problems(tmp_path, head, lines, TLS)
     assert problem.startswith("aggregator.control_socket: its path has ")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9464", "[::1]:9464", "localhost:0"])
+def test_metrics_on_this_machine(tmp_path, address):
+    """An address that only this machine reaches is taken as it is; without one there are no metrics."""
+    assert _load(tmp_path, HEAD, TLS).metrics == MetricsSection("")
+    assert _load(tmp_path, HEAD, TLS, f'[metrics]\nlisten = "{address}"').metrics == MetricsSection(address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:9464", "[::]:9464", "10.0.0.7:9464", "metrics.example:9464"])
+def test_metrics_for_other_machines_are_asked_for_by_name(tmp_path, address):
+    """Nobody opens an unprotected port to others by the way, and whoever means it can."""
+    (problem,) = _problems(tmp_path, HEAD, TLS, f'[metrics]\nlisten = "{address}"')
+    assert problem.startswith(f'metrics.listen = "{address}": expected an address of this machine alone')
+    meant = f'[metrics]\nlisten = "{address}"\nallow_remote = true'
+    assert _load(tmp_path, HEAD, TLS, meant).metrics == MetricsSection(address)

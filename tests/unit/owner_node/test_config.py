@@ -84,7 +84,7 @@ def test_the_full_sample_states_the_defaults():
 
 _TABLES = {
     "_Owner", "_Aggregator", "PolicyTable", "AuditTable", "CsvTable", "DatasetTable", "TlsTable",
-    "AttributeTable",
+    "AttributeTable", "MetricsTable",
 }  # fmt: skip
 
 

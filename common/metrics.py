@@ -1,0 +1,146 @@
+"""Metrics over HTTP, for Prometheus: `GET /metrics` on a local port. Only imported where one is configured.
+
+Anybody who reaches the port can read what is there: it holds states, counts and ids of parties and data sets,
+never a value of a record, an identifier, a token or a purpose. Requests are answered one at a time, and one
+that does not come on is hung up on.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Iterable
+from socketserver import TCPServer
+from threading import Thread
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from common.errors import ConfigurationError
+from common.tally import BOUNDS, Tally
+
+_REQUEST_SECONDS = 5.0
+_SHUTDOWN_SECONDS = 0.1
+_log = logging.getLogger(__name__)
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _REQUEST_SECONDS
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name is the library's
+        """Say nothing of requests."""
+
+
+class _Server(WSGIServer):
+    def server_bind(self) -> None:
+        """Bind without asking a name server what the address is called."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of who hung up; what goes wrong in collecting is logged there."""
+
+
+class _Families(Collector):
+    """Hands a function's families to the library; what goes wrong is logged in our own form.
+
+    Args:
+        families: Tells how things stand.
+    """
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families, or none if they cannot be told now."""
+        try:
+            return list(self._families())
+        except Exception as fault:  # noqa: BLE001 - the edge of a request
+            _log.error("metrics cannot be told", exc_info=fault)
+            return ()
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing: families are not asked for before there is a request."""
+        return ()
+
+
+class Endpoint:
+    """The port, while it is open.
+
+    Args:
+        listen: "host:port"; port 0 lets the system choose.
+        families: Tells how things stand; called in a thread for every request.
+
+    Raises:
+        ConfigurationError: If the address cannot be listened on.
+    """
+
+    def __init__(self, listen: str, families: Callable[[], Iterable[Metric]]) -> None:
+        host, _, port = listen.rpartition(":")
+        registry = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=registry)
+        registry.register(_Families(families))
+        try:
+            self._server = _open(host.strip("[]"), int(port))
+        except OSError as error:
+            raise ConfigurationError(
+                f"[metrics] {listen} cannot be listened on: {error.strerror}",
+                hint="is another process using this port?",
+            ) from None
+        self._server.set_app(make_wsgi_app(registry))
+        self._thread = Thread(target=self._server.serve_forever, args=(_SHUTDOWN_SECONDS,), daemon=True)
+        self._thread.start()
+        self.address = f"{host}:{self._server.server_port}"
+        """Where it listens."""
+        _log.info("metrics", extra={"address": self.address})
+
+    async def close(self) -> None:
+        """Answer no more requests; the loop goes on meanwhile, for a request may ask it."""
+        await asyncio.to_thread(self._server.shutdown)
+        self._server.server_close()
+
+
+def _open(host: str, port: int) -> _Server:
+    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+
+    class Server(_Server):
+        address_family = family
+
+    return Server((str(address[0]), int(address[1])), _Handler)
+
+
+def gauge(
+    name: str, says: str, values: Iterable[tuple[Iterable[str], float]], labels: Iterable[str] = ()
+) -> GaugeMetricFamily:
+    """Return a family of numbers that go up and down.
+
+    Args:
+        name: Its name.
+        says: What it tells, one sentence.
+        values: For each of its series the values of the labels, and the number.
+        labels: Names of the labels.
+    """
+    family = GaugeMetricFamily(name, says, labels=list(labels))
+    for of, value in values:
+        family.add_metric(list(of), value)
+    return family
+
+
+def bytes_counted(name: str, says: str, tally: Tally) -> CounterMetricFamily:
+    """Return the family of the bytes of a tally, by kind."""
+    family = CounterMetricFamily(name, says, labels=["kind"])
+    for kind, n_bytes in tally.n_bytes.items():
+        family.add_metric([kind], n_bytes)
+    return family
+
+
+def step_seconds(name: str, says: str, tally: Tally) -> HistogramMetricFamily:
+    """Return the family of the durations of a tally, by step."""
+    family = HistogramMetricFamily(name, says, labels=["step"])
+    bounds = [*(str(bound) for bound in BOUNDS), "+Inf"]
+    for step, found in tally.durations.items():
+        buckets = list(zip(bounds, found.counts, strict=True))
+        family.add_metric([step], buckets, found.seconds)
+    return family
