@@ -1,8 +1,9 @@
 """Whether the other owners of a plan are who it says: shown by what they signed, before anything is linked.
 
 A plan is the aggregator's word. An owner whose policy lists co-owners wants theirs: each must have consented
-to this very plan, with a certificate of its own id under the CA, and with a pinned key where the policy pins
-one. An aggregator that also runs the CA can make certificates of any id; a pinned key it cannot make.
+to this very plan, with a certificate of its own id under the CA, with the linkage key that this owner has,
+and with a pinned key where the policy pins one. An aggregator that also runs the CA can make certificates of
+any id; a pinned key it cannot make.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,13 +35,20 @@ class CoOwner:
 
 
 def check_co_owners(
-    plan: Plan, own: str, policy: PolicyConfig, shown: Sequence[CoOwner], trust: Trust, since: datetime
+    plan: Plan,
+    own: str,
+    key_check: str,
+    policy: PolicyConfig,
+    shown: Sequence[CoOwner],
+    trust: Trust,
+    since: datetime,
 ) -> Mapping[str, str]:
     """Check that every other owner of a plan consented to it, as the policy wants to know.
 
     Args:
         plan: The accepted plan.
         own: This owner's id.
+        key_check: The linkage key-check value in its own consent.
         policy: Its policy; without `co_owners` nothing is asked, and nothing known.
         shown: What the aggregator shows.
         trust: Checks what owners sign.
@@ -59,7 +67,8 @@ def check_co_owners(
     objections: list[str] = []
     for owner in (each for each in plan.owners if each != own):
         found[owner], objection = _examined(plan, owner, by_id.get(owner), trust, since)
-        objections += [each for each in (objection or _unpinned(policy, owner, found[owner]),) if each]
+        objection = objection or _unpinned(policy, owner, found[owner]) or _unlinked(by_id[owner], key_check)
+        objections += [objection] if objection else []
     if objections:
         raise RefusedError(
             objections[0],
@@ -92,3 +101,11 @@ def _unpinned(policy: PolicyConfig, owner: str, fingerprint: str) -> str:
     if pins and fingerprint not in pins:
         return f"policy.co_owners pins {owner!r} to another key than {fingerprint}, which signed its consent"
     return ""
+
+
+def _unlinked(shown: CoOwner, key_check: str) -> str:
+    """What speaks against linking with an owner whose consent holds: tokens of other keys never match."""
+    if shown.key_check == key_check:
+        return ""
+    which = f" (generation {shown.key_generation})" if shown.key_generation else ""
+    return f"policy.co_owners: {shown.id!r} consented with another linkage key{which}"

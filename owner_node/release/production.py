@@ -59,7 +59,9 @@ class Production:
         """
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         config, since = self._cases.config, datetime.fromisoformat(session.created)
-        proved = check_co_owners(plan, config.owner.id, config.policy, co_owners, self._trust, since)
+        proved = check_co_owners(
+            plan, config.owner.id, session.key_check, config.policy, co_owners, self._trust, since
+        )
         prepared = self._appraisal.prepared(session, plan, assignment)
         if session.state is State.RESERVED:
             self._check_charged(session, prepared)

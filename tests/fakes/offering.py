@@ -122,11 +122,13 @@ class Offering:
         data = plan.to_bytes()
         return Offer(data, by.sign(Domain.PLAN, data), by.chain_pem.encode())
 
-    def consent_of(self, signer: Signer, plan: Plan) -> CoOwner:
-        """Return the consent of owner b as the aggregator shows it, signed by whoever signs."""
-        value = key_check(
-            release_key(linkage_key.load(self.config.owner.state_dir).key, plan.release, plan.digest)
-        )
+    def consent_of(self, signer: Signer, plan: Plan, linkage: bytes | None = None) -> CoOwner:
+        """Return the consent of owner b as the aggregator shows it, signed by whoever signs.
+
+        `linkage` is b's linkage key, if it is not the one that this owner has.
+        """
+        secret = linkage or linkage_key.load(self.config.owner.state_dir).key
+        value = key_check(release_key(secret, plan.release, plan.digest))
         signature = signer.sign(
             Domain.CONSENT, Consent(plan.release, "b", plan.digest, value, "accept").to_bytes()
         )

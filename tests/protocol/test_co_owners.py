@@ -69,6 +69,15 @@ def test_without_a_policy_nothing_is_asked(offering: Offering) -> None:
     assert linked[0].details["co_owners"] == {}
 
 
+def test_a_co_owner_with_another_linkage_key(offering: Offering) -> None:
+    """An aggregator that goes on although linkage keys differ gets no tokens: nobody would ever match."""
+    plan = accepted(offering, "b")
+    other = offering.consent_of(offering.co_owner, plan, linkage=bytes(32))
+    with pytest.raises(RefusedError, match="'b' consented with another linkage key"):
+        offering.node.production.link("r1", plan.digest, [other])
+    assert offering.kinds() == ["reserve"]
+
+
 def _nothing(_: Offering, __: Plan) -> list[CoOwner]:
     return []
 
