@@ -21,6 +21,8 @@ from common.errors import (
     UnusableDataError,
     UsageError,
 )
+from common.fragment import Addendum
+from common.matches import Match
 from common.plan import Plan
 from common.signing import Domain
 from owner_node.config import PolicyConfig
@@ -301,6 +303,17 @@ def test_an_addendum_that_does_not_fit(offering: Offering, lie: str) -> None:
     signature = b"\x30\x00" if lie == "signature" else signature
     with pytest.raises((ProtocolError, IntegrityError)):
         offering.node.production.mask("r1", plan.digest, b"{}" if lie == "garbage" else addendum, signature)
+    assert (state(offering), offering.kinds()) == (State.LINKED, ["reserve"])
+
+
+def test_matches_between_groups_that_the_plan_has_not(offering: Offering) -> None:
+    """A match report about other groups than the plan's spends nothing: with one group there is none."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    true = Addendum.from_bytes(offering.addendum(plan)[0])
+    lie = replace(true, matches=(Match((("a",), ("b",)), 9, {"a": 51, "b": 0}),)).to_bytes()
+    with pytest.raises(ProtocolError):
+        offering.node.production.mask("r1", plan.digest, lie, offering.hub.sign(Domain.ADDENDUM, lie))
     assert (state(offering), offering.kinds()) == (State.LINKED, ["reserve"])
 
 
