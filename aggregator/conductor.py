@@ -199,6 +199,9 @@ class Conductor:
         if release.state is State.MASKING:
             for owner in release.request.owners:
                 self._intake.remove(release.id, owner, Kind.TOKENS)
+        if release.state is State.COLLECTING:
+            for owner in release.request.owners:
+                self._intake.remove(release.id, owner, Kind.SELECTION)
         if release.ended:
             self._intake.remove_all(release.id)
 

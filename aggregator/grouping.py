@@ -1,7 +1,7 @@
 """Which group of a grid an attribute belongs to, from who holds it alone.
 
-Owners declare data sets, not groups. An owner that is in one group brings all its attributes to that group; of
-one that is in several, an attribute belongs to the group whose owners are exactly those that hold it.
+Owners declare data sets, not groups. An owner that is in one group brings all its attributes to that group;
+of one that is in several, an attribute belongs to the group whose owners are exactly those that hold it.
 """
 
 from collections import Counter

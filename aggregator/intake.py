@@ -2,6 +2,7 @@
 
     incoming/RELEASE/OWNER.tokens        a whole token list
     incoming/RELEASE/OWNER.fragment      a whole fragment
+    incoming/RELEASE/OWNER.selection     what linking selected of an owner's records, to be sent to it
     incoming/RELEASE/OWNER.….part        as much of one as has arrived, begun anew for another blob
 
 A part belongs to one blob: `….want` beside it holds that blob's digest, so that bytes of two blobs never mix.
@@ -40,6 +41,8 @@ class Kind(StrEnum):
 
     TOKENS = "tokens"
     FRAGMENT = "fragment"
+    SELECTION = "selection"
+    """Not uploaded: which of an owner's records all groups hold, until it has masked them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,14 @@
 """Fragments become one table: stack the parts, align the groups, drop the tokens, shuffle, number anew.
 
+Several groups are aligned on persons. A person that several owners of a group hold, if the plan allows that,
+has several records there. It gets as many released records as the group that has most of it, first with first
+in the order of the plan's owners, and the records of a group with fewer are used again.
+
 References:
     Del Vasto-Terrientes et al. 2025, §4.2.1 (stacking) and §4.2.2 (joining by identifier).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +18,6 @@ from common.errors import IntegrityError
 from common.plan import Plan
 from common.release_table import from_units, release_schema
 from common.wire.arrow import TOKEN_COLUMN, token_view
-
-
-def n_records(plan: Plan, parts: Mapping[str, pa.Table]) -> int:
-    """Return how many records the joined table will have: those of any one group."""
-    return sum(parts[owner].num_rows for owner in plan.owners_of(0))
 
 
 def join(plan: Plan, parts: Mapping[str, pa.Table], permutation: Int64Array) -> pa.Table:
@@ -34,11 +33,15 @@ def join(plan: Plan, parts: Mapping[str, pa.Table], permutation: Int64Array) -> 
         The table to release: `record` from 1, then the plan's attributes in release types.
 
     Raises:
-        IntegrityError: If the groups do not hold the same records, or a part holds one twice.
+        IntegrityError: If the groups do not hold the same persons, or more owners hold one than agreed.
     """
     stacked = {group: _stacked(plan, group, parts) for group in range(plan.n_groups)}
-    positions = _aligned(stacked) if plan.n_groups > 1 else {0: None}
-    if any(table.num_rows != len(permutation) for table in stacked.values()):
+    positions = _aligned(stacked, plan.most_multiples) if plan.n_groups > 1 else {0: None}
+    n_found = {
+        table.num_rows if places is None else len(places)
+        for table, places in zip(stacked.values(), positions.values(), strict=True)
+    }
+    if n_found != {len(permutation)}:
         raise IntegrityError("the fragments do not have the number of records that linking found")
     group_of = {attribute.name: task.group for task in plan.tasks for attribute in task.attributes}
     columns = [pa.array(np.arange(1, len(permutation) + 1, dtype=np.int64))]
@@ -59,17 +62,34 @@ def _stacked(plan: Plan, group: int, parts: Mapping[str, pa.Table]) -> pa.Table:
     return pa.concat_tables([parts[task.owner].select(columns) for task in tasks])
 
 
-def _aligned(stacked: Mapping[int, pa.Table]) -> dict[int, Int64Array | None]:
-    """Return, per group, the positions that sort its records by token; checks that all groups agree."""
-    reference: SortableArray | None = None
-    positions: dict[int, Int64Array | None] = {}
+def _aligned(stacked: Mapping[int, pa.Table], most_multiples: Sequence[int]) -> dict[int, Int64Array | None]:
+    """Return, per group, the positions of its records in the order of the persons, each as often as released.
+
+    Raises:
+        IntegrityError: If the groups do not agree, or a person is held by more owners than agreed.
+    """
+    persons: SortableArray | None = None
+    orders, begins, counts = {}, {}, {}
     for group, table in stacked.items():
         tokens = sortable(token_view(table.column(TOKEN_COLUMN).combine_chunks()))
-        order = np.argsort(tokens, kind="stable").astype(np.int64, copy=False)
-        ordered = tokens[order]
-        if np.any(ordered[1:] == ordered[:-1]):
+        # Stable: records of one person stay in the order of the plan's owners.
+        orders[group] = np.argsort(tokens, kind="stable").astype(np.int64, copy=False)
+        ordered = tokens[orders[group]]
+        first = np.ones(len(ordered), dtype=np.bool_)
+        first[1:] = ordered[1:] != ordered[:-1]
+        begins[group] = np.flatnonzero(first)
+        counts[group] = np.diff(begins[group], append=len(ordered))
+        if counts[group].max(initial=0) > most_multiples[group]:
             raise IntegrityError(f"a record appears twice in group {group}")
-        if reference is not None and not np.array_equal(reference, ordered):
+        found = ordered[begins[group]]
+        if persons is not None and not np.array_equal(persons, found):
             raise IntegrityError("the groups of the release do not hold the same records")
-        reference, positions[group] = ordered, order
-    return positions
+        persons = found
+    most = np.maximum.reduce(list(counts.values()))
+    if most.max(initial=0) <= 1:
+        return dict(orders)
+    within = np.arange(int(most.sum())) - np.repeat(np.cumsum(most) - most, most)
+    return {
+        group: order[np.repeat(begins[group], most) + within % np.repeat(counts[group], most)]
+        for group, order in orders.items()
+    }

@@ -1,25 +1,26 @@
 """What token lists say about a release: disjoint parts, equal groups, or who lacks how many.
 
 One code path for every layout. Within a group, the parts of its owners must be disjoint (parallel
-composition holds only then). Between groups, the records must be the same. A horizontal release has no
-second group to compare, a vertical one no second part, a mixed one has both.
+composition holds only then), or share persons as far as the plan allows and charges for. Between groups, the
+persons must be the same, or are brought down to the common ones if the plan says so. A horizontal release has
+no second group to compare, a vertical one no second part, a mixed one has both.
 
-Only counts come out of here, never a token.
+Only counts come out of here, and for each owner which of its own records are common; never a token.
 
 References:
     Del Vasto-Terrientes et al. 2025, §4.2.1 (disjoint records) and §4.2.2 (disjoint attributes).
 """
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from aggregator.matching import MOST_GROUPS, match_groups
-from common.arrays import Int64Array, SortableArray, TokenArray, sortable
+from aggregator.token_sets import among, distinct, held, in_all, shared_by_pairs, union
+from common.arrays import SortableArray, TokenArray, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
 from common.matches import Match, likely_cause, told
 from common.plan import LinkingFound, Plan
@@ -30,11 +31,19 @@ class Linked:
     """What linking found; the content of the addendum."""
 
     kind: LinkingFound
-    """Groups were compared: equal; only parts were: disjoint; nothing was: asserted."""
+    """In a word."""
     records: Mapping[str, int]
-    """Exact number of records by owner id."""
+    """Exact number of records that each owner masks, by owner id."""
     matches: tuple[Match, ...] = ()
     """What every two groups have in common; empty where there is one group."""
+    multiples: tuple[int, ...] = ()
+    """By group: the largest number of owners that hold one person; empty where the plan allows one."""
+    released: int | None = None
+    """Number of records of the release, where the plan allows shared persons."""
+    common: int | None = None
+    """Number of persons that all groups hold, where records are left out for that."""
+    selections: Mapping[str, bytes] = field(default_factory=dict)
+    """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it."""
 
 
 def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray]) -> Linked:
@@ -53,22 +62,61 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
         ProtocolError: If an owner's list is absent, unsorted, repeats a token or has another length than
             declared.
         UnusableDataError: If an owner has fewer records than its largest k.
-        ConflictError: If parts overlap or groups differ; lists every such pair and group.
+        ConflictError: If parts overlap or groups differ more than the plan allows; lists every such pair and
+            group. Or if fewer persons are common than agreed.
     """
     _check_k(plan, records)
     if not plan.linking.tokens:
-        return Linked(plan.expected_linking, {owner: records[owner] for owner in plan.owners})
+        return Linked("asserted", {owner: records[owner] for owner in plan.owners})
     lists = {owner: _checked(plan, owner, tokens.get(owner), records) for owner in plan.owners}
-    groups = {
-        group: [(owner, lists[owner]) for owner in plan.owners_of(group)] for group in range(plan.n_groups)
-    }
-    overlaps = [found for group, parts in groups.items() for found in _overlaps(group, parts)]
-    lacking = _lacking(groups)
-    if overlaps or lacking:
-        raise _conflict(overlaps, lacking, _matches(groups) if lacking else ())
-    return Linked(
-        plan.expected_linking, {owner: records[owner] for owner in plan.owners}, _all_match(plan, records)
-    )
+    sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
+    everybody = union(sets)
+    differ = any(len(each) < len(everybody) for each in sets)
+    if not (differ and plan.linking.intersects):
+        overlaps = _overlaps(plan, lists)
+        lacking = _lacking(plan, sets, len(everybody))
+        if overlaps or lacking:
+            raise _conflict(plan, overlaps, lacking, _matches(plan, lists) if lacking else ())
+        return _found(plan, lists, _all_match(plan, len(everybody)))
+    return _intersected(plan, lists, in_all(sets))
+
+
+def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: SortableArray) -> Linked:
+    """Bring all owners down to the persons that all groups hold."""
+    matches = _matches(plan, lists)
+    least = plan.linking.min_common
+    if len(common) < least:
+        raise ConflictError(
+            f"{len(common)} persons are common to all groups, at least {least} are agreed; {told(matches)}",
+            f"{likely_cause(matches)}; nothing was spent",
+            {"common": len(common), "min_common": least, "matches": [each.to_document() for each in matches]},
+        )
+    chosen = {owner: among(each, common) for owner, each in lists.items()}
+    kept = {owner: each[chosen[owner]] for owner, each in lists.items()}
+    _check_k(plan, {owner: len(each) for owner, each in kept.items()})
+    overlaps = _overlaps(plan, kept)
+    if overlaps:
+        raise _conflict(plan, overlaps, [], ())
+    selections = {owner: np.packbits(each).tobytes() for owner, each in chosen.items()}
+    found = _found(plan, kept, matches)
+    return replace(found, kind="intersected", common=len(common), selections=selections)
+
+
+def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match, ...]) -> Linked:
+    """Return what was found where nothing stands against the release."""
+    records = {owner: len(each) for owner, each in lists.items()}
+    kind: LinkingFound = "equal" if plan.n_groups > 1 else "disjoint"
+    if plan.linking.max_overlap == 1:
+        return Linked(kind, records, matches)
+    holders = [held([lists[owner] for owner in owners])[1] for owners in plan.groups]
+    multiples = tuple(int(each.max()) for each in holders)
+    if plan.n_groups > 1:
+        # A person has as many records as the group that has most of it (`aggregator.joining`).
+        released = int(np.maximum.reduce(holders).sum())
+    else:
+        released = sum(records.values())
+        kind = "overlapping" if multiples[0] > 1 else "disjoint"
+    return Linked(kind, records, matches, multiples, released)
 
 
 def _check_k(plan: Plan, records: Mapping[str, int]) -> None:
@@ -110,80 +158,60 @@ def _malformed(owner: str, what: str) -> ProtocolError:
     )
 
 
-def _overlaps(group: int, parts: list[tuple[str, SortableArray]]) -> list[dict[str, Any]]:
-    """Return, for every pair of owners of a group that share persons, how many they share.
+def _overlaps(plan: Plan, lists: Mapping[str, SortableArray]) -> list[dict[str, Any]]:
+    """Return where more owners of a group hold a person than the plan allows.
 
-    The sorted lists are merged once; a token that h owners hold appears h times in a row, so that all
-    pairs are found by comparing with neighbours at distance 1, 2, … up to the longest such row.
+    Where it allows one: for every pair of owners that share persons, how many. Else, for every group, how
+    many persons too many owners hold.
     """
-    distinct = [_distinct(tokens) for _, tokens in parts]
-    merged = np.concatenate(distinct)
-    holder = np.repeat(np.arange(len(parts)), [len(each) for each in distinct])
-    order = np.argsort(merged, kind="stable")
-    merged, holder = merged[order], holder[order]
-    pairs: Counter[tuple[int, int]] = Counter()
-    for distance in range(1, len(parts)):
-        same = merged[distance:] == merged[:-distance]
-        if not same.any():
-            break
-        codes = holder[:-distance][same] * len(parts) + holder[distance:][same]
-        for code, count in zip(*_counted(codes), strict=True):
-            pairs[divmod(int(code), len(parts))] += int(count)
-    return [
-        {"group": group, "owners": [parts[first][0], parts[second][0]], "shared": count}
-        for (first, second), count in sorted(pairs.items())
-    ]
+    found: list[dict[str, Any]] = []
+    for group, owners in enumerate(plan.groups):
+        parts = [lists[owner] for owner in owners]
+        if plan.linking.max_overlap == 1:
+            found += [
+                {"group": group, "owners": [owners[first], owners[second]], "shared": count}
+                for (first, second), count in shared_by_pairs(parts).items()
+            ]
+            continue
+        holders = held(parts)[1]
+        too_many = int((holders > plan.linking.max_overlap).sum())
+        if too_many:
+            most = int(holders.max())
+            found.append({"group": group, "owners": list(owners), "shared": too_many, "holders": most})
+    return found
 
 
-def _counted(codes: Int64Array) -> tuple[Int64Array, Int64Array]:
-    values, counts = np.unique(codes, return_counts=True)
-    return values, counts.astype(np.int64)
-
-
-def _lacking(groups: Mapping[int, list[tuple[str, SortableArray]]]) -> list[dict[str, Any]]:
+def _lacking(plan: Plan, sets: Sequence[SortableArray], everybody: int) -> list[dict[str, Any]]:
     """Return, for every group that lacks records of the union of all groups, how many it lacks."""
-    sets = {group: _union([each for _, each in parts]) for group, parts in groups.items()}
-    union = len(_union(list(sets.values())))
     return [
-        {"group": group, "owners": [owner for owner, _ in groups[group]], "lacking": union - len(tokens)}
-        for group, tokens in sets.items()
-        if len(tokens) < union
+        {"group": group, "owners": list(plan.groups[group]), "lacking": everybody - len(tokens)}
+        for group, tokens in enumerate(sets)
+        if len(tokens) < everybody
     ]
 
 
-def _matches(groups: Mapping[int, list[tuple[str, SortableArray]]]) -> tuple[Match, ...]:
+def _matches(plan: Plan, lists: Mapping[str, SortableArray]) -> tuple[Match, ...]:
     """Return what every two groups have in common."""
     return match_groups(
-        {group: [(owner, _distinct(tokens)) for owner, tokens in parts] for group, parts in groups.items()}
+        {
+            group: [(owner, distinct(lists[owner])) for owner in owners]
+            for group, owners in enumerate(plan.groups)
+        }
     )
 
 
-def _all_match(plan: Plan, records: Mapping[str, int]) -> tuple[Match, ...]:
+def _all_match(plan: Plan, n_persons: int) -> tuple[Match, ...]:
     """Return the same of groups that were found equal, without comparing them once more."""
-    owners = [plan.owners_of(group) for group in range(plan.n_groups)]
     return tuple(
-        Match((first, second), sum(records[owner] for owner in first), dict.fromkeys((*first, *second), 0))
-        for first, second in combinations(owners[:MOST_GROUPS], 2)
+        Match((first, second), n_persons, dict.fromkeys((*first, *second), 0))
+        for first, second in combinations(plan.groups[:MOST_GROUPS], 2)
     )
-
-
-def _union(lists: list[SortableArray]) -> SortableArray:
-    """Return the distinct tokens of sorted lists; the stable sort merges sorted runs instead of sorting."""
-    return _distinct(np.sort(np.concatenate(lists), kind="stable"))
-
-
-def _distinct(tokens: SortableArray) -> SortableArray:
-    """Return the distinct tokens of a sorted list."""
-    first = np.ones(len(tokens), dtype=bool)
-    first[1:] = tokens[1:] != tokens[:-1]
-    distinct: SortableArray = tokens[first]
-    return distinct
 
 
 def _conflict(
-    overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...]
+    plan: Plan, overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...]
 ) -> ConflictError:
-    found = [f"{' and '.join(each['owners'])} share {each['shared']} persons" for each in overlaps]
+    found = [_overlap_text(plan, each) for each in overlaps]
     found += [
         f"{' and '.join(each['owners'])} {'lack' if len(each['owners']) > 1 else 'lacks'} "
         f"{each['lacking']} records that others have"
@@ -193,11 +221,23 @@ def _conflict(
         found.append(told(matches))
     hints = []
     if overlaps:
-        hints.append("remove shared persons from all owners but one: a person's budget holds for one part")
+        more = max((each.get("holders", 2) for each in overlaps), default=2)
+        hints.append(
+            "remove shared persons from all owners but one: a person's budget holds for one part; or, where "
+            f"every owner's policy allows it, charge them several times (--max-overlap {more})"
+        )
     if lacking:
-        hints.append(likely_cause(matches))
+        hints.append(f"{likely_cause(matches)}; or, where policies allow it, --on-mismatch intersect")
     return ConflictError(
         "; ".join(found),
         "; ".join([*hints, "nothing was spent"]),
         {"overlaps": overlaps, "lacking": lacking, "matches": [match.to_document() for match in matches]},
     )
+
+
+def _overlap_text(plan: Plan, found: Mapping[str, Any]) -> str:
+    owners = " and ".join(found["owners"])
+    if "holders" not in found:
+        return f"{owners} share {found['shared']} persons"
+    most = plan.linking.max_overlap
+    return f"{found['shared']} persons are at more than {most} of {owners}, up to {found['holders']}"

@@ -14,7 +14,7 @@ from typing import Any
 from common import __version__
 from common.canonical import canonical
 from common.evidence import Evidence
-from common.guarantee import composition, invariants, promises
+from common.guarantee import composition, found, invariants, promises
 
 FORMAT = 1
 """Version of the manifest's form."""
@@ -57,7 +57,7 @@ def manifest_document(
         "times": {"planned": plan.created, "published": published.isoformat(timespec="seconds")},
         "totals": derived["totals"],
         "composition": composition(plan),
-        "guarantee": list(promises(plan)),
+        "guarantee": [*promises(plan), *([found(plan, addendum.multiples)] if addendum.multiples else [])],
         "invariants": list(invariants(plan)),
         "schema": derived["schema"],
         "owners": [{**owner, **evidence.owners[owner["id"]].to_document()} for owner in derived["owners"]],

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from cryptography import x509
 
-from aggregator.answers import Answers
+from aggregator.answers import Answers, check_plan
 from aggregator.conductor import Conductor
 from aggregator.enrolment import Enrolment
 from aggregator.journal import Journal, KnownOwner
@@ -216,6 +216,23 @@ class OwnerService(OwnerServiceServicer):
             if told is not None:
                 yield wire.RecallItem(release=told)
         _log.warning("owner recalls its releases", extra={"owner": owner})
+
+    @raises
+    async def Select(
+        self, request: wire.SelectRequest, context: Context
+    ) -> AsyncIterator[wire.SelectChunk]:
+        """Send an owner which of its own records all groups hold, until all owners have masked those."""
+        owner = self._caller(context)
+        release = self._release(request.release, owner)
+        check_plan(release, request.plan_digest)
+        selected = release.addendum is not None and owner in release.addendum.selections
+        if not selected or release.state is not State.MASKING:
+            raise ProtocolError(
+                f"release {release.id} is {release.state}: there is no selection of records to be sent",
+                "ask for the work that is due",
+            )
+        async for data in _read(self._uploads.selection(release.id, owner), 0):
+            yield wire.SelectChunk(data=data)
 
     @raises
     async def Download(

@@ -78,6 +78,9 @@ def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict
             {owner: schemas[owner].identifier for owner in request.owners}, needed=len(request.groups) > 1
         )
     ]
+    if request.max_overlap > 1 and not any(schemas[owner].identifier for owner in request.owners):
+        what = "no identifier is declared, and persons at several owners are found by it"
+        found.append(Conflict("", "", what, "declare it at every owner, or leave --max-overlap out"))
     return tuple(dict.fromkeys(found))
 
 
@@ -119,6 +122,7 @@ def make_plan(
     homes = groups_of_attributes(request.groups, _held(request, schemas))
     groups = [_chosen(request, group, homes, schemas) for group in range(len(request.groups))]
     names = [[attribute.name for attribute in group] for group in groups]
+    request.rank_noise.check_names(name for group in names for name in group)
     epsilons = shares(request.epsilon, names, request.budget_split, dict(request.weights))
     least_k = smallest_accepted_k([schemas[owner] for owner in request.owners])
     tasks = tuple(
@@ -136,6 +140,7 @@ def make_plan(
                     records_rounded=schemas[owner].records_rounded,
                     g=g,
                     least_k=least_k,
+                    rank_noise=request.rank_noise,
                 )
                 for attribute in attributes
             ),
@@ -157,9 +162,17 @@ def make_plan(
         attributes=_in_order(request, groups),
         identifier=identifier,
         max_records_per_person=g,
-        linking=Linking(tokens=identifier is not None),
+        linking=_linking(request, tasks, tokens=identifier is not None),
         tasks=tasks,
     )
+
+
+def _linking(request: Request, tasks: Sequence[Task], *, tokens: bool) -> Linking:
+    """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
+    if request.on_mismatch == "stop":
+        return Linking(tokens, request.max_overlap)
+    largest_k = max(each.k or 1 for task in tasks for each in task.attributes)
+    return Linking(tokens, request.max_overlap, request.on_mismatch, request.min_common or largest_k)
 
 
 def _chosen(
@@ -247,24 +260,26 @@ def _between(
 ) -> list[Conflict]:
     """Return the conflicts between groups: each attribute belongs to one, and is held by nobody else."""
     found = []
-    for name, home in homes.items():
-        first, *others = home
+    for name, (first, *others) in homes.items():
+        known = request.groups[first]
         if others:
-            known = next(each for each in request.groups[first] if name in schemas[each].by_name)
             found += [
-                _shared(
-                    next(each for each in request.groups[other] if name in schemas[each].by_name), known, name
-                )
-                for other in others
+                _shared(_holder(name, more, known, schemas), _holder(name, known, more, schemas), name)
+                for more in (request.groups[other] for other in others)
             ]
-            continue
-        owners = request.groups[first]
-        found += [
-            _shared(owner, owners[0], name)
-            for owner in request.owners
-            if owner not in owners and name in schemas[owner].by_name
-        ]
+        else:
+            found += [
+                _shared(owner, known[0], name)
+                for owner in request.owners
+                if owner not in known and name in schemas[owner].by_name
+            ]
     return found
+
+
+def _holder(name: str, owners: Sequence[str], besides: Sequence[str], schemas: Mapping[str, Schema]) -> str:
+    """Return an owner of a group that holds an attribute, rather one that is in this group alone."""
+    holders = [owner for owner in owners if name in schemas[owner].by_name]
+    return next((owner for owner in holders if owner not in besides), holders[0])
 
 
 def _shared(owner: str, known: str, name: str) -> Conflict:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import charts
 from common.evidence import Evidence
+from common.linking_text import found
 from common.pages import render
 from common.schema import Attribute
 
@@ -22,7 +23,10 @@ _MOST_OWNERS_NAMED = 8
 _MOST_LABELS_LISTED = 40
 _LINKING = {
     "disjoint": "Identifiers were compared by keyed tokens: no person is at two owners.",
+    "overlapping": "Identifiers were compared by keyed tokens: persons are at several owners.",
     "equal": "Identifiers were compared by keyed tokens: the owners' attributes are about the same records.",
+    "intersected": "Identifiers were compared by keyed tokens: only persons at the owners of all attributes "
+    "were masked.",
     "asserted": "Identifiers were not compared: disjointness asserted by the owners, not checked.",
 }
 
@@ -49,12 +53,19 @@ def render_report(
         {
             "manifest": document,
             "plan": evidence.plan,
-            "linking": _LINKING[evidence.addendum.linking],
+            "linking": _linking(evidence),
             "fingerprints": _fingerprints(evidence),
             "attributes": [_shown(each, document, table) for each in evidence.plan.attributes],
             "data_files": data_files,
         },
     )
+
+
+def _linking(evidence: Evidence) -> str:
+    """Return what linking compared, and what it found of what the plan allows."""
+    lines = found(evidence.plan, evidence.addendum)
+    more = f" Found: {'; '.join(lines)}." if lines else ""
+    return _LINKING[evidence.addendum.linking] + more
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from aggregator.planning import conflict_error, conflicts, make_plan
 from aggregator.protocol.events import Addended, Planned
 from aggregator.protocol.release import Release
 from common import __version__
+from common.canonical import digest
+from common.durable import write_atomic
 from common.errors import IntegrityError, InternalError, TesseraError, UsageError
 from common.evidence import Evidence, OwnerEvidence, Signed
 from common.fragment import Addendum, Consent, FragmentStatement
@@ -114,7 +116,20 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
             data = intake.path(release.id, owner, Kind.TOKENS).read_bytes()
             tokens[owner] = np.frombuffer(data, dtype=np.uint8).reshape(-1, _TOKEN_BYTES)
     linked = link(plan, records, tokens)
-    addendum = Addendum(release.id, plan.digest, linked.kind, dict(linked.records), linked.matches)
+    for owner, selection in linked.selections.items():
+        # On disk before the addendum, which has its digest, is: owners ask for it until they have masked.
+        write_atomic(intake.path(release.id, owner, Kind.SELECTION), selection)
+    addendum = Addendum(
+        release.id,
+        plan.digest,
+        linked.kind,
+        dict(linked.records),
+        linked.matches,
+        linked.multiples,
+        linked.released,
+        linked.common,
+        {owner: digest(selection) for owner, selection in linked.selections.items()},
+    )
     data = addendum.to_bytes()
     key = signer.current_signer()
     signature = key.sign(Domain.ADDENDUM, data).hex()
@@ -156,19 +171,20 @@ def publish_release(
             or the release would not hold for those who verify it.
         OSError: If the folder cannot be written.
     """
-    from aggregator.joining import join, n_records
+    from aggregator.joining import join
     from aggregator.publication import publish, published_digest
+    from common.release_summary import n_records
     from common.shuffle import random_order
 
-    plan = release.the_plan()
+    plan, evidence = release.the_plan(), _evidence(release)
     # After a crash the folder may be there, and the fragments may be gone.
     kept = published_digest(release_dir, plan.digest, release.id)
     if kept is not None:
         return kept
     parts = {owner: _fragment(release, plan.assignment_of(owner), intake) for owner in plan.owners}
-    table = join(plan, parts, random_order(n_records(plan, parts)))
+    table = join(plan, parts, random_order(n_records(plan, evidence.addendum)))
     key = signer.current_signer()
-    return publish(release_dir, _evidence(release), table, key, now, release.request.formats, ca)
+    return publish(release_dir, evidence, table, key, now, release.request.formats, ca)
 
 
 def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.Table":

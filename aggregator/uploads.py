@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aggregator.answers import TOKEN_BYTES, check_plan
@@ -71,6 +72,10 @@ class Uploads:
         """
         blob, done = self._expected(release, owner, key)
         return blob.size if done else self._intake.offset(blob)
+
+    def selection(self, release: str, owner: str) -> Path:
+        """Return the file of what linking selected of an owner's records."""
+        return self._intake.path(release, owner, Kind.SELECTION)
 
     async def receive(
         self,

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import isqrt
 
 from common.errors import UnusableDataError, UsageError
-from common.privacy import EXPONENTIAL, MECHANISMS, SMALLEST_K, smallest_k
+from common.privacy import AUTO, EXPONENTIAL, MECHANISMS, SMALLEST_K, smallest_k
 from common.schema import Schema, most_records
 from common.task import Task
 
@@ -27,16 +27,18 @@ def check_k(mechanism: str, k: int | None, g: int) -> None:
     """Check the k that an operator asked for.
 
     Args:
-        mechanism: Mechanism id.
+        mechanism: Mechanism id, or "auto".
         k: Minimum cluster size; None to have it chosen.
         g: The most records that one person has.
 
     Raises:
         UsageError: If the mechanism takes none so small.
     """
-    needed = smallest_k(mechanism, g)
+    # Where "auto" makes clusters, they are those of its mechanism for clusters.
+    needed = smallest_k("idp-joint" if mechanism == AUTO else mechanism, g)
     if k is not None and needed is not None and k < needed:
-        trimmed = f", and {g} records per person" if MECHANISMS[mechanism].trimmed and g > 1 else ""
+        is_trimmed = mechanism == AUTO or MECHANISMS[mechanism].trimmed
+        trimmed = f", and {g} records per person" if is_trimmed and g > 1 else ""
         raise UsageError(
             f"k must be at least {needed} with mechanism {mechanism}{trimmed}, not {k}", "ask for a larger k"
         )

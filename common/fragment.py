@@ -9,7 +9,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
@@ -17,8 +17,8 @@ from common.canonical import canonical, digest
 from common.matches import Match
 from common.plan import RELEASE_ID
 
-LINKINGS = ("disjoint", "equal", "asserted")
-"""What linking can have found; "asserted" where there was nothing to compare."""
+LINKINGS = ("disjoint", "overlapping", "equal", "intersected", "asserted")
+"""What linking can have found (`common.plan.LinkingFound`)."""
 DECISIONS = ("accept", "refuse")
 """What an owner can answer to a plan."""
 MOST_ENTRIES = 2**62
@@ -84,12 +84,23 @@ class Addendum(Statement):
     """Exact number of records by owner id."""
     matches: tuple[Match, ...] = ()
     """What every two groups of owners have in common; empty where there is one group."""
+    multiples: tuple[int, ...] = ()
+    """By group: the largest number of its owners that hold one person; empty where the plan allows one."""
+    released: int | None = None
+    """Number of records of the release, where the plan allows persons to be shared; None elsewhere: as many
+    as the owners of any one group have."""
+    common: int | None = None
+    """Number of persons that all groups hold, where records were left out for that; else None."""
+    selections: Mapping[str, str] = field(default_factory=dict)
+    """By owner id: SHA-256 of the selection of its records; empty where none was left out."""
 
     def __post_init__(self) -> None:
         _check_names(self.release, *self.records)
         _check_digests(self.plan_digest)
         _check_one_of(self.linking, LINKINGS)
-        _check_counts(*self.records.values())
+        _check_counts(*self.records.values(), *self.multiples)
+        _check_counts(*(count for count in (self.released, self.common) if count is not None))
+        _check_digests(*self.selections.values())
         if not {owner for match in self.matches for owner in match.only} <= set(self.records):
             raise ValueError("a match is between owners of the release")
 
@@ -101,6 +112,10 @@ class Addendum(Statement):
             "linking": self.linking,
             "records": dict(self.records),
             **({"matches": [match.to_document() for match in self.matches]} if self.matches else {}),
+            **({"multiples": list(self.multiples)} if self.multiples else {}),
+            **({"released": self.released} if self.released is not None else {}),
+            **({"common": self.common} if self.common is not None else {}),
+            **({"selections": dict(self.selections)} if self.selections else {}),
         }
 
     @classmethod
@@ -108,7 +123,18 @@ class Addendum(Statement):
         """Read it from its document."""
         records = {owner: int(n) for owner, n in document["records"].items()}
         matches = tuple(Match.from_document(each) for each in document.get("matches", ()))
-        return cls(document["release"], document["plan_digest"], document["linking"], records, matches)
+        released, common = document.get("released"), document.get("common")
+        return cls(
+            document["release"],
+            document["plan_digest"],
+            document["linking"],
+            records,
+            matches,
+            tuple(int(each) for each in document.get("multiples", ())),
+            None if released is None else int(released),
+            None if common is None else int(common),
+            {str(owner): chosen for owner, chosen in document.get("selections", {}).items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ References:
     Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (composition).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
 from common.plan import Plan
 from common.privacy import MECHANISMS
+from common.rank_promise import rank_promises, shown_by_clusters, shown_by_lists
 from common.schema import CategoryOrder
 
 INDIVIDUAL = "individual differential privacy"
@@ -62,12 +63,6 @@ _FREQUENCY_PROMISE = (
 )
 
 
-_TOGETHER = (
-    "Which of its values a record has together: the bounds speak of each attribute's list of released values, "
-    "not of the attachment of these values to records, and so not of the released table as a whole."
-)
-
-
 class _Kind(NamedTuple):
     """Attributes that get the same promise."""
 
@@ -79,14 +74,25 @@ class _Kind(NamedTuple):
 
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
-    return (*_meanings(plan), *_attribute_promises(plan), _total(plan), _unit(plan), composition(plan))
+    return (
+        *_meanings(plan),
+        *_attribute_promises(plan),
+        _total(plan),
+        *rank_promises(plan, _notions(plan)[0]),
+        _unit(plan),
+        composition(plan),
+    )
 
 
 def composition(plan: Plan) -> str:
     """Say by which rule the owners' and attributes' epsilons make the release's."""
+    shared = plan.linking.max_overlap
     parallel = (
         "The owners of the same attributes hold different records, so the largest of their ε counts and not "
         "the sum (parallel composition)."
+        if shared == 1
+        else f"A person can be at up to {shared} owners of the same attributes, so the ε of as many of them "
+        "add up, the largest ones (sequential composition); those of the others do not."
     )
     sequential = "The ε of different attributes of one record add up (sequential composition)"
     if plan.n_groups > 1:
@@ -100,6 +106,30 @@ def composition(plan: Plan) -> str:
     ])  # fmt: skip
 
 
+_INTERSECTED = (
+    "That a person is in the data of every group of owners, where only such persons are released: each owner "
+    "learns which of its own these are."
+)
+
+
+def found(plan: Plan, multiples: Sequence[int]) -> str:
+    """Say what linking found about persons at several owners, and what that makes of their ε.
+
+    Args:
+        plan: A plan that lets owners hold the same person.
+        multiples: By group: the largest number of owners that hold one person.
+    """
+    joint = plan.epsilon_joint_of_person(multiples)
+    bound = "no bound, because there is none for one of them" if joint is None else f"ε = {joint}"
+    return (
+        f"Linking found persons at up to {max(multiples)} owners of the same attributes, and nobody at more. "
+        f"All attributes of one person together, as found: {bound}; charged at every owner as often as that."
+        if max(multiples) > 1
+        else "Linking found no person at two owners of the same attributes. All attributes of one person "
+        f"together, as found: {bound}."
+    )
+
+
 def invariants(plan: Plan) -> tuple[str, ...]:
     """Say what no mechanism of a release hides, whatever ε is."""
     several = plan.n_groups > 1
@@ -109,6 +139,7 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         "Which owner a record came from.",
         "Which values are missing, where a record was left out or a category stands for a missing value.",
         *(["That the owners' attributes are about the same records."] if several else []),
+        *([_INTERSECTED] if plan.linking.intersects else []),
         *(
             ["The scales of the noise: they are calibrated to the original data."]
             if INDIVIDUAL in _notions(plan)
@@ -121,17 +152,13 @@ def invariants(plan: Plan) -> tuple[str, ...]:
 def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
     """Return what equal released values of records that share a cluster do not hide."""
     ks = sorted({a.k for task in plan.tasks for a in task.attributes if a.k is not None})
+    together = (shown_by_lists(plan),) if _has_lists(plan) else ()
     if not ks:
-        return (_TOGETHER,) if _has_lists(plan) else ()
+        return together
     k = str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
     return (
-        (
-            f"Which records share a cluster (k = {k}): they have equal released values, and ε does not limit "
-            "what that pattern of equal values shows. Who knows the original numbers of a few attributes of "
-            "a person can often find that person's record by the pattern alone, whatever ε is (measured: 90 "
-            "to 100 % of the records with two or three continuous attributes at k = 10)."
-        ),
-        _TOGETHER,
+        shown_by_clusters(plan, k),
+        *together,
         "A larger k means less noise. It does not mean more privacy.",
     )
 
@@ -205,9 +232,15 @@ def _unit(plan: Plan) -> str:
     held = "one record" if g == 1 else f"at most {g} records"
     checks = []
     if len(plan.tasks) > plan.n_groups:
-        checks.append("that no person is counted at two owners of the same attributes")
+        shared = plan.linking.max_overlap
+        most = "counted at two owners" if shared == 1 else f"at more than {shared} owners"
+        checks.append(f"that no person is {most} of the same attributes")
     if plan.n_groups > 1:
-        checks.append("that the owners of different attributes hold the same persons")
+        checks.append(
+            "that the owners of different attributes hold the same persons"
+            if not plan.linking.intersects
+            else "that the masked persons are those that the owners of all attributes hold"
+        )
     checked = " and ".join(checks)
     how = "compared before anything is masked, by keyed tokens of identifiers; else there is no release"
     told = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""

@@ -8,7 +8,8 @@ from common import __version__
 from common.canonical import canonical
 from common.errors import IntegrityError
 from common.evidence import Evidence
-from common.guarantee import invariants, promises
+from common.guarantee import found, invariants, promises
+from common.linking_check import contradictions
 from common.matches import fit
 
 
@@ -37,23 +38,18 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
         raise IntegrityError("it names another aggregator than its plan")
     _check_linking(evidence)
     # The wording may change between versions, what it says may not: only the same version can compare it.
-    told = (manifest["guarantee"], manifest["invariants"])
-    if manifest["version"] == __version__ and told != (list(promises(plan)), list(invariants(plan))):
+    told, multiples = (manifest["guarantee"], manifest["invariants"]), evidence.addendum.multiples
+    promised = [*promises(plan), *([found(plan, multiples)] if multiples else [])]
+    if manifest["version"] == __version__ and told != (promised, list(invariants(plan))):
         raise IntegrityError("it promises something else than its plan")
 
 
 def _check_linking(evidence: Evidence) -> None:
     """Compare what linking is said to have found with what the plan and the owners' statements allow."""
     plan, addendum = evidence.plan, evidence.addendum
-    if addendum.linking != plan.expected_linking:
-        raise IntegrityError(f"linking cannot have found {addendum.linking!r} under this plan")
+    for contradiction in contradictions(plan, addendum):
+        raise IntegrityError(contradiction)
     if len({signed.consent.key_check for signed in evidence.owners.values()}) > 1:
         raise IntegrityError("its owners linked with different linkage keys")
-    totals = {
-        sum(addendum.records[task.owner] for task in plan.tasks if task.group == group)
-        for group in range(plan.n_groups)
-    }
-    if len(totals) > 1:
-        raise IntegrityError("its groups of attributes have different numbers of records")
     if not fit(addendum.matches, plan, addendum.records):
         raise IntegrityError("linking cannot have found these matches under this plan")

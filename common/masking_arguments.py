@@ -7,6 +7,7 @@ from typing import Any
 from common.errors import UsageError
 from common.plan import RELEASE_ID
 from common.privacy import (
+    AUTO,
     DEFAULT_MECHANISM,
     EVALUATION_ONLY,
     EXPONENTIAL,
@@ -50,10 +51,10 @@ def parse_mechanism(text: str, k: int | None = None) -> str:
     if text in EVALUATION_ONLY:
         raise UsageError(
             f"mechanism {text} is for evaluation only and makes no release: {EVALUATION_ONLY[text]}",
-            f"accepted: {', '.join(REQUESTABLE)}",
+            f"accepted: {', '.join((AUTO, *REQUESTABLE))}",
         )
-    chosen = one_of("mechanism", text or DEFAULT_MECHANISM, REQUESTABLE)
-    if k is not None and not MECHANISMS[chosen].clustered:
+    chosen = one_of("mechanism", text or DEFAULT_MECHANISM, (AUTO, *REQUESTABLE))
+    if k is not None and chosen != AUTO and not MECHANISMS[chosen].clustered:
         raise UsageError(
             f"mechanism {chosen} makes no clusters and takes no k",
             "leave --k out, or choose a mechanism that makes clusters",

@@ -6,14 +6,15 @@ signs it, every owner checks it as if it came from a stranger (`owner_node.conse
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from heapq import nlargest
 from typing import Any, Literal
 
 from common.canonical import canonical, digest
-from common.privacy import largest_or_unbounded, total_or_unbounded
+from common.privacy import total, total_or_unbounded
 from common.schema import Attribute, IdentifierRules
 from common.task import Assignment, Task, read_epsilon
 
@@ -22,8 +23,12 @@ RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 LONGEST_PURPOSE = 400
 """Characters of what a release is for: people read it before they approve."""
 
-LinkingFound = Literal["disjoint", "equal", "asserted"]
-"""What linking can have found: groups were compared, only parts were, or nothing was."""
+LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "asserted"]
+"""What linking can have found: parts hold different persons, or share some; groups hold the same, or only
+what they have in common is masked; or nothing was compared."""
+
+ON_MISMATCH = ("stop", "intersect")
+"""What happens when the token sets of two groups differ: no release, or one of the common persons alone."""
 
 
 def is_purpose(text: str) -> bool:
@@ -62,9 +67,14 @@ class Linking:
     max_overlap: int = 1
     """Most owners of one group that may hold the same person."""
     on_mismatch: str = "stop"
-    """What happens when the token sets of two groups differ."""
+    """What happens when the token sets of two groups differ: one of `ON_MISMATCH`."""
     min_common: int = 0
-    """Fewest common records to go on with."""
+    """Fewest common persons to go on with; 0 where nothing is intersected."""
+
+    @property
+    def intersects(self) -> bool:
+        """Whether groups that differ are brought down to the persons that all of them hold."""
+        return self.on_mismatch == "intersect"
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document."""
@@ -121,8 +131,8 @@ class Plan:
             raise ValueError("every owner has one task in a group")
         if self.n_groups > len(cells) or {group for group, _ in cells} != set(range(self.n_groups)):
             raise ValueError("groups are numbered from 0 without gaps")
-        for owner in self.owners:
-            self.assignment_of(owner)
+        # Making them checks that every owner takes part with one data set.
+        _ = self.assignments
         names = [attribute.name for attribute in self.attributes]
         by_group = {task.group: tuple(attribute.name for attribute in task.attributes) for task in self.tasks}
         if any(tuple(a.name for a in task.attributes) != by_group[task.group] for task in self.tasks):
@@ -132,6 +142,27 @@ class Plan:
             raise ValueError("every attribute belongs to exactly one group")
         if self.n_groups > 1 and not self.linking.tokens:
             raise ValueError("groups of attributes can only be aligned on tokens")
+        self._check_linking()
+
+    def _check_linking(self) -> None:
+        linking, largest_group = self.linking, max(map(len, self.groups))
+        if not 1 <= linking.max_overlap <= largest_group:
+            raise ValueError("no more owners can hold a person than a group has")
+        if linking.max_overlap > 1 and not linking.tokens:
+            raise ValueError("how many owners hold a person is only known by tokens")
+        if linking.on_mismatch not in ON_MISMATCH:
+            raise ValueError("groups that differ stop a release, or are intersected")
+        if linking.intersects and not (self.n_groups > 1 and linking.min_common > 0):
+            raise ValueError("several groups are intersected, down to some persons at least")
+        if not linking.intersects and linking.min_common != 0:
+            raise ValueError("common persons are counted where groups are intersected")
+
+    @property
+    def _tasks_by_group(self) -> list[list[Task]]:
+        by_group: list[list[Task]] = [[] for _ in range(self.n_groups)]
+        for task in self.tasks:
+            by_group[task.group].append(task)
+        return by_group
 
     @property
     def n_groups(self) -> int:
@@ -143,9 +174,27 @@ class Plan:
         """Owner ids, each once, in the order of their tasks."""
         return tuple(dict.fromkeys(task.owner for task in self.tasks))
 
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Owner ids by attribute group, in the order of their tasks."""
+        return tuple(tuple(task.owner for task in tasks) for tasks in self._tasks_by_group)
+
     def owners_of(self, group: int) -> tuple[str, ...]:
         """Return the owners of one attribute group, in the order of their tasks."""
-        return tuple(task.owner for task in self.tasks if task.group == group)
+        return self.groups[group]
+
+    @property
+    def assignments(self) -> dict[str, Assignment]:
+        """What every owner masks, by owner id, in the order of their tasks."""
+        tasks: dict[str, list[Task]] = {}
+        for task in self.tasks:
+            tasks.setdefault(task.owner, []).append(task)
+        return {owner: Assignment(tuple(own)) for owner, own in tasks.items()}
+
+    @property
+    def most_multiples(self) -> tuple[int, ...]:
+        """By group: how many of its owners may hold the same person, as far as the plan allows."""
+        return tuple(min(self.linking.max_overlap, len(owners)) for owners in self.groups)
 
     @property
     def digest(self) -> str:
@@ -154,16 +203,58 @@ class Plan:
 
     @property
     def epsilon_joint(self) -> Decimal | None:
-        """Joint bound for one person: parallel within a group, sequential between groups."""
-        parts = [[t.epsilon_joint for t in self.tasks if t.group == group] for group in range(self.n_groups)]
-        return total_or_unbounded(largest_or_unbounded(bounds) for bounds in parts)
+        """Joint bound for one person, held by as many owners of a group as the plan allows."""
+        return self.epsilon_joint_of_person(self.most_multiples)
+
+    def epsilon_joint_of_person(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the joint bound for one person; None where there is none.
+
+        Within a group the owners that hold it add up, so the largest bounds count, as many as there can be
+        such owners: one where nobody is shared (parallel composition). Groups add up (sequential).
+
+        Args:
+            multiples: By group: how many owners hold the same person at most.
+        """
+        return self._bound_of_person(lambda task: task.epsilon_joint, multiples)
 
     @property
-    def expected_linking(self) -> LinkingFound:
-        """What linking finds under this plan if nothing stops it: "asserted", "disjoint" or "equal"."""
+    def epsilon_table(self) -> Decimal | None:
+        """Bound for one person on who has which value, composed as `epsilon_joint`; None if there is none."""
+        return self.epsilon_table_of_person(self.most_multiples)
+
+    def epsilon_table_of_person(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the same for as many owners of each group as hold a person."""
+        return self._bound_of_person(lambda task: task.epsilon_table, multiples)
+
+    @property
+    def has_rank_noise(self) -> bool:
+        """Whether any attribute has rank noise."""
+        return any(task.has_rank_noise for task in self.tasks)
+
+    def _bound_of_person(
+        self, bound: Callable[[Task], Decimal | None], multiples: Sequence[int]
+    ) -> Decimal | None:
+        bounds = [[bound(task) for task in tasks] for tasks in self._tasks_by_group]
+        return total_or_unbounded(
+            None if None in of_group else _of_largest((b for b in of_group if b is not None), most)
+            for of_group, most in zip(bounds, multiples, strict=True)
+        )
+
+    def epsilon_of_person(self, multiples: Sequence[int]) -> Decimal:
+        """Return the sum of epsilon for one person, as `epsilon_joint_of_person` does of the joint bounds."""
+        return total(
+            _of_largest((task.epsilon for task in tasks), most)
+            for tasks, most in zip(self._tasks_by_group, multiples, strict=True)
+        )
+
+    @property
+    def possible_linking(self) -> tuple[LinkingFound, ...]:
+        """What linking can find under this plan if nothing stops it."""
         if not self.linking.tokens:
-            return "asserted"
-        return "equal" if self.n_groups > 1 else "disjoint"
+            return ("asserted",)
+        if self.n_groups == 1:
+            return ("disjoint", "overlapping") if self.linking.max_overlap > 1 else ("disjoint",)
+        return ("equal", "intersected") if self.linking.intersects else ("equal",)
 
     def assignment_of(self, owner: str) -> Assignment:
         """Return everything that an owner masks.
@@ -171,10 +262,7 @@ class Plan:
         Raises:
             KeyError: If it has no task in this plan.
         """
-        tasks = tuple(task for task in self.tasks if task.owner == owner)
-        if not tasks:
-            raise KeyError(owner)
-        return Assignment(tasks)
+        return self.assignments[owner]
 
     def attribute(self, name: str) -> Attribute:
         """Return the settings of one attribute."""
@@ -191,6 +279,7 @@ class Plan:
             "layout": str(self.layout),
             "epsilon": self.epsilon,
             "epsilon_joint": self.epsilon_joint,
+            **({"epsilon_table": self.epsilon_table} if self.has_rank_noise else {}),
             "budget_split": str(self.budget_split),
             "attributes": [attribute.to_document() for attribute in self.attributes],
             "identifier": self.identifier.to_document() if self.identifier else None,
@@ -237,3 +326,7 @@ class Plan:
             linking=Linking.from_document(document["linking"]),
             tasks=tuple(Task.from_document(each) for each in document["tasks"]),
         )
+
+
+def _of_largest(values: Iterable[Decimal], count: int) -> Decimal:
+    return total(nlargest(count, values))

@@ -90,7 +90,9 @@ MECHANISMS = {
         ),
     )
 }  # fmt: skip
-DEFAULT_MECHANISM = "idp-joint"
+AUTO = "auto"
+"""Stands for the mechanism that carries an attribute best (`common.attribute_plan`)."""
+DEFAULT_MECHANISM = AUTO
 HISTOGRAM = "dp-hist"
 MOST_HISTOGRAM_VALUES = 2**22
 """Possible values of an attribute that are counted at most."""
@@ -130,6 +132,14 @@ def is_share(value: Decimal, largest: Decimal = LARGEST_EPSILON) -> bool:
         return False
     exponent = value.as_tuple().exponent
     return isinstance(exponent, int) and exponent >= -SHARE_PLACES
+
+
+NO_RANK_NOISE = Decimal(0)
+
+
+def is_listed(mechanism: str) -> bool:
+    """Whether a mechanism releases a list in rank order; one that nobody knows is taken to do so."""
+    return mechanism not in MECHANISMS or MECHANISMS[mechanism].listed
 
 
 def is_rank_noise(value: Decimal) -> bool:

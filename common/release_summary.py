@@ -4,9 +4,11 @@ The manifest shows them to people; verification computes them again and compares
 shows is what the owners signed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from common.fragment import Addendum
+from common.linking_check import multiples_of
 from common.plan import Plan
 from common.privacy import total, total_or_unbounded
 from common.release_table import RECORD_COLUMN, release_schema
@@ -16,6 +18,8 @@ from common.task import Task
 def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
     """Return owners (with ε, ε_joint, k, records, attributes), totals and schema of a release.
 
+    Where the plan lets owners hold the same person, the totals are those of a person as linking found it.
+
     Args:
         plan: The plan.
         addendum: What linking found.
@@ -23,6 +27,7 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
     Returns:
         A document with the keys `owners`, `totals` and `schema`.
     """
+    multiples = multiples_of(plan, addendum)
     return {
         "owners": [_owner(plan, addendum, owner) for owner in plan.owners],
         "totals": {
@@ -30,15 +35,19 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
             "attributes": len(plan.attributes),
             "owners": len(plan.owners),
             "epsilon": plan.epsilon,
-            "epsilon_joint": plan.epsilon_joint,
+            "epsilon_joint": plan.epsilon_joint_of_person(multiples),
+            **({"epsilon_person": plan.epsilon_of_person(multiples)} if addendum.multiples else {}),
+            **({"epsilon_table": plan.epsilon_table_of_person(multiples)} if plan.has_rank_noise else {}),
         },
         "schema": _schema(plan),
     }
 
 
 def n_records(plan: Plan, addendum: Addendum) -> int:
-    """Return how many records a release has: those of the owners of any one group."""
-    return sum(addendum.records[task.owner] for task in plan.tasks if task.group == 0)
+    """Return how many records a release has: those of any one group, where nobody is shared."""
+    if addendum.released is not None:
+        return addendum.released
+    return sum(addendum.records[owner] for owner in plan.owners_of(0))
 
 
 def _owner(plan: Plan, addendum: Addendum, owner: str) -> dict[str, Any]:
@@ -48,8 +57,19 @@ def _owner(plan: Plan, addendum: Addendum, owner: str) -> dict[str, Any]:
         "records": addendum.records[owner],
         "epsilon": total(task.epsilon for task in tasks),
         "epsilon_joint": total_or_unbounded(task.epsilon_joint for task in tasks),
+        **_of_ranks(tasks),
         "k": min((a.k for task in tasks for a in task.attributes if a.k is not None), default=None),
         "attributes": [document for task in tasks for document in _attributes(task)],
+    }
+
+
+def _of_ranks(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the bound on who has which value, where there is rank noise."""
+    if not any(task.has_rank_noise for task in tasks):
+        return {}
+    return {
+        "epsilon_table": total_or_unbounded(task.epsilon_table for task in tasks),
+        "rank_loss": total_or_unbounded(task.rank_loss for task in tasks),
     }
 
 

@@ -4,12 +4,12 @@ Parts of a plan (`common.plan`), with its canonical form.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.privacy import MECHANISMS, total, total_or_unbounded
+from common.privacy import MECHANISMS, NO_RANK_NOISE, is_listed, total, total_or_unbounded
 
 _DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 
@@ -30,9 +30,31 @@ class PlannedAttribute:
     """Bound on the whole rank-ordered list of released values; None where there is none."""
     expected_error: Decimal
     """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
+    rank_noise: Decimal = NO_RANK_NOISE
+    """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
+    rank_loss: Decimal = NO_RANK_NOISE
+    """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise."""
+
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Bound on who has which value; None where there is none.
+
+        The values of a mechanism without a list are bounded record by record anyway.
+        """
+        if self.epsilon_joint is None or not is_listed(self.mechanism):
+            return self.epsilon_joint
+        return total([self.epsilon_joint, self.rank_loss]) if self.rank_noise else None
+
+    @property
+    def told_ranks(self) -> Decimal | None:
+        """What is told about who got which entry of the list: 0 where there is no list, None if unbounded."""
+        return self.rank_loss if self.rank_noise or not is_listed(self.mechanism) else None
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
+        """Return the canonical document; of rank noise only where there is some."""
+        of_ranks = {
+            "rank_noise": self.rank_noise, "rank_loss": self.rank_loss, "epsilon_table": self.epsilon_table
+        }  # fmt: skip
         return {
             "name": self.name,
             "mechanism": self.mechanism,
@@ -40,6 +62,7 @@ class PlannedAttribute:
             "k": self.k,
             "epsilon_joint": self.epsilon_joint,
             "expected_error": self.expected_error,
+            **(of_ranks if self.rank_noise else {}),
         }
 
     @classmethod
@@ -56,6 +79,8 @@ class PlannedAttribute:
             None if document["k"] is None else int(document["k"]),
             read_bound(document["epsilon_joint"]),
             read_decimal(document["expected_error"]),
+            read_decimal(document.get("rank_noise", "0")),
+            read_decimal(document.get("rank_loss", "0")),
         )
 
 
@@ -84,8 +109,24 @@ class Task:
         """Sum of the attributes' joint bounds; None where one has none."""
         return total_or_unbounded(attribute.epsilon_joint for attribute in self.attributes)
 
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Sum of the attributes' bounds on who has which value; None where one has none."""
+        return total_or_unbounded(attribute.epsilon_table for attribute in self.attributes)
+
+    @property
+    def rank_loss(self) -> Decimal | None:
+        """Sum of what is told about who got which entries; None where it is not bounded."""
+        return total_or_unbounded(attribute.told_ranks for attribute in self.attributes)
+
+    @property
+    def has_rank_noise(self) -> bool:
+        """Whether any of its attributes has rank noise."""
+        return any(attribute.rank_noise for attribute in self.attributes)
+
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
+        """Return the canonical document; of rank noise only where there is some."""
+        of_ranks = {"epsilon_table": self.epsilon_table, "rank_loss": self.rank_loss}
         return {
             "owner": self.owner,
             "dataset": self.dataset,
@@ -93,6 +134,7 @@ class Task:
             "records_rounded": self.records_rounded,
             "epsilon": self.epsilon,
             "epsilon_joint": self.epsilon_joint,
+            **(of_ranks if self.has_rank_noise else {}),
             "attributes": [attribute.to_document() for attribute in self.attributes],
         }
 
@@ -153,6 +195,26 @@ class Assignment:
         """The fewest records that all of it can be masked with."""
         return max((each.k for each in self.attributes if each.k is not None), default=1)
 
+    def epsilon_at(self, multiples: Sequence[int]) -> Decimal:
+        """Return what the epsilon of all tasks adds up to where persons are shared.
+
+        A person that m owners of a group hold loses m times what each of them takes (sequential composition).
+
+        Args:
+            multiples: By group of the plan: how many of its owners hold the same person at most.
+        """
+        return total(task.epsilon for task in self.tasks for _ in range(multiples[task.group]))
+
+    def epsilon_joint_at(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the same of the joint bounds; None where there is none."""
+        return total_or_unbounded(
+            task.epsilon_joint for task in self.tasks for _ in range(multiples[task.group])
+        )
+
+    def rank_loss_at(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the same of what is told about ranks; None where it is not bounded."""
+        return total_or_unbounded(task.rank_loss for task in self.tasks for _ in range(multiples[task.group]))
+
     @property
     def epsilon(self) -> Decimal:
         """Sum of the attributes' epsilon (sequential composition)."""
@@ -162,6 +224,16 @@ class Assignment:
     def epsilon_joint(self) -> Decimal | None:
         """Sum of the attributes' joint bounds; None where one has none."""
         return total_or_unbounded(task.epsilon_joint for task in self.tasks)
+
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Sum of the attributes' bounds on who has which value; None where one has none."""
+        return total_or_unbounded(task.epsilon_table for task in self.tasks)
+
+    @property
+    def rank_loss(self) -> Decimal | None:
+        """Sum of what is told about who got which entries; None where it is not bounded."""
+        return total_or_unbounded(task.rank_loss for task in self.tasks)
 
 
 def read_decimal(text: Any) -> Decimal:

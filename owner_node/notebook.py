@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from common.errors import UsageError
 from common.masking_arguments import distinct, parse_id, parse_k, parse_mechanism, parse_weights
 from common.privacy import DEFAULT_MECHANISM, parse_epsilon
+from common.rank_noise import parse_rank_noise
 from common.settings import Problem, validate
 from common.shuffle import random_order
 from owner_node.config import DatasetConfig, PolicyConfig, load
@@ -130,6 +131,7 @@ class Workspace:
         *,
         epsilon: str | Decimal,
         mechanism: str = DEFAULT_MECHANISM,
+        rank_noise: str | Decimal | Mapping[str, str | Decimal] | None = None,
         k: int | Literal["auto"] = "auto",
         attributes: Sequence[str] = (),
         weights: Mapping[str, str | Decimal] | None = None,
@@ -144,7 +146,9 @@ class Workspace:
             frame: Original records, `(n_records, n_columns)`.
             schema: The attributes; None for those of the owner's data set.
             epsilon: For all attributes together, a decimal as text.
-            mechanism: Mechanism id.
+            mechanism: Mechanism id, or "auto": chosen for every attribute.
+            rank_noise: Noise on who gets which value, as a share of the ranks, a decimal as text; by
+                attribute, the others as by default; None for the default, 0.03.
             k: Minimum cluster size.
             attributes: Mask only these, in this order; empty for all.
             weights: Share epsilon by weight; None for equal shares.
@@ -173,12 +177,14 @@ class Workspace:
                 "make one: pandas.DataFrame(...)",
             )
         size = parse_k(str(k))
+        chosen = parse_mechanism(mechanism, size)
         request = MaskRequest(
             parse_epsilon(str(epsilon)),
             size,
-            parse_mechanism(mechanism, size),
+            chosen,
             distinct("attribute", list(attributes)),
             parse_weights([f"{name}={weight}" for name, weight in (weights or {}).items()]),
+            parse_rank_noise(_told_rank_noise(rank_noise), chosen),
         )
         dataset = self._declared(schema, identifier, max_records_per_person, missing)
         originals, index = self._loaded(frame, dataset, request)
@@ -256,6 +262,14 @@ class Workspace:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _told_rank_noise(asked: str | Decimal | Mapping[str, str | Decimal] | None) -> list[str]:
+    if asked is None:
+        return []
+    if isinstance(asked, Mapping):
+        return [f"{name}={value}" for name, value in asked.items()]
+    return [str(asked)]
 
 
 def _written(table: Any) -> Any:

@@ -6,23 +6,37 @@ from common import console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from decimal import Decimal
 
     from common.plan import Plan
+    from common.task import PlannedAttribute, Task
 
 
 def show_plan(plan: "Plan") -> None:
     """Print who masks what and how, and what is promised and what is not."""
     from common.guarantee import invariants, promises
+    from common.linking_text import allowed
 
     console.table(
         f"plan of release {plan.release} ({plan.layout}, ε {plan.epsilon:f})",
-        ("owner", "records", "ε", "ε joint", "k", "mechanism"),
+        (
+            "owner",
+            *(("group",) if plan.n_groups > 1 else ()),
+            "records",
+            "ε",
+            "ε joint",
+            "ε table",
+            "k",
+            "mechanism",
+        ),
         [
             (
                 task.owner,
+                *((task.group + 1,) if plan.n_groups > 1 else ()),
                 f"≥ {task.records_rounded}",
                 task.epsilon,
-                "unbounded" if task.epsilon_joint is None else task.epsilon_joint,
+                _bound(task.epsilon_joint),
+                _bound(task.epsilon_table),
                 _several("–" if attribute.k is None else attribute.k for attribute in task.attributes),
                 _several(attribute.mechanism for attribute in task.attributes),
             )
@@ -32,11 +46,13 @@ def show_plan(plan: "Plan") -> None:
     console.print_line()
     console.table(
         "expected error of every attribute, as a share of the variance of a uniform attribute",
-        ("owner", "attribute", "ε", "error", ""),
+        ("owner", "attribute", "carried by", "rank noise", "ε", "error", ""),
         [
             (
                 task.owner,
                 attribute.name,
+                _carrier(plan, task, attribute),
+                attribute.rank_noise,
                 attribute.epsilon,
                 f"{attribute.expected_error:.3g}",
                 "its mean would do as well" if attribute.expected_error >= 1 else "",
@@ -49,13 +65,30 @@ def show_plan(plan: "Plan") -> None:
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
         "whole domain and before they are brought back into it; what the data really give is often less."
     )
-    for title, lines in (("What is promised", promises(plan)), ("What is not hidden", invariants(plan))):
+    for title, lines in (
+        ("What linking may find", allowed(plan)),
+        ("What is promised", promises(plan)),
+        ("What is not hidden", invariants(plan)),
+    ):
+        if not lines:
+            continue
         console.print_line()
         console.print_line(title)
         for line in lines:
             console.print_line(f"- {line}")
     console.print_line()
     console.print_line(f"plan digest: {plan.digest}")
+
+
+def _bound(bound: "Decimal | None") -> str:
+    return "unbounded" if bound is None else f"{bound:f}"
+
+
+def _carrier(plan: "Plan", task: "Task", attribute: "PlannedAttribute") -> str:
+    from common.attribute_plan import carrier_reason
+
+    n_values = plan.attribute(attribute.name).n_values
+    return carrier_reason(attribute, n_values, task.records_rounded, plan.max_records_per_person)
 
 
 def _several(values: "Iterable[object]") -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Data set, named alike at every owner.")]
-LayoutName = Annotated[str, typer.Option("--layout", help="horizontal or vertical.")]
+LayoutName = Annotated[str, typer.Option("--layout", help="horizontal, vertical or mixed.")]
 Owners = Annotated[str, typer.Option("--owners", help="Owner ids.", metavar="A,B,C", show_default=False)]
 Groups = Annotated[
     str, typer.Option("--groups", help="Owner ids by group.", metavar="'A,B;C,D'", show_default=False)
@@ -31,9 +31,9 @@ MechanismId = Annotated[
     str,
     typer.Option(
         "--mechanism",
-        help="idp-joint (the default), idp-cbls, idp-ls, idp, dp-ir or dp.",
+        help="auto, dp-hist, idp-joint, idp-cbls, idp-ls, idp, dp-ir or dp.",
         metavar="ID",
-        show_default=False,
+        show_default="auto",
     ),
 ]
 Attributes = Annotated[
@@ -56,9 +56,32 @@ ReleaseId = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, say how to watch, and return.")]
-RankNoise = Annotated[str, typer.Option("--rank-noise", hidden=True)]
-MaxOverlap = Annotated[str, typer.Option("--max-overlap", hidden=True)]
-OnMismatch = Annotated[str, typer.Option("--on-mismatch", hidden=True)]
+RankNoise = Annotated[
+    str,
+    typer.Option(
+        "--rank-noise",
+        help="Noise on who gets which value, as a share of the ranks.",
+        metavar="W|A=W,B=W",
+        show_default="0.03",
+    ),
+]
+MaxOverlap = Annotated[
+    str, typer.Option("--max-overlap", help="Owners of a group that may hold the same person.", metavar="M")
+]
+OnMismatch = Annotated[
+    str,
+    typer.Option(
+        "--on-mismatch", help="If groups hold different persons: stop, or mask the common ones.",
+        metavar="stop|intersect",
+    ),
+]  # fmt: skip
+MinCommon = Annotated[
+    str,
+    typer.Option(
+        "--min-common", help="With intersect: fewest common persons; default: the largest k.",
+        metavar="N", show_default=False,
+    ),
+]  # fmt: skip
 
 
 def plan(
@@ -76,18 +99,20 @@ def plan(
     formats: Formats = "parquet,csv",
     out: Out = None,
     release_id: ReleaseId = None,
-    rank_noise: RankNoise = "0",
+    rank_noise: RankNoise = "",
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
+    min_common: MinCommon = "",
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Check the owners' schemas and show the plan; nothing is asked of any budget."""
-    _refuse_later(rank_noise, max_overlap, on_mismatch)
     request = _request(
         dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, weights, purpose,
         formats, out, release_id,
     )  # fmt: skip
+    request.max_overlap, request.on_mismatch, request.min_common = max_overlap, on_mismatch, min_common
+    request.rank_noise.extend(_names(rank_noise))
     request.dry_run = True
     with daemon(config) as calls:
         _drive(calls, request, as_json=as_json)
@@ -108,9 +133,10 @@ def release(
     formats: Formats = "parquet,csv",
     out: Out = None,
     release_id: ReleaseId = None,
-    rank_noise: RankNoise = "0",
+    rank_noise: RankNoise = "",
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
+    min_common: MinCommon = "",
     dry_run: DryRun = False,
     yes: console.YesOption = False,
     detach: Detach = False,
@@ -118,11 +144,12 @@ def release(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a release: plan it, ask, then wait for every owner and show what happens."""
-    _refuse_later(rank_noise, max_overlap, on_mismatch)
     request = _request(
         dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, weights, purpose,
         formats, out, release_id,
     )  # fmt: skip
+    request.max_overlap, request.on_mismatch, request.min_common = max_overlap, on_mismatch, min_common
+    request.rank_noise.extend(_names(rank_noise))
     request.dry_run = dry_run
     request.confirmed = yes and not dry_run
     if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -135,17 +162,6 @@ def release(
             finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
         else:
             _drive(calls, request, as_json=as_json)
-
-
-def _refuse_later(rank_noise: str, max_overlap: str, on_mismatch: str) -> None:
-    """Refuse what this version does not carry out, rather than leave it out silently."""
-    for option, value, off in (
-        ("--rank-noise", rank_noise, "0"),
-        ("--max-overlap", max_overlap, "1"),
-        ("--on-mismatch", on_mismatch, "stop"),
-    ):
-        if value != off:
-            raise UsageError(f"{option} {value} is not supported by this version", f"leave {option} out")
 
 
 def _request(

@@ -15,9 +15,12 @@ from common.masking_arguments import (
     parse_mechanism,
     parse_weights,
 )
-from common.plan import LONGEST_PURPOSE, BudgetSplit, Layout, is_purpose
+from common.plan import LONGEST_PURPOSE, ON_MISMATCH, BudgetSplit, Layout, is_purpose
 from common.privacy import DEFAULT_MECHANISM, parse_epsilon
+from common.rank_noise import NONE, RankNoise, parse_rank_noise
 
+_MOST = 2**40
+"""More than there are people, or owners."""
 FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
 
@@ -40,13 +43,21 @@ class Request:
     k: int | None = None
     """Minimum cluster size of every attribute; None to have it chosen for each owner and attribute."""
     mechanism: str = DEFAULT_MECHANISM
-    """Mechanism id."""
+    """Mechanism id, or "auto"."""
     attributes: tuple[str, ...] = ()
     """Attributes to release, in the order of the columns; empty for all."""
     budget_split: BudgetSplit = BudgetSplit.OWNER
     """How epsilon is divided among groups and attributes."""
     weights: tuple[tuple[str, Decimal], ...] = ()
     """Attributes and their weights, for a budget split by weights; empty for any other."""
+    rank_noise: RankNoise = RankNoise()  # noqa: RUF009 - frozen
+    """Rank noise of the attributes."""
+    max_overlap: int = 1
+    """Most owners of one group that may hold the same person."""
+    on_mismatch: str = "stop"
+    """What happens if groups hold different persons (`common.plan.ON_MISMATCH`)."""
+    min_common: int = 0
+    """Fewest common persons to go on with where groups are intersected; 0: the largest k."""
     purpose: str = ""
     """What the release is for."""
     formats: tuple[str, ...] = FORMATS
@@ -67,7 +78,8 @@ class Request:
         document = asdict(self)
         del document["owners"]
         weights = [(name, format(weight, "f")) for name, weight in self.weights]
-        return document | {"epsilon": format(self.epsilon, "f"), "weights": weights}
+        plain = {"epsilon": format(self.epsilon, "f"), "rank_noise": self.rank_noise.to_texts()}
+        return document | plain | {"weights": weights}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Request":
@@ -80,6 +92,8 @@ class Request:
             "budget_split": BudgetSplit(document["budget_split"]),
             "formats": tuple(document["formats"]),
             "weights": tuple((name, Decimal(weight)) for name, weight in document["weights"]),
+            # What was asked for before there was rank noise had none.
+            "rank_noise": parse_rank_noise(document["rank_noise"]) if "rank_noise" in document else NONE,
         }
         return cls(**{**document, **changed})
 
@@ -96,6 +110,10 @@ def parse_request(
     attributes: Sequence[str] = (),
     budget_split: str = "",
     weights: Sequence[str] = (),
+    rank_noise: Sequence[str] = (),
+    max_overlap: str = "",
+    on_mismatch: str = "",
+    min_common: str = "",
     purpose: str = "",
     formats: Sequence[str] = (),
     out: str = "",
@@ -114,6 +132,10 @@ def parse_request(
         attributes: Attribute names; empty for all.
         budget_split: How epsilon is divided; empty for the default.
         weights: Attributes with their weights, `name=weight` each; only for a split by weights.
+        rank_noise: `w` for all attributes, `name=w` for single ones; empty for the default.
+        max_overlap: How many owners of a group may hold the same person, as text; empty for one.
+        on_mismatch: "stop" or "intersect"; empty for stop.
+        min_common: Fewest common persons, as text; only with "intersect"; empty for the largest k.
         purpose: What the release is for, as `common.plan.is_purpose` wants it.
         formats: Data formats; empty for all.
         out: Folder for a copy; empty for none.
@@ -133,6 +155,8 @@ def parse_request(
     kind = Layout(one_of("layout", layout, tuple(Layout)))
     split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
     size = parse_k(k)
+    chosen = parse_mechanism(mechanism, size)
+    mismatch = one_of("way with mismatches", on_mismatch or "stop", ON_MISMATCH)
     return Request(
         release=release,
         dataset=dataset,
@@ -140,10 +164,14 @@ def parse_request(
         groups=_groups(kind, groups),
         epsilon=parse_epsilon(epsilon),
         k=size,
-        mechanism=parse_mechanism(mechanism, size),
+        mechanism=chosen,
         attributes=distinct("attribute", attributes),
         budget_split=split,
         weights=_weights(split, weights),
+        rank_noise=parse_rank_noise(rank_noise, chosen),
+        max_overlap=_overlap(max_overlap, groups),
+        on_mismatch=mismatch,
+        min_common=_common(min_common, mismatch, groups),
         purpose=purpose,
         formats=tuple(one_of("format", each, FORMATS) for each in distinct("format", formats)) or FORMATS,
         out=out,
@@ -190,6 +218,40 @@ def _check_mixed(groups: Sequence[Sequence[str]]) -> None:
             "two groups have the same owners, and attributes belong to the group of those that hold them",
             "name each set of owners once",
         )
+
+
+def _overlap(text: str, groups: Sequence[Sequence[str]]) -> int:
+    """Read how many owners of a group may hold the same person."""
+    found = _count("max-overlap", text or "1")
+    largest = max(len(group) for group in groups)
+    if found > largest:
+        raise UsageError(
+            f"--max-overlap {found} is more than the owners of any group, {largest} at most",
+            "a person can be at no more owners of a group than there are: ask for less",
+        )
+    return found
+
+
+def _common(text: str, mismatch: str, groups: Sequence[Sequence[str]]) -> int:
+    """Read how many persons have to be common; 0 if that is left to k."""
+    if mismatch == "stop":
+        if text:
+            raise UsageError(
+                "--min-common goes with groups that are intersected", "add --on-mismatch intersect"
+            )
+        return 0
+    if len(groups) == 1:
+        raise UsageError(
+            "one group of owners has nothing to be intersected with",
+            "leave --on-mismatch out, or name several groups",
+        )
+    return _count("min-common", text) if text else 0
+
+
+def _count(option: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text[:19]) <= _MOST:
+        raise UsageError(f"--{option} {text!r} is no count", "write a whole number from 1 on")
+    return int(text)
 
 
 def _weights(split: BudgetSplit, texts: Sequence[str]) -> tuple[tuple[str, Decimal], ...]:

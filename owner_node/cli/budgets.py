@@ -20,8 +20,9 @@ def balances(
         budgets: Which ones; None for every configured one, and every other that the ledger ever charged.
 
     Returns:
-        Documents with budget, total, reserved, spent and remaining; total and remaining are None for a
-        budget that is not configured any more.
+        Documents with budget, total, reserved, spent, remaining and rank_loss, what was told about who got
+        which entries of lists; charges without a bound on that are not in it, but counted. Total and
+        remaining are None for a budget that is not configured any more.
     """
     totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
     charged = {entry.budget: None for entry in ledger.entries()}
@@ -30,6 +31,7 @@ def balances(
 
 
 def _document(name: str, ledger: Ledger, total: Decimal | None) -> dict[str, Any]:
+    losses = ledger.rank_losses(name)
     found = ledger.balance(name, Decimal(0) if total is None else total)
     return {
         "budget": name,
@@ -37,6 +39,8 @@ def _document(name: str, ledger: Ledger, total: Decimal | None) -> dict[str, Any
         "reserved": found.reserved,
         "spent": found.spent,
         "remaining": None if total is None else found.remaining,
+        "rank_loss": losses.told,
+        "without_rank_loss": losses.unbounded,
     }
 
 
@@ -55,4 +59,8 @@ def note_raised(owner: OwnerConfig, ledger: Ledger) -> None:
 def show_balances(documents: list[dict[str, Any]]) -> None:
     """Print balances as a table."""
     columns = ("budget", "total", "reserved", "spent", "remaining")
-    console.table("Budgets (epsilon)", columns, [[each[column] for column in columns] for each in documents])
+    rows = [
+        [*(each[column] for column in columns), each["rank_loss"], each["without_rank_loss"]]
+        for each in documents
+    ]
+    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without one"), rows)

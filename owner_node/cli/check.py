@@ -39,6 +39,10 @@ GroupsOption = Annotated[
     str, typer.Option("--groups", help="The same by group.", metavar="'a,b;c'", show_default=False)
 ]
 MechanismOption = Annotated[str, typer.Option("--mechanism", help="Mechanism id.", show_default=False)]
+RankNoiseOption = Annotated[
+    str,
+    typer.Option("--rank-noise", help="As a share of the ranks.", metavar="W|a=W,b=W", show_default=False),
+]
 KOption = Annotated[str, typer.Option("--k", help="Minimum cluster size, or auto.", show_default=False)]
 AggregatorOption = Annotated[
     str,
@@ -46,7 +50,31 @@ AggregatorOption = Annotated[
 ]
 PurposeOption = Annotated[str, typer.Option("--purpose", help="What it would be for.", show_default=False)]
 AttributesOption = Annotated[
-    str, typer.Option("--attributes", help="Only these attributes.", metavar="a,b", show_default=False)
+    str,
+    typer.Option(
+        "--attributes",
+        help="Only these attributes; in several groups those of each: 'a,b;c'.",
+        metavar="a,b",
+        show_default=False,
+    ),
+]
+OverlapOption = Annotated[
+    str,
+    typer.Option(
+        "--max-overlap",
+        help="Owners of a group that may hold the same person.",
+        metavar="M",
+        show_default=False,
+    ),
+]
+MismatchOption = Annotated[
+    str,
+    typer.Option(
+        "--on-mismatch",
+        help="If groups hold different persons.",
+        metavar="stop|intersect",
+        show_default=False,
+    ),
 ]
 
 
@@ -58,10 +86,13 @@ def check(
     owners: OwnersOption = "",
     groups: GroupsOption = "",
     mechanism: MechanismOption = "",
+    rank_noise: RankNoiseOption = "",
     k: KOption = "",
     aggregator: AggregatorOption = "",
     purpose: PurposeOption = "",
     attributes: AttributesOption = "",
+    max_overlap: OverlapOption = "",
+    on_mismatch: MismatchOption = "",
     as_json: console.JsonOption = False,
 ) -> None:
     """Validate configuration and data, and show what would be sent about them. Sends and spends nothing.
@@ -72,7 +103,9 @@ def check(
     chosen = [owner.dataset(dataset)] if dataset else list(owner.datasets)
     about = {
         "layout": layout, "owners": owners, "groups": groups, "mechanism": mechanism, "k": k,
+        "rank_noise": rank_noise,
         "aggregator": aggregator, "purpose": purpose, "attributes": attributes,
+        "max_overlap": max_overlap, "on_mismatch": on_mismatch,
     }  # fmt: skip
     asked = _question(owner, chosen, epsilon, about)
     results, errors = [], []
@@ -97,7 +130,7 @@ def _question(
     from owner_node.cli.check_release import question
 
     if not epsilon:
-        given = [f"--{name}" for name, text in about.items() if text]
+        given = [f"--{name.replace('_', '-')}" for name, text in about.items() if text]
         if given:
             raise UsageError(f"{', '.join(given)} goes with --epsilon", "say which epsilon is asked about")
         return None

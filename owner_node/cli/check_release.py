@@ -1,6 +1,6 @@
 """What `owner-node check --epsilon` asks: what would this owner's policy say to such a release?"""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -32,10 +32,13 @@ def question(
     owners: str,
     groups: str,
     mechanism: str,
+    rank_noise: str,
     k: str,
     aggregator: str,
     purpose: str,
     attributes: str,
+    max_overlap: str,
+    on_mismatch: str,
 ) -> "Question":
     """Read the options of a hypothetical release.
 
@@ -43,22 +46,26 @@ def question(
         UsageError: If one cannot be used, or they do not fit together.
     """
     from common.masking_arguments import one_of, parse_k, parse_mechanism
+    from common.rank_noise import parse_rank_noise
     from owner_node.consent.hypothetical import Question
 
     kind = Layout(one_of("layout", layout or "horizontal", [each.value for each in Layout]))
     size = parse_k(k)
-    names = [each.name for each in owner.aggregators]
+    chosen = parse_mechanism(mechanism, size)
+    names, found = [each.name for each in owner.aggregators], _groups(owner.owner.id, kind, owners, groups)
     if not aggregator and not names:
         raise UsageError("no aggregator is configured", "name one: --aggregator NAME")
     return Question(
         parse_epsilon(epsilon),
         kind,
-        _groups(owner.owner.id, kind, owners, groups),
+        found,
         aggregator or names[0],
-        parse_mechanism(mechanism, size),
+        chosen,
         size,
+        parse_rank_noise(_names(rank_noise), chosen),
         purpose,
-        _names(attributes),
+        tuple(_names(each) for each in attributes.split(";")) if attributes else (),
+        *_exceptions(max_overlap, on_mismatch, found),
     )
 
 
@@ -82,6 +89,7 @@ def ask_policy(
             plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
             trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
             balance=remaining, today=_now().date(),
+            rank_lost=ledger.rank_losses(dataset.budget).told,
         )  # fmt: skip
         if isinstance(verdict, Refuse):
             raise verdict.error
@@ -102,6 +110,8 @@ def _document(
         "owners": list(plan.owners),
         "epsilon": verdict.epsilon,
         "epsilon_joint": verdict.epsilon_joint,
+        "epsilon_table": plan.assignment_of(own).epsilon_table,
+        "rank_loss": verdict.rank_loss,
         "accounting": verdict.accounting,
         "charge": verdict.charge,
         "budget": verdict.budget,
@@ -164,12 +174,36 @@ def _groups(own: str, layout: Layout, owners: str, groups: str) -> tuple[tuple[s
         Layout.MIXED: len(found) > 1,
     }[layout]
     everyone = [each for group in found for each in group]
-    if not fits or own not in everyone or len(set(everyone)) != len(everyone) or not all(found):
+    once = len(set(everyone)) == len(everyone)
+    if layout is Layout.MIXED:
+        # There an owner can be in several groups, which are told apart by their owners.
+        once = len({frozenset(group) for group in found}) == len(found)
+    if not fits or own not in everyone or not once or not all(found):
         raise UsageError(
             f"the owners do not make a {layout} release of {own}",
-            f"--owners a,b, or --groups 'a,b;c' for a mixed layout, each owner once and {own} among them",
+            f"--owners a,b, each once, or --groups 'a,b;c' for a mixed layout, with {own} among them",
         )
     return tuple(found)
+
+
+def _exceptions(max_overlap: str, on_mismatch: str, groups: Sequence[Sequence[str]]) -> tuple[int, bool]:
+    """Read what linking would be allowed to find."""
+    from common.masking_arguments import one_of
+    from common.plan import ON_MISMATCH
+
+    largest = max(map(len, groups))
+    if max_overlap and not (max_overlap.isascii() and max_overlap.isdigit()):
+        raise UsageError(f"--max-overlap {max_overlap!r} is no count", "write a whole number from 1 on")
+    overlap = int(max_overlap or 1)
+    if not 1 <= overlap <= largest:
+        raise UsageError(
+            f"--max-overlap {overlap} does not fit groups of at most {largest} owners",
+            f"ask about 1 to {largest}",
+        )
+    intersects = one_of("way with mismatches", on_mismatch or "stop", ON_MISMATCH) == "intersect"
+    if intersects and len(groups) == 1:
+        raise UsageError("one group of owners has nothing to be intersected with", "name several groups")
+    return overlap, intersects
 
 
 def show_answer(document: dict[str, Any]) -> None:
@@ -183,13 +217,23 @@ def show_answer(document: dict[str, Any]) -> None:
         f"({document['accounting']} accounting): {after}"
     )
     foreseen = {each["name"]: each for each in document["forecast"]["attributes"]}
-    columns = ("attribute", "mechanism", "k", "ε", "ε joint", "expected error", "of these data", "unchanged")
+    columns = (
+        "attribute",
+        "mechanism",
+        "k",
+        "rank noise",
+        "ε",
+        "ε joint",
+        "expected error",
+        "of these data",
+        "unchanged",
+    )
     console.table(
         "how every attribute would be masked; errors as shares of those of its mean",
         columns,
         [
             (
-                each["name"], each["mechanism"], each["k"], each["epsilon"],
+                each["name"], each["mechanism"], each["k"], each.get("rank_noise"), each["epsilon"],
                 "unbounded" if each["epsilon_joint"] is None else each["epsilon_joint"],
                 f"{each['expected_error']:.3g}",
                 *(foreseen[each["name"]][key] for key in ("error", "unchanged")),

@@ -123,11 +123,11 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 
 def _show(lines: tuple[Entry, ...]) -> None:
-    columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "accounting", "note")
+    columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "rank loss", "note")
     rows = [
         (
             *(e.sequence, e.time, str(e.kind), e.budget or None, e.aggregator or None, e.release or None),
-            *(e.charge if e.release else None, e.accounting or None, _note(e) or None),
+            *(e.charge if e.release else None, e.rank_loss, _note(e) or None),
         )
         for e in lines
     ]
@@ -140,6 +140,8 @@ def _note(entry: Entry) -> str:
     if entry.kind is Kind.RECOVER:
         lost = [each["sequence"] for each in entry.note.get("lost", [])]
         said.append(f"lost up to entry {lost[-1]}" if lost else "nothing lost")
+    if entry.accounting:
+        said.append(entry.accounting)
     if entry.plan_digest:
         said.append(f"plan {entry.plan_digest[:12]}")
     return ", ".join(said)

@@ -27,7 +27,19 @@ KOption = Annotated[
     str, typer.Option("--k", help="Minimum cluster size, or auto: chosen for every attribute.")
 ]
 MechanismOption = Annotated[
-    str | None, typer.Option("--mechanism", help="Mechanism id.", show_default="idp-joint")
+    str | None,
+    typer.Option(
+        "--mechanism", help="Mechanism id, or auto: chosen for every attribute.", show_default="auto"
+    ),
+]
+RankNoiseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rank-noise",
+        help="Noise on who gets which value, as a share of the ranks.",
+        metavar="W|A=W,B=W",
+        show_default="0.03",
+    ),
 ]
 AttributesOption = Annotated[
     str | None, typer.Option("--attributes", help="Mask only these, in this order.", show_default=False)
@@ -53,6 +65,7 @@ def mask(
     config_file: console.ConfigOption = None,
     k: KOption = "auto",
     mechanism: MechanismOption = None,
+    rank_noise: RankNoiseOption = None,
     attributes: AttributesOption = None,
     weights: WeightsOption = None,
     work_id: IdOption = None,
@@ -65,7 +78,7 @@ def mask(
     """
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
-    request = _request(epsilon, k, mechanism, attributes, weights)
+    request = _request(epsilon, k, mechanism, attributes, weights, rank_noise)
     from owner_node.local.masked_delivery import check_out
 
     check_out(out)
@@ -85,19 +98,27 @@ def _now() -> datetime:
 
 
 def _request(
-    epsilon: str, k: str, mechanism: str | None, attributes: str | None, weights: str | None
+    epsilon: str,
+    k: str,
+    mechanism: str | None,
+    attributes: str | None,
+    weights: str | None,
+    rank_noise: str | None = None,
 ) -> "MaskRequest":
     from common.masking_arguments import distinct, parse_k, parse_mechanism, parse_weights
     from common.privacy import parse_epsilon
+    from common.rank_noise import parse_rank_noise
     from owner_node.local.mask_plan import MaskRequest
 
     size = parse_k(k)
+    chosen = parse_mechanism(mechanism or "", size)
     return MaskRequest(
         parse_epsilon(epsilon),
         size,
-        parse_mechanism(mechanism or "", size),
+        chosen,
         distinct("attribute", _listed(attributes)),
         parse_weights(_listed(weights)),
+        parse_rank_noise(_listed(rank_noise), chosen),
     )
 
 
@@ -193,12 +214,13 @@ def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bo
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
+    from common.attribute_plan import carrier_reason
     from common.guarantee import invariants, promises
 
     (task,) = job.plan.tasks
     console.table(
         f"masking data set {task.dataset!r}, ε {job.plan.epsilon:f}",
-        ("attribute", "ε", "ε joint", "k", "mechanism", "error", "unchanged", ""),
+        ("attribute", "ε", "ε joint", "k", "mechanism", "rank noise", "error", "unchanged", ""),
         [
             (
                 each.name,
@@ -206,6 +228,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
                 "unbounded" if each.epsilon_joint is None else each.epsilon_joint,
                 each.k,
                 each.mechanism,
+                each.rank_noise,
                 None if found.error is None else f"{found.error:.3g}",
                 f"{found.unchanged:.3g}",
                 "its mean would do as well" if each.name in expected.no_better_than_means else "",
@@ -217,6 +240,12 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
         "error: expected squared error of these data, as a share of that of the attribute's mean; unchanged: "
         "expected share of values. Both depend on the data: they are for their owner and not in the report."
     )
+    console.print_line()
+    console.print_line("What carries the values, and why")
+    for each in task.attributes:
+        n_values = job.plan.attribute(each.name).n_values
+        reason = carrier_reason(each, n_values, task.records_rounded, job.plan.max_records_per_person)
+        console.print_line(f"- {each.name}: {reason}")
     for title, lines in (
         ("What is promised", promises(job.plan)),
         ("What is not hidden", invariants(job.plan)),

@@ -86,6 +86,14 @@ class PolicyConfig:
     """Largest expected share of its values, and of its records, that may leave unchanged."""
     max_unchanged_record_share: Decimal | None = None
     """Largest expected share of its records that may leave unchanged, whatever single values do."""
+    max_overlap: int = 1
+    """Most owners of the same attributes that may hold the same person."""
+    allow_intersect: bool = False
+    """Whether only the persons that all groups of owners hold may be masked, where groups differ."""
+    min_rank_noise: Decimal = Decimal(0)
+    """Smallest rank noise of a mechanism that releases a list."""
+    total_rank_loss: Decimal | None = None
+    """The most that all charges to a budget may tell about who got which entries; None sets no limit."""
 
     @property
     def pins(self) -> Mapping[str, frozenset[str]]:

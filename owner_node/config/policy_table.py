@@ -1,11 +1,12 @@
 """The shape of `[policy]` in `owner.toml`, and its way to `owner_node.config.PolicyConfig`."""
 
-from typing import Annotated, Any, Literal, Self
+from decimal import Decimal
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from common.privacy import MECHANISMS, SMALLEST_K
-from common.setting_types import Date, Epsilon, Names, Share, not_yet
+from common.setting_types import Date, Epsilon, Names, Share
 from common.settings import Contradictions, Section, nearest, shown
 from owner_node.config import PolicyConfig
 
@@ -65,10 +66,10 @@ class PolicyTable(Section):
     max_zero_noise_share: Share | None = None
     max_unchanged_share: Share | None = None
     max_unchanged_record_share: Share | None = None
-    max_overlap: Annotated[Any, not_yet(1)] = None
-    allow_intersect: Annotated[Any, not_yet(False)] = None
-    min_rank_noise: Annotated[Any, not_yet(0)] = None
-    total_rank_loss: Annotated[Any, not_yet()] = None
+    max_overlap: int = Field(default=1, ge=1)
+    allow_intersect: bool = False
+    min_rank_noise: Share = Decimal(0)
+    total_rank_loss: Epsilon | None = None
 
     @model_validator(mode="after")
     def _days(self) -> Self:
@@ -97,4 +98,8 @@ class PolicyTable(Section):
             max_zero_noise_share=self.max_zero_noise_share,
             max_unchanged_share=self.max_unchanged_share,
             max_unchanged_record_share=self.max_unchanged_record_share,
+            max_overlap=self.max_overlap,
+            allow_intersect=self.allow_intersect,
+            min_rank_noise=self.min_rank_noise,
+            total_rank_loss=self.total_rank_loss,
         )

@@ -146,6 +146,28 @@ class AggregatorClient:
         response: wire.UploadResponse = await _hand_over(lambda: self._upload(chunks, timeout=seconds))
         return response
 
+    async def selection(self, release: str, plan_digest: str, size: int) -> bytes:
+        """Fetch which of this owner's records all groups hold.
+
+        Args:
+            release: Release id.
+            plan_digest: The accepted plan.
+            size: How many bytes that is.
+
+        Raises:
+            IntegrityError: If something longer comes.
+        """
+        request = wire.SelectRequest(release=release, plan_digest=plan_digest)
+        found = bytearray()
+        try:
+            async for chunk in self._calls.Select(request, timeout=_transfer_seconds(size)):
+                found += _readable(chunk).data
+                if len(found) > size:
+                    raise IntegrityError(f"the aggregator sends more than the {size} bytes of a selection")
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        return bytes(found)
+
     async def recall(self) -> AsyncIterator[wire.RecallItem]:
         """Ask what this owner signed at this aggregator: its ledger heads, and for its releases."""
         try:

@@ -176,7 +176,11 @@ class Worker:
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
         mask, asked = self._node.production.mask, work.mask
         signed = (asked.addendum, asked.signature, asked.certificate)
-        sealed = await _in_thread(mask, work.release, work.plan_digest, *signed)
+        names, selection = (work.release, work.plan_digest), b""
+        size = await _in_thread(self._node.production.selection_size, *names, asked.addendum)
+        if size:
+            selection = await self._client.selection(*names, size)
+        sealed = await _in_thread(mask, *names, *signed, selection)
         return wire.AnswerRequest(
             sealed=wire.Sealed(
                 fragment_digest=sealed.fragment_digest,

@@ -17,7 +17,7 @@ from common.errors import DataChangedError, RefusedError, UnusableDataError
 from common.plan import Plan
 from common.task import Assignment
 from owner_node.consent.answered import UNSPENT, has_answered, open_answers
-from owner_node.consent.foreseen import Forecast, is_close, objections
+from owner_node.consent.foreseen import Forecast, has_limits, is_close, objections
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.cases import Cases
 from owner_node.state.database import Transaction
@@ -131,6 +131,15 @@ class Appraisal:
                 {"pinned": session.source_digest, "found": pinned},
             )
         return replace(prepared, source_digest=pinned)
+
+    def check_selected(self, session: Session, prepared: "Prepared") -> None:
+        """Check the policy's limits once more for the records that are masked, where some were left out.
+
+        Raises:
+            RefusedError: If the policy speaks against what is foreseen of them; nothing was spent.
+        """
+        if has_limits(self._cases.config.policy):
+            self._judge(session, self._foresee(prepared))
 
     def forget(self, release: str) -> None:
         """Drop the original data of a release from memory."""

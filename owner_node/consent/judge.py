@@ -31,13 +31,15 @@ class Accept:
     budget: str
     """Which budget it is taken from."""
     epsilon: Decimal
-    """Sum of the shares of the owner's attributes."""
+    """Sum of the shares of the owner's attributes, as often as the plan lets owners hold the same person."""
     epsilon_joint: Decimal | None
     """Sum of their joint bounds; None where one has none."""
     accounting: Accounting
     """Which of the two is charged."""
     asks: str = ""
     """The rule by which a person decides; empty if the policy alone does."""
+    rank_loss: Decimal | None = None
+    """What is told about who got which entries; None where that is not bounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ def judge(
     schema: Schema,
     balance: Decimal,
     today: date,
+    rank_lost: Decimal = Decimal(0),
 ) -> Verdict:
     """Judge a plan.
 
@@ -81,12 +84,23 @@ def judge(
         schema: The owner's own schema of it, made anew from the configuration.
         balance: What remains of the data set's budget.
         today: The date.
+        rank_lost: What charges to the budget have told about who got which entries of lists.
 
     Returns:
         Accept with the charge, or Refuse with every rule that objects.
     """
     request = Request(
-        plan, assignment, owner_id, aggregator_name, trust_domain, policy, dataset, schema, balance, today
+        plan,
+        assignment,
+        owner_id,
+        aggregator_name,
+        trust_domain,
+        policy,
+        dataset,
+        schema,
+        balance,
+        today,
+        rank_lost,
     )
     return _verdict(request)
 
@@ -99,14 +113,14 @@ def _verdict(request: Request) -> Verdict:
     objections += [each for rule in _BY_NAME for each in rule(request)]
     if objections:
         return _refuse(request, objections)
-    assignment, budget, amount = request.assignment, request.dataset.budget, request.charge
+    most, budget, amount = request.most, request.dataset.budget, request.charge
     if amount is None:
         raise InternalError("a plan without a charge passed every rule")
     if amount > request.balance:
         error = BalanceError(budget, format(plain(amount), "f"), format(plain(request.balance), "f"))
         return Refuse(error, error.message, (error.message,))
     accounting, asks = request.policy.accounting, _asks(request.policy, amount)
-    return Accept(amount, budget, assignment.epsilon, assignment.epsilon_joint, accounting, asks)
+    return Accept(amount, budget, most.epsilon, most.epsilon_joint, accounting, asks, most.rank_loss)
 
 
 def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
@@ -132,5 +146,17 @@ def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
 
 
-_BY_AMOUNT = (plan_rules.composition, policy_rules.amount, plan_rules.errors)
-_BY_NAME = (policy_rules.mechanisms, policy_rules.names, policy_rules.dates, plan_rules.records)
+_BY_AMOUNT = (
+    plan_rules.composition,
+    plan_rules.ranks,
+    policy_rules.amount,
+    policy_rules.rank_noise,
+    plan_rules.errors,
+)
+_BY_NAME = (
+    policy_rules.mechanisms,
+    policy_rules.names,
+    policy_rules.linking,
+    policy_rules.dates,
+    plan_rules.records,
+)

@@ -11,11 +11,14 @@ from common.privacy import (
     LARGEST_EPSILON,
     LARGEST_JOINT,
     MECHANISMS,
+    NO_RANK_NOISE,
     SHARE_PLACES,
     epsilon_joint,
+    is_rank_noise,
     is_share,
     most_clusters,
     plain,
+    rank_loss,
     total,
 )
 from common.schema import TaxonomyMethod, most_records
@@ -75,22 +78,26 @@ def _linking(request: Request) -> Iterator[Objection]:
         yield Objection("linking by tokens needs an identifier, and none is declared here")
     if request.schema.identifier is not None and len(plan.tasks) > 1 and not linking.tokens:
         yield Objection("an identifier is declared here, so overlaps must be checked, and the plan does not")
-    if linking.max_overlap != 1:
-        yield Objection(f"max_overlap = 1 here, the plan allows {linking.max_overlap}")
-    if linking.on_mismatch != "stop":
-        yield Objection('on_mismatch must be "stop": intersecting is not allowed here')
 
 
 def shares(request: Request) -> Iterator[Objection]:
     """Object to budgets that no sum keeps exact, before anything is computed with them."""
-    task = request.assignment
+    own = request.assignment
     named = [("epsilon", request.plan.epsilon, LARGEST_EPSILON)]
-    named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in task.attributes]
+    named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in own.attributes]
     named += [
         (f"epsilon_joint of {each.name!r}", each.epsilon_joint, LARGEST_JOINT)
-        for each in task.attributes
+        for each in own.attributes
         if each.epsilon_joint is not None
     ]
+    named += [
+        (f"rank_loss of {each.name!r}", each.rank_loss, LARGEST_JOINT)
+        for each in request.assignment.attributes
+        if each.rank_loss
+    ]
+    for each in request.assignment.attributes:
+        if not is_rank_noise(each.rank_noise):
+            yield Objection(f"rank_noise of {each.name!r} must be a share from 0 to 1")
     for what, value, largest in named:
         if not is_share(value, largest):
             places = f"at most {SHARE_PLACES} decimal places"
@@ -120,6 +127,19 @@ def composition(request: Request) -> Iterator[Objection]:
             yield Objection(f"epsilon_joint of {planned.name!r} is {bound}, the plan says {told}")
 
 
+def ranks(request: Request) -> Iterator[Objection]:
+    """Object to rank noise of what has no ranks, and to a bound on it that is not the formula's."""
+    for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
+        if planned.rank_noise and not MECHANISMS[planned.mechanism].listed:
+            yield Objection(f"{planned.mechanism} takes no rank noise, {planned.name!r} has some")
+        g = request.plan.max_records_per_person
+        found = rank_loss(planned.rank_noise, g) if planned.rank_noise else NO_RANK_NOISE
+        if planned.rank_loss != found:
+            yield Objection(
+                f"rank_loss of {planned.name!r} is {found:f}, the plan says {planned.rank_loss:f}"
+            )
+
+
 def errors(request: Request) -> Iterator[Objection]:
     """Object to an expected error that is not the public formula's: a person decides by it."""
     known = request.schema.by_name
@@ -127,7 +147,7 @@ def errors(request: Request) -> Iterator[Objection]:
         settings = known.get(planned.name) or request.plan.attribute(planned.name)
         found = expected_error(
             planned.mechanism, planned.k or 1, request.schema.records_rounded, planned.epsilon,
-            request.plan.max_records_per_person, n_values=settings.n_values,
+            request.plan.max_records_per_person, n_values=settings.n_values, rank_noise=planned.rank_noise,
         )  # fmt: skip
         if planned.expected_error != found:
             yield Objection(

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
-from common.privacy import MECHANISMS, smallest_k
+from common.privacy import MECHANISMS, is_listed, smallest_k
 from owner_node.consent.request import Objection, Request
+from owner_node.ledger.rank_losses import objection
 from owner_node.local.policy import outside_dates
 
 
@@ -18,7 +19,7 @@ def amount(request: Request) -> Iterator[Objection]:
             f"is not bounded: {', '.join(unbounded)}"
         )
     limit = policy.max_epsilon_per_release
-    largest = max(request.assignment.epsilon, amount or Decimal(0))
+    largest = max(request.most.epsilon, amount or Decimal(0))
     if limit is not None and largest > limit:
         yield Objection(f"policy.max_epsilon_per_release = {limit}, the release would charge {largest}")
 
@@ -45,6 +46,22 @@ def mechanisms(request: Request) -> Iterator[Objection]:
             )
 
 
+def rank_noise(request: Request) -> Iterator[Objection]:
+    """Object to little rank noise, and to more being told about ranks than the policy allows."""
+    policy = request.policy
+    for planned in request.assignment.attributes:
+        if is_listed(planned.mechanism) and planned.rank_noise < policy.min_rank_noise:
+            yield Objection(
+                f"policy.min_rank_noise = {policy.min_rank_noise:f}, {planned.name!r} is planned with rank "
+                f"noise {planned.rank_noise:f}"
+            )
+    rule = objection(
+        request.rank_lost, request.most.rank_loss, policy.total_rank_loss, request.dataset.budget
+    )
+    if rule:
+        yield Objection(rule)
+
+
 def names(request: Request) -> Iterator[Objection]:
     """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
@@ -57,6 +74,15 @@ def names(request: Request) -> Iterator[Objection]:
             yield Objection(f"policy.co_owners does not list {owner!r}")
     if policy.purposes and plan.purpose not in policy.purposes:
         yield Objection("policy.purposes does not list the purpose of the plan, word for word")
+
+
+def linking(request: Request) -> Iterator[Objection]:
+    """Object to more being allowed of what linking may find than the policy does."""
+    policy, bounds = request.policy, request.plan.linking
+    if bounds.max_overlap > policy.max_overlap:
+        yield Objection(f"policy.max_overlap = {policy.max_overlap}, the plan allows {bounds.max_overlap}")
+    if bounds.intersects and not policy.allow_intersect:
+        yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
 
 
 def dates(request: Request) -> Iterator[Objection]:

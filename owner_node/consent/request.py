@@ -10,6 +10,7 @@ from common.plan import Plan
 from common.privacy import charge
 from common.schema import Schema
 from common.task import Assignment
+from owner_node.ledger.parts import Part
 
 if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig
@@ -39,11 +40,20 @@ class Request:
     """What remains of its budget."""
     today: date
     """The date."""
+    rank_lost: Decimal = Decimal(0)
+    """What charges to its budget have told about who got which entries."""
+
+    @property
+    def most(self) -> Part:
+        """What the owner may come to lose: its shares, as often as the plan lets owners hold one person."""
+        own, multiples = self.assignment, self.plan.most_multiples
+        joint, ranks = own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
+        return Part(own.epsilon_at(multiples), joint, ranks)
 
     @property
     def charge(self) -> Decimal | None:
-        """What the ledger would take; None where the owner's accounting knows no bound."""
-        return charge(self.policy.accounting, self.assignment.epsilon, self.assignment.epsilon_joint)
+        """What the ledger would reserve; None where the owner's accounting knows no bound."""
+        return charge(self.policy.accounting, self.most.epsilon, self.most.epsilon_joint)
 
 
 @dataclass(frozen=True, slots=True)

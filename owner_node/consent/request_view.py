@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from common.attribute_plan import carrier_reason
+from common.fragment import Addendum
 from common.guarantee import invariants, promises
+from common.linking_text import allowed, found
 from common.plan import Plan
 from common.privacy import charge
 from common.schema import Attribute, AttributeType, most_records
@@ -25,7 +28,8 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
     """
     plan = Plan.from_bytes(session.plan or b"")
     assignment = plan.assignment_of(config.owner.id)
-    taken = charge(config.policy.accounting, assignment.epsilon, assignment.epsilon_joint)
+    most = plan.most_multiples
+    taken = charge(config.policy.accounting, assignment.epsilon_at(most), assignment.epsilon_joint_at(most))
     # An accepted plan has been taken from the balance already.
     after = None if remaining is None or taken is None else remaining - taken
     return {
@@ -35,12 +39,16 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
         | ({} if session.n_records is None else {"exact": session.n_records}),
         "epsilon": assignment.epsilon,
         "epsilon_joint": assignment.epsilon_joint,
+        "epsilon_table": assignment.epsilon_table,
+        "rank_loss": assignment.rank_loss,
         "accounting": config.policy.accounting,
         "charge": taken,
         "remaining": remaining,
         "remaining_after": after,
         "max_records_per_person": plan.max_records_per_person,
-        "attributes": [_attribute(plan.attribute(each.name), each) for each in assignment.attributes],
+        "attributes": [_attribute(plan, each, assignment.records_rounded) for each in assignment.attributes],
+        "linking": list(allowed(plan)),
+        "linking_found": list(found(plan, Addendum.from_bytes(session.addendum))) if session.addendum else [],
         "leaves": _leaves(plan, assignment),
         "co_owners": [
             _co_owner(plan.assignment_of(each), config.policy)
@@ -69,7 +77,8 @@ def _about(session: Session, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _attribute(attribute: Attribute, planned: PlannedAttribute) -> dict[str, Any]:
+def _attribute(plan: Plan, planned: PlannedAttribute, n_records: int) -> dict[str, Any]:
+    attribute, g = plan.attribute(planned.name), plan.max_records_per_person
     return {
         "name": attribute.name,
         "type": str(attribute.type),
@@ -79,6 +88,9 @@ def _attribute(attribute: Attribute, planned: PlannedAttribute) -> dict[str, Any
         "epsilon_joint": planned.epsilon_joint,
         "k": planned.k,
         "expected_error": planned.expected_error,
+        "rank_noise": planned.rank_noise,
+        "epsilon_table": planned.epsilon_table,
+        "carried_by": carrier_reason(planned, attribute.n_values, n_records, g),
     }
 
 

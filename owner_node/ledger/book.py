@@ -26,7 +26,12 @@ class LedgerBook:
         self._clock = clock
         self._history = History(db, clock)
         self.chain = Chain(
-            db, "ledger", "ledger", COLUMNS, later=("note",), skips=lambda row: row["kind"] == Kind.RECOVER
+            db,
+            "ledger",
+            "ledger",
+            COLUMNS,
+            later=("rank_loss", "note"),
+            skips=lambda row: row["kind"] == Kind.RECOVER,
         )
         """What chains the lines."""
 
@@ -66,10 +71,17 @@ class LedgerBook:
         return self.chain.append(tx, {**said, "note": canonical(note).decode() if note else None}, skip_to)
 
     def settle(
-        self, tx: Transaction, kind: Kind, reservation: sqlite3.Row, note: Mapping[str, Any] | None = None
+        self,
+        tx: Transaction,
+        kind: Kind,
+        reservation: sqlite3.Row,
+        note: Mapping[str, Any] | None = None,
+        amounts: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Write that a reservation was spent or returned."""
-        self.append(tx, kind, note or {}, {name: reservation[name] for name in OF_A_CHARGE})
+        """Write that a reservation was spent or returned; of a part of it, with other `amounts`."""
+        self.append(
+            tx, kind, note or {}, {name: reservation[name] for name in OF_A_CHARGE} | dict(amounts or {})
+        )
 
     def verify_history(self) -> None:
         """Check that the history has what it had when each line was written.

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "time", "kind", "budget", "aggregator", "release", "plan_digest",
-    "charge", "epsilon", "epsilon_joint", "accounting", "note",
+    "charge", "epsilon", "epsilon_joint", "accounting", "rank_loss", "note",
 )  # fmt: skip
 """The chained columns of the table."""
 OF_A_CHARGE = COLUMNS[2:-1]
 """Those that are the same in a reservation and in what settles it."""
 OF_NO_CHARGE: dict[str, str | None] = {
-    **dict.fromkeys(OF_A_CHARGE, ""), "charge": "0", "epsilon": "0", "epsilon_joint": None,
+    **dict.fromkeys(OF_A_CHARGE, ""), "charge": "0", "epsilon": "0", "epsilon_joint": None, "rank_loss": None,
 }  # fmt: skip
 """What they hold in an entry that is about no release."""
 EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
@@ -74,6 +74,8 @@ class Entry:
     """Hash of this entry and all before it."""
     note: Mapping[str, Any] = field(default_factory=dict)
     """What else it says: the recorded total, where the source is, digests, a reason, lost heads."""
+    rank_loss: Decimal | None = None
+    """What is told about who got which entries; None where it is not bounded, or was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,12 @@ def read(row: "sqlite3.Row") -> Entry:
     """
     try:
         joint = None if row["epsilon_joint"] is None else Decimal(row["epsilon_joint"])
+        rank_loss = None if row["rank_loss"] is None else Decimal(row["rank_loss"])
         note = {} if row["note"] is None else json.loads(row["note"])
         return Entry(
             row["sequence"], row["time"], Kind(row["kind"]), row["budget"], row["aggregator"], row["release"],
             row["plan_digest"], Decimal(row["charge"]), Decimal(row["epsilon"]), joint, row["accounting"],
-            row["hash"], dict(note),
+            row["hash"], dict(note), rank_loss,
         )  # fmt: skip
     except (ArithmeticError, ValueError, TypeError):
         raise IntegrityError(

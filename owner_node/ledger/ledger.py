@@ -1,7 +1,8 @@
 """The ledger: what every release charged to a budget, for ever, in exact decimals.
 
-A charge is reserved at consent, and then either spent, immediately before noise is drawn, or returned. A
-spend is never returned. Entries are never changed: a balance is what is left when all of them are added.
+A charge is reserved at consent, and then either spent, immediately before noise is drawn, or returned; or it
+is spent in part, and the rest returned with that. A spend is never returned. Entries are never changed: a
+balance is what is left when all of them are added.
 All releases of a data set add up (sequential composition; Del Vasto-Terrientes et al. 2025, Theorem 1).
 """
 
@@ -11,11 +12,13 @@ from decimal import Decimal
 
 from common.errors import BalanceError, ConflictError, InternalError
 from common.privacy import Accounting, plain
+from owner_node.ledger import rank_losses
 from owner_node.ledger.book import LedgerBook
 from owner_node.ledger.budget_terms import Column, check_source, check_total, new_columns, recorded_total
 from owner_node.ledger.entry import CHARGES, EXACT, OF_NO_CHARGE, Balance, Entry, Kind, added, text
 from owner_node.ledger.halt import Halt
 from owner_node.ledger.lost_entries import LostEntries
+from owner_node.ledger.parts import Part, split
 from owner_node.ledger.signed_heads import SignedHeads
 from owner_node.state.chain import Head
 from owner_node.state.database import Clock, Database, Transaction
@@ -68,6 +71,8 @@ class Ledger:
         epsilon_joint: Decimal | None = None,
         accounting: Accounting = "joint",
         place: str = "",
+        rank_loss: Decimal | None = None,
+        total_rank_loss: Decimal | None = None,
     ) -> None:
         """Reserve a charge, which stands under aggregator, release and plan; the same again changes nothing.
 
@@ -85,10 +90,13 @@ class Ledger:
             epsilon_joint: The task's joint bound, for the record.
             accounting: Which of the two is charged.
             place: Where the source is (`owner_node.sources.place`).
+            rank_loss: What is told about who got which entries; None where that is not bounded.
+            total_rank_loss: The most that all charges to the budget may tell about that; None for no limit.
 
         Raises:
             IntegrityError: If the ledger is known to lack entries.
-            RefusedError: If the total grew, or the source was charged to another budget.
+            RefusedError: If the total grew, the source was charged to another budget, or too much is told
+                about ranks.
             BalanceError: If it does not fit.
             ConflictError: If the release was charged for another plan, or its reservation was returned.
         """
@@ -98,6 +106,7 @@ class Ledger:
         if not charge.is_finite() or charge <= 0:
             raise InternalError("a charge must be positive")
         self.check_budget(budget, total_epsilon, place)
+        rank_losses.check(self.lines(budget), rank_loss, total_rank_loss, budget)
         remaining = self.balance(budget, total_epsilon).remaining
         if charge > remaining:
             raise BalanceError(budget, text(charge), text(remaining))
@@ -108,6 +117,7 @@ class Ledger:
             "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
             "charge": text(charge), "epsilon": text(charge if epsilon is None else epsilon),
             "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
+            "rank_loss": None if rank_loss is None else text(rank_loss),
         }  # fmt: skip
         self._book.append(tx, Kind.RESERVE, note, values)
 
@@ -118,6 +128,7 @@ class Ledger:
         release: str,
         plan_digest: str,
         columns: Iterable[Column] = (),
+        part: Part | None = None,
     ) -> None:
         """Turn a reservation into a spend; a second time changes nothing.
 
@@ -127,23 +138,28 @@ class Ledger:
             release: Release id.
             plan_digest: Digest of the plan.
             columns: All declared columns, recorded as charged to this budget.
+            part: What is needed of the reservation; the rest is returned in the same transaction. None: all.
 
         Raises:
             IntegrityError: If the ledger is known to lack entries.
             RefusedError: If the data were charged to another budget.
-            InternalError: If nothing is reserved.
+            InternalError: If nothing is reserved, or less.
             ConflictError: If it was reserved for another plan.
         """
         self.check_may_charge(tx)
         found = self._of(aggregator, release, plan_digest)
-        if Kind.RESERVE not in found or Kind.RETURN in found:
-            raise InternalError(f"nothing is reserved for release {release!r}")
         if Kind.SPEND in found:
             return
+        if Kind.RESERVE not in found or Kind.RETURN in found:
+            raise InternalError(f"nothing is reserved for release {release!r}")
         columns, budget, lines = tuple(columns), str(found[Kind.RESERVE]["budget"]), self.lines()
         check_source(lines, budget, "", columns)
         marks = new_columns(lines, budget, columns)
-        self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE], {"columns": marks} if marks else {})
+        needed, rest = (None, None) if part is None else split(found[Kind.RESERVE], part)
+        if rest is not None:
+            self._book.settle(tx, Kind.RETURN, found[Kind.RESERVE], amounts=rest)
+        note = {"columns": marks} if marks else {}
+        self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE], note, needed)
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. What was spent, returned before or never reserved stays as it is.
@@ -180,6 +196,10 @@ class Ledger:
         held = EXACT.subtract(EXACT.subtract(reserved, spent), returned)
         remaining = EXACT.subtract(EXACT.subtract(total, held), spent)
         return Balance(plain(total), plain(held), plain(spent), plain(remaining))
+
+    def rank_losses(self, budget: str) -> rank_losses.RankLosses:
+        """Return what was told about who got which entries of lists, from one budget."""
+        return rank_losses.rank_losses(self.lines(budget))
 
     def total(self, budget: str) -> Decimal | None:
         """Return the recorded total of a budget; None before its first use."""
@@ -262,7 +282,7 @@ class Ledger:
 
     def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
         found = self._of(aggregator, release, plan_digest)
-        if Kind.RETURN in found:
+        if Kind.RETURN in found and Kind.SPEND not in found:
             raise ConflictError(
                 f"the reservation for release {release!r} was returned",
                 "start a release with another id",

@@ -47,6 +47,7 @@ class LostEntries:
         release: str,
         plan_digest: str,
         note: Mapping[str, Any] | None = None,
+        rank_loss: Decimal | None = None,
     ) -> None:
         """Charge what was spent before entries were lost, whether it fits or not.
 
@@ -61,13 +62,14 @@ class LostEntries:
             release: Release id.
             plan_digest: Digest of the plan.
             note: What a reservation records of budget and source.
+            rank_loss: What was told about who got which entries; None where that is not known.
         """
         returned, other_plan, both = recovered_names(release, plan_digest)
         if any(row["plan_digest"] != plan_digest for row in self._book.of(aggregator, release)):
             # Another copy of the state directory charged the same release for another plan.
             release, returned = other_plan, both
         found = self._by_kind(aggregator, release)
-        if Kind.RETURN in found:
+        if Kind.RETURN in found and Kind.SPEND not in found:
             release = returned
             found = self._by_kind(aggregator, release)
         if Kind.SPEND in found:
@@ -76,7 +78,7 @@ class LostEntries:
             values: dict[str, str | None] = {
                 "budget": budget, "aggregator": aggregator, "release": release, "plan_digest": plan_digest,
                 "charge": text(charge), "epsilon": text(charge), "epsilon_joint": None,
-                "accounting": "recovered",
+                "accounting": "recovered", "rank_loss": None if rank_loss is None else text(rank_loss),
             }  # fmt: skip
             self._book.append(tx, Kind.RESERVE, note or {}, values)
             found = self._by_kind(aggregator, release)

@@ -70,7 +70,7 @@ def carry_out(
             terms = {**place, **_unrecorded(ledger, totals, each.budget)}
             ledger.lost.charge(
                 tx, budget=each.budget, charge=each.charge, aggregator=each.aggregator, release=each.release,
-                plan_digest=each.plan_digest, note=terms,
+                plan_digest=each.plan_digest, note=terms, rank_loss=each.rank_loss,
             )  # fmt: skip
         _charge_rest(tx, ledger, estimate.charges, totals, f"rest-{head.sequence}")
         _end_sessions(tx, records)

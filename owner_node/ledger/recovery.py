@@ -80,6 +80,8 @@ class LostCharge:
     """The plan."""
     proved: bool
     """Whether it is known by this owner's own signature under its consent, or by its reservation here."""
+    rank_loss: Decimal | None = None
+    """What was told about who got which entries; None where that is not bounded, or not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def assess(
             _charge(release.plan, own),
             *release.key,
             release.proved,
+            own.rank_loss_at(release.plan.most_multiples),
         )
         for release in releases
         if (release.masking_asked or release.sealed) and not _settled(release, entries)
@@ -212,8 +215,10 @@ def _of(key: tuple[str, str, str], entries: Sequence[Entry]) -> list[Entry]:
 def _charge(plan: Plan, assignment: Assignment) -> Decimal:
     """Return the most that an owner was charged, under any way of accounting: the policy may have changed.
 
-    That is its epsilon or its joint bound: the stated one, or this owner's own if that is larger.
+    That is its epsilon or its joint bound: the stated one, or this owner's own if that is larger; as often as
+    the plan lets owners hold the same person, since what linking found of that may be lost with the rest.
     """
+    multiples = plan.most_multiples
     own = total_or_unbounded(
         epsilon_joint(
             each.mechanism, each.epsilon,
@@ -221,6 +226,9 @@ def _charge(plan: Plan, assignment: Assignment) -> Decimal:
             n_clusters=most_clusters(most_records(assignment.records_rounded), each.k),
         )
         if each.mechanism in MECHANISMS else each.epsilon_joint
-        for each in assignment.attributes
+        for task in assignment.tasks
+        for each in task.attributes
+        for _ in range(multiples[task.group])
     )  # fmt: skip
-    return max(bound for bound in (own, assignment.epsilon_joint, assignment.epsilon) if bound is not None)
+    stated = assignment.epsilon_joint_at(multiples), assignment.epsilon_at(multiples)
+    return max(bound for bound in (own, *stated) if bound is not None)

@@ -19,6 +19,7 @@ from common.errors import BalanceError, ConflictError, InternalError, TesseraErr
 from common.privacy import Accounting
 from owner_node.consent.approvals import Person
 from owner_node.ledger.budget_terms import Column
+from owner_node.ledger.rank_losses import check
 from owner_node.state.database import Clock
 from owner_node.state.history import Line
 from owner_node.state.records import Records
@@ -100,6 +101,10 @@ class LocalWork:
     """Which of the two is charged."""
     data: ChargedData = field(repr=False, compare=False)
     """What the work is done with."""
+    rank_loss: Decimal | None = Decimal(0)
+    """What is told about who got which entries of lists; None where that is not bounded."""
+    total_rank_loss: Decimal | None = None
+    """The most that all charges to the budget may tell about that; None for no limit."""
 
 
 def new_id(kind: str, clock: Clock) -> str:
@@ -123,7 +128,8 @@ class LocalCharges:
         """Check the work's budget and what is left of it, before anybody is asked.
 
         Raises:
-            RefusedError: If its total grew, or the data were charged to another budget.
+            RefusedError: If its total grew, the data were charged to another budget, or too much would be
+                told about ranks.
             BalanceError: If not enough is left.
             IntegrityError: If the ledger is known to lack entries.
         """
@@ -131,6 +137,7 @@ class LocalCharges:
         self._records.ledger.check_budget(
             work.budget, work.total_epsilon, work.data.place, self._columns(work)
         )
+        check(self._records.ledger.lines(work.budget), work.rank_loss, work.total_rank_loss, work.budget)
         left = self._records.ledger.balance(work.budget, work.total_epsilon).remaining
         if work.charge is not None and work.charge > left:
             raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
@@ -174,6 +181,7 @@ class LocalCharges:
                 tx, budget=work.budget, total_epsilon=work.total_epsilon, charge=work.charge,
                 aggregator=LOCAL, release=work.id, plan_digest=digest, epsilon=work.epsilon,
                 epsilon_joint=work.epsilon_joint, accounting=work.accounting, place=work.data.place,
+                rank_loss=work.rank_loss, total_rank_loss=work.total_rank_loss,
             )  # fmt: skip
             self._records.ledger.spend(tx, LOCAL, work.id, digest, columns)
             self._note(

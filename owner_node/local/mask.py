@@ -116,6 +116,7 @@ def prepare_mask(
             each.mechanism,
             plan.max_records_per_person,
             originals.taxonomies.get(each.name),
+            each.rank_noise,
         )
         for each in task.attributes
     )
@@ -130,6 +131,8 @@ def prepare_mask(
         task.epsilon_joint,
         policy.accounting,
         originals.data,
+        task.rank_loss,
+        policy.total_rank_loss,
     )
     return MaskJob(plan, work, originals, tasks, order)
 

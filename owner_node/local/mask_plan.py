@@ -15,6 +15,7 @@ from common.errors import UsageError
 from common.guarantee import invariants, promises
 from common.plan import BudgetSplit, Layout, Linking, Plan
 from common.privacy import DEFAULT_MECHANISM
+from common.rank_noise import RankNoise
 from common.schema import Schema
 from common.shares import shares
 from common.task import Task
@@ -35,6 +36,8 @@ class MaskRequest:
     """Attributes to mask, in the order of the columns; empty for all that the policy lets take part."""
     weights: tuple[tuple[str, Decimal], ...] = ()
     """Attributes and their weights; empty for equal shares."""
+    rank_noise: RankNoise = RankNoise()  # noqa: RUF009 - frozen
+    """Rank noise."""
 
 
 def make_mask_plan(
@@ -61,11 +64,12 @@ def make_mask_plan(
         version: Version of the software.
 
     Raises:
-        UsageError: If epsilon cannot be divided so, or an attribute or k does not go with it.
+        UsageError: If epsilon cannot be divided so, or an attribute, k or rank noise does not go with it.
     """
     g = schema.max_records_per_person
     check_k(request.mechanism, request.k, g)
     attributes = _chosen(request, schema)
+    request.rank_noise.check_names(attribute.name for attribute in attributes)
     split = BudgetSplit.WEIGHTS if request.weights else BudgetSplit.OWNER
     epsilons = shares(
         request.epsilon, [[attribute.name for attribute in attributes]], split, dict(request.weights)
@@ -79,6 +83,7 @@ def make_mask_plan(
             records_rounded=schema.records_rounded,
             g=g,
             least_k=schema.min_k,
+            rank_noise=request.rank_noise,
         )
         for attribute in attributes
     )
@@ -113,7 +118,13 @@ def uses_of(plan: Plan) -> tuple[Use, ...]:
     """Return what a plan of one owner does with its attributes, for the policy to judge."""
     (task,) = plan.tasks
     return tuple(
-        Use(each.name, each.mechanism, each.k, unbounded=each.epsilon_joint is None)
+        Use(
+            each.name,
+            each.mechanism,
+            each.k,
+            unbounded=each.epsilon_joint is None,
+            rank_noise=each.rank_noise,
+        )
         for each in task.attributes
     )
 
@@ -146,6 +157,7 @@ def report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
         order: In which order the masked records are given.
     """
     (task,) = plan.tasks
+    of_ranks = {"epsilon_table": plan.epsilon_table, "rank_loss": task.rank_loss}
     return {
         "id": plan.release,
         "owner": task.owner,
@@ -154,6 +166,7 @@ def report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
         "version": plan.version,
         "epsilon": plan.epsilon,
         "epsilon_joint": plan.epsilon_joint,
+        **(of_ranks if plan.has_rank_noise else {}),
         "records": n_records,
         "order": order,
         "max_records_per_person": plan.max_records_per_person,

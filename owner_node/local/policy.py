@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.errors import RefusedError
+from common.privacy import is_listed
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
@@ -28,6 +29,8 @@ class Use:
     """Minimum cluster size; None where there are no clusters."""
     unbounded: bool = False
     """Whether there is no joint bound."""
+    rank_noise: Decimal = Decimal(0)
+    """w; 0 for none."""
 
 
 def check_policy(
@@ -74,6 +77,11 @@ def _attributes(policy: "PolicyConfig", uses: Sequence[Use]) -> Iterator[str]:
             yield f"policy.mechanisms does not list {use.mechanism!r}"
         if use.k is not None and use.k < policy.min_k:
             yield f"policy.min_k = {policy.min_k}, {use.attribute!r} would be masked with k = {use.k}"
+        if is_listed(use.mechanism) and use.rank_noise < policy.min_rank_noise:
+            yield (
+                f"policy.min_rank_noise = {policy.min_rank_noise:f}, {use.attribute!r} would be masked with "
+                f"rank noise {use.rank_noise:f}"
+            )
 
 
 def _amount(

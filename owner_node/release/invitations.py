@@ -267,6 +267,7 @@ class Invitations:
             schema=self._schema(dataset),
             balance=self._cases.records.ledger.balance(dataset.budget, dataset.total_epsilon).remaining,
             today=self._clock().date(),
+            rank_lost=self._cases.records.ledger.rank_losses(dataset.budget).told,
         )
 
     def _reserve(
@@ -285,14 +286,21 @@ class Invitations:
             epsilon_joint=verdict.epsilon_joint,
             accounting=verdict.accounting,
             place=place_of(dataset),
+            rank_loss=verdict.rank_loss,
+            total_rank_loss=self._cases.config.policy.total_rank_loss,
         )
         by = {} if approval is None else {"approved_by": approval.by, "approval": approval.line}
         self._cases.records.history.record(
             tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
             rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
-            details={"charge": verdict.charge, "budget": verdict.budget, **by, **_found(session)},
+            details={**_charged(verdict), **by, **_found(session)},
         )  # fmt: skip
+
+
+def _charged(verdict: Accept) -> dict[str, Any]:
+    """Return what an acceptance takes, for the history."""
+    return {"charge": verdict.charge, "budget": verdict.budget, "rank_loss": verdict.rank_loss}
 
 
 def _agreed_with(key: ReleaseKey | None) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """Before anything is spent: the source loaded once, pinned, checked for all that masking could fail on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import DataChangedError
@@ -45,6 +46,22 @@ class Prepared:
         if self.tokens is None:
             raise ValueError("a plan without tokens has no such order")
         return np.argsort(sortable(self.tokens), kind="stable").astype(np.int64, copy=False)
+
+    def selected(self, chosen: NDArray[np.bool_]) -> "Prepared":
+        """Return the same with some of the records, checked once more for all that masking could fail on.
+
+        Args:
+            chosen: Whether each record stays, in the order of their tokens; shape (n_records,).
+
+        Raises:
+            UnusableDataError: If so few cannot be masked as planned.
+        """
+        if self.tokens is None:
+            raise ValueError("records are selected by their tokens")
+        kept = np.sort(self.by_token()[chosen])
+        columns = {name: values[kept] for name, values in self.columns.items()}
+        check_table(columns, self.tasks)
+        return replace(self, columns=columns, tokens=self.tokens[kept], n_records=len(kept))
 
     def token_list(self) -> bytes:
         """Return the sorted tokens, one after another: a list whose order says nothing about the records."""
@@ -89,6 +106,7 @@ def prepare(
             each.mechanism,
             plan.max_records_per_person,
             dataset.taxonomies.get(each.name),
+            each.rank_noise,
         )
         for each in assignment.attributes
     )

@@ -7,10 +7,11 @@ fragment is the answer to its plan for ever.
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common.errors import ProtocolError
 from common.fragment import Addendum, FragmentStatement, Receipt
+from common.linking_check import contradictions, multiples_of
 from common.matches import fit
 from common.plan import Plan
 from common.signing import Domain, SignerSource
@@ -18,6 +19,7 @@ from common.task import Assignment
 from owner_node.connection.trust import Trust
 from owner_node.consent.appraisal import Appraisal
 from owner_node.consent.co_owners import CoOwner, check_co_owners
+from owner_node.ledger.parts import Part
 from owner_node.release.answers import Fragment, Linked, Sealed
 from owner_node.release.cases import Cases, read
 from owner_node.sources.place import place_of
@@ -78,30 +80,62 @@ class Production:
         return Linked(prepared.n_records, prepared.token_list())
 
     def mask(
-        self, release: str, plan_digest: str, addendum: bytes, signature: bytes, certificate: bytes = b""
+        self,
+        release: str,
+        plan_digest: str,
+        addendum: bytes,
+        signature: bytes,
+        certificate: bytes = b"",
+        selection: bytes = b"",
     ) -> Sealed:
         """Spend the charge, mask, and seal the fragment; a sealed fragment is never made anew.
 
-        `certificate` is the chain that the addendum was signed with; empty: the plan's.
+        Args:
+            release: Release id.
+            plan_digest: The accepted plan.
+            addendum: What linking found, canonical bytes.
+            signature: The aggregator's, of the addendum.
+            certificate: The chain that it was signed with; empty: the plan's.
+            selection: Which of this owner's records are common, where the addendum selects some.
 
         Raises:
             DataChangedError: If the source is not what it was at consent.
             ProtocolError: If the addendum does not fit the plan and what this owner linked.
+            IntegrityError: If the selection is not the one that the addendum has the digest of.
+            UnusableDataError: If too few records are selected to be masked as planned.
+            RefusedError: If the policy speaks against what is foreseen of the selected records.
         """
         session, plan, assignment = self._cases.accepted(release, plan_digest)
-        self._check_addendum(session, plan, addendum)
+        found = self._checked_addendum(session, plan, addendum)
         self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
         if session.state in (State.LINKED, State.SPENT):
-            session = self._mask(session, plan, assignment, addendum, signature)
+            prepared = self._selected(
+                session, self._appraisal.prepared(session, plan, assignment), found, selection
+            )
+            session = self._spend(session, plan, assignment, prepared, found, signature)
+            session = self._seal(session, plan, assignment, prepared, found)
         if session.addendum != addendum or session.fragment_signature is None:
             raise ProtocolError(f"a session that is {session.state} has no fragment under this addendum")
         return Sealed(
             session.fragment_digest,
             session.fragment_size or 0,
-            session.n_records or 0,
+            found.records[self._cases.config.owner.id],
             session.fragment_signature,
             session.fragment_certificate or self._signer.current_signer().chain_pem.encode(),
         )
+
+    def selection_size(self, release: str, plan_digest: str, addendum: bytes) -> int:
+        """Return how many bytes of a selection `mask` needs besides an addendum; 0 if none.
+
+        Raises:
+            ProtocolError: If there is no such addendum.
+        """
+        from owner_node.release.selection import size_of
+
+        session, _, _ = self._cases.accepted(release, plan_digest)
+        found = read(Addendum, addendum)
+        needed = session.state in (State.LINKED, State.SPENT) and bool(found.selections)
+        return size_of(session.n_records or 0) if needed else 0
 
     def fragment(self, release: str, plan_digest: str) -> Fragment:
         """Return the sealed fragment.
@@ -160,36 +194,70 @@ class Production:
             dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
         )
 
-    def _check_addendum(self, session: Session, plan: Plan, addendum: bytes) -> None:
-        found = read(Addendum, addendum)
-        own = found.records.get(self._cases.config.owner.id)
-        fits = (found.release, found.plan_digest, found.linking) == (
-            plan.release,
-            plan.digest,
-            plan.expected_linking,
-        )
-        fits = fits and set(found.records) == set(plan.owners) and own == session.n_records
-        if not fits or not fit(found.matches, plan, found.records):
+    def _checked_addendum(self, session: Session, plan: Plan, addendum: bytes) -> Addendum:
+        """Read what linking found, if it can have found that under this plan, in what this owner linked."""
+        found, owner = read(Addendum, addendum), self._cases.config.owner.id
+        for contradiction in contradictions(plan, found):
+            raise ProtocolError(f"the addendum does not fit the plan: {contradiction}")
+        own, linked = found.records[owner], session.n_records or 0
+        if not (own <= linked if found.selections else own == linked):
             raise ProtocolError("the addendum does not fit the plan and what this owner linked")
+        if not fit(found.matches, plan, found.records):
+            raise ProtocolError("the addendum does not fit the plan: its matches cannot be so")
+        return found
 
-    def _mask(
-        self, session: Session, plan: Plan, assignment: Assignment, addendum: bytes, signature: bytes
+    def _selected(
+        self, session: Session, prepared: "Prepared", addendum: Addendum, selection: bytes
+    ) -> "Prepared":
+        """Return the records that are to be masked: all, or those that all groups hold."""
+        from owner_node.release.selection import read_selection
+
+        if not addendum.selections:
+            return prepared
+        owner = self._cases.config.owner.id
+        expected = addendum.records[owner], addendum.selections[owner]
+        selected = prepared.selected(read_selection(selection, prepared.n_records, *expected))
+        if session.state is State.LINKED:
+            self._appraisal.check_selected(session, selected)
+        return selected
+
+    def _spend(
+        self,
+        session: Session,
+        plan: Plan,
+        assignment: Assignment,
+        prepared: "Prepared",
+        addendum: Addendum,
+        signature: bytes,
     ) -> Session:
+        """Spend the charge, as often as owners were found to hold the same person; the rest comes back."""
+        key, records = (self._cases.aggregator, plan.release, plan.digest), self._cases.records
+        multiples = multiples_of(plan, addendum)
+        part = Part(
+            assignment.epsilon_at(multiples),
+            assignment.epsilon_joint_at(multiples),
+            assignment.rank_loss_at(multiples),
+        )
+        with records.db.transaction() as tx:
+            records.ledger.spend(tx, *key, prepared.known_by, part)
+            if session.state is State.LINKED:
+                more: dict[str, Any] = {"multiples": list(multiples)} if addendum.multiples else {}
+                more |= {"selected": prepared.n_records} if addendum.selections else {}
+                self._cases.note(tx, session, "spent", epsilon=part.epsilon, **more)
+            return records.sessions.advance(
+                tx, session, Event.SPEND, addendum=addendum.to_bytes(), addendum_signature=signature
+            )
+
+    def _seal(
+        self, session: Session, plan: Plan, assignment: Assignment, prepared: "Prepared", addendum: Addendum
+    ) -> Session:
+        """Mask and seal; the charge is spent."""
         from owner_node.release.sealing import seal
 
-        prepared = self._appraisal.prepared(session, plan, assignment)
-        key = (self._cases.aggregator, plan.release, plan.digest)
-        with self._cases.records.db.transaction() as tx:
-            self._cases.records.ledger.spend(tx, *key, prepared.known_by)
-            if session.state is State.LINKED:
-                self._cases.note(tx, session, "spent", epsilon=assignment.epsilon)
-            session = self._cases.records.sessions.advance(
-                tx, session, Event.SPEND, addendum=addendum, addendum_signature=signature
-            )
         sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, assignment, prepared)
         statement = FragmentStatement(
-            plan.release, self._cases.config.owner.id, plan.digest, Addendum.from_bytes(addendum).digest,
-            sealed.digest, sealed.size, prepared.n_records,
+            plan.release, self._cases.config.owner.id, plan.digest, addendum.digest, sealed.digest,
+            sealed.size, prepared.n_records,
         )  # fmt: skip
         signer = self._signer.current_signer()
         with self._cases.records.db.transaction() as tx:

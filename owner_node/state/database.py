@@ -143,6 +143,16 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE sessions ADD COLUMN key_generation INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE sessions ADD COLUMN release_key BLOB",
     ),
+    (
+        # What a release tells about who got which entries of its lists; NULL: no bound, or not recorded.
+        "ALTER TABLE ledger ADD COLUMN rank_loss TEXT",
+    ),
+    (
+        # What is not needed of a reservation is returned where the rest is spent.
+        "DROP INDEX ledger_settled_once",
+        """CREATE UNIQUE INDEX ledger_settled_once ON ledger (aggregator, release, kind)
+            WHERE kind IN ('spend', 'return')""",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

@@ -9,7 +9,7 @@ from typing import Any
 from common.attribute_plan import expected_error
 from common.errors import RefusedError
 from common.plan import BudgetSplit, Layout, Linking, Plan
-from common.privacy import is_share
+from common.privacy import is_rank_noise, is_share
 from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from common.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
@@ -78,9 +78,10 @@ def _stated(plan: Plan, task: Task, records: int) -> Task:
                     each.epsilon,
                     plan.max_records_per_person,
                     n_values=plan.attribute(each.name).n_values,
+                    rank_noise=each.rank_noise,
                 ),
             )
-            if each.expected_error == UNSTATED and is_share(each.epsilon)
+            if each.expected_error == UNSTATED and is_share(each.epsilon) and is_rank_noise(each.rank_noise)
             else each
             for each in task.attributes
         ),

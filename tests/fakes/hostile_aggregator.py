@@ -48,6 +48,7 @@ class HostileAggregator(OwnerServiceServicer):
         self.uploaded = bytearray()
         self.misbehave: dict[str, Callable[..., Any]] = {}
         """What to do in a call instead of the usual, by its name."""
+        self.selections: list[bytes] = []
         self.downloads: Callable[[str], list[wire.DownloadChunk]] = lambda _file: []
 
     # --- the calls -------------------------------------------------------------------------------------
@@ -120,6 +121,11 @@ class HostileAggregator(OwnerServiceServicer):
         nothing: list[wire.RecallItem] = []
         for item in nothing:
             yield item
+
+    async def Select(self, request: wire.SelectRequest, context: Any) -> AsyncIterator[wire.SelectChunk]:
+        """Send the selections that the test wants sent."""
+        for data in self.selections:
+            yield wire.SelectChunk(data=data)
 
     # --- what it asks ----------------------------------------------------------------------------------
 

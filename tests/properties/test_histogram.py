@@ -97,7 +97,7 @@ def test_the_projection_is_the_nearest_to_the_noisy_counts(noisy, n_records):
     found = nearest_counts(noisy, n_records)
     assert found.min() >= 0
     assert found.sum() == pytest.approx(n_records)
-    solved = minimize(
+    solved = minimize(  # type: ignore[call-overload]
         lambda x: ((x - noisy) ** 2).sum(),
         np.full(noisy.size, n_records / noisy.size),
         jac=lambda x: 2 * (x - noisy),

@@ -99,7 +99,10 @@ def ask(
 
 
 def released(cluster: LocalCluster, release: str, **options: str) -> tuple[int, dict[str, Any]]:
-    """Ask for a release of ε = 1 and k = 20 without being asked back; `options` add to that or change it."""
+    """Ask for a release of ε = 1 and k = 20 without being asked back.
+
+    `options` add to that, change it, or leave out what they give as an empty text.
+    """
     return answer_of(start_release(cluster, release, **options))
 
 
@@ -107,7 +110,9 @@ def start_release(cluster: LocalCluster, release: str, **options: str) -> subpro
     """Start what `released` waits for."""
     chosen = {"epsilon": "1", "k": "20", "layout": "horizontal", "dataset": "patients", "owners": "a,b"}
     chosen |= options
-    words = [word for name, value in chosen.items() for word in (f"--{name}", value)]
+    words = [
+        word for name, value in chosen.items() if value for word in (f"--{name.replace('_', '-')}", value)
+    ]
     return cluster.start_cli("aggregator", "release", *words, "--id", release, "--yes", "--json")
 
 

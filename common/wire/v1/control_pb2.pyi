@@ -207,6 +207,10 @@ class StartRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     CONFIRMED_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    MAX_OVERLAP_FIELD_NUMBER: _builtins.int
+    ON_MISMATCH_FIELD_NUMBER: _builtins.int
+    MIN_COMMON_FIELD_NUMBER: _builtins.int
+    RANK_NOISE_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -223,6 +227,12 @@ class StartRequest(_message.Message):
     dry_run: _builtins.bool
     confirmed: _builtins.bool
     """--yes: do not wait for Confirm"""
+    max_overlap: _builtins.str
+    """most owners of a group that may hold a person; empty: 1"""
+    on_mismatch: _builtins.str
+    """"stop" or "intersect"; empty: stop"""
+    min_common: _builtins.str
+    """with intersect: fewest common persons; empty: the largest k"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -236,6 +246,10 @@ class StartRequest(_message.Message):
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """attribute=weight"""
+
+    @_builtins.property
+    def rank_noise(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """share of the ranks, or attribute=share; empty: the default"""
 
     def __init__(
         self,
@@ -255,10 +269,14 @@ class StartRequest(_message.Message):
         dry_run: _builtins.bool = ...,
         confirmed: _builtins.bool = ...,
         weights: _abc.Iterable[_builtins.str] | None = ...,
+        max_overlap: _builtins.str = ...,
+        on_mismatch: _builtins.str = ...,
+        min_common: _builtins.str = ...,
+        rank_noise: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "mechanism", b"mechanism", "out", b"out", "purpose", b"purpose", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -873,6 +873,52 @@ class UploadResponse(_message.Message):
 Global___UploadResponse: _TypeAlias = UploadResponse  # noqa: Y015
 
 @_typing.final
+class SelectRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    PLAN_DIGEST_FIELD_NUMBER: _builtins.int
+    release: _builtins.str
+    plan_digest: _builtins.str
+    def __init__(
+        self,
+        *,
+        release: _builtins.str = ...,
+        plan_digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_digest", b"plan_digest", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SelectRequest: _TypeAlias = SelectRequest  # noqa: Y015
+
+@_typing.final
+class SelectChunk(_message.Message):
+    """One bit per record in the order of the owner's sorted tokens, the first in the highest bit; 1: mask it. The
+    addendum has the digest of all of them.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """about 256 KiB"""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SelectChunk: _TypeAlias = SelectChunk  # noqa: Y015
+
+@_typing.final
 class DownloadRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

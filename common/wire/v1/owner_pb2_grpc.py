@@ -69,6 +69,11 @@ class OwnerServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.FromString,
                 _registered_method=True)
+        self.Select = channel.unary_stream(
+                '/tessera.v1.OwnerService/Select',
+                request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectChunk.FromString,
+                _registered_method=True)
         self.Download = channel.unary_stream(
                 '/tessera.v1.OwnerService/Download',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.DownloadRequest.SerializeToString,
@@ -128,6 +133,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Select(self, request, context):
+        """Sends an owner which of its own records all groups hold, where a plan lets them be intersected.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Download(self, request, context):
         """Sends a file of a published release to one of its owners.
         """
@@ -172,6 +184,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Recall,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.SerializeToString,
+            ),
+            'Select': grpc.unary_stream_rpc_method_handler(
+                    servicer.Select,
+                    request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectChunk.SerializeToString,
             ),
             'Download': grpc.unary_stream_rpc_method_handler(
                     servicer.Download,
@@ -368,6 +385,33 @@ class OwnerService:
             '/tessera.v1.OwnerService/Recall',
             common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Select(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tessera.v1.OwnerService/Select',
+            common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_owner__pb2.SelectChunk.FromString,
             options,
             channel_credentials,
             insecure,

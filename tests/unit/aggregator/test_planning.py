@@ -104,7 +104,7 @@ def test_expected_error_of_drawn_categories_is_the_formula(k, n, v, epsilon, g):
 def test_frequency_order_has_no_joint_bound():
     """An attribute ordered by the data has no joint bound, and so has the plan."""
     frequency = schema(attributes=(category("u", "v", order=CategoryOrder.FREQUENCY),))
-    plan = make_plan(request("a"), {"a": frequency}, **MADE)
+    plan = make_plan(request("a", mechanism="idp-joint"), {"a": frequency}, **MADE)
     assert plan.tasks[0].attributes[0].epsilon_joint is None
     assert plan.epsilon_joint is None
 
@@ -250,7 +250,7 @@ def test_k_is_chosen_for_every_owner_and_attribute():
     schemas = {
         owner: schema(attributes=(x, y), records=n) for owner, n in {"a": 10_000, "b": 200, "c": 90}.items()
     }
-    asked = request("a", "b", "c", k=None, epsilon=Decimal(2))
+    asked = request("a", "b", "c", k=None, epsilon=Decimal(2), mechanism="idp-joint")
     plan = make_plan(asked, schemas, **MADE)
     assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [14, 14]]
     stricter = schemas | {"c": replace(schemas["c"], min_k=20)}

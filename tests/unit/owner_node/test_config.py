@@ -183,9 +183,6 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
 @pytest.mark.parametrize(
     "line",
     [
-        "max_overlap = 2",
-        "max_overlap = true",
-        "allow_intersect = true",
         "min_rank_noise = 1",
         "total_rank_loss = 1.0",
     ],
@@ -211,6 +208,9 @@ def test_a_policy_that_is_not_carried_out_is_refused(tmp_path, line):
             "policy.mechanisms: \"idp-join\" is unknown; did you mean 'idp-joint'?",
         ),
         ('layouts = ["verticle"]', "did you mean 'vertical'?"),
+        ("max_overlap = 0", "policy.max_overlap = 0: expected at least 1"),
+        ("max_overlap = true", "policy.max_overlap"),
+        ('allow_intersect = "yes"', "policy.allow_intersect"),
         ("max_epsilon_per_release = 0", "policy.max_epsilon_per_release = 0: expected a positive decimal"),
         (
             "valid_from = 2026-02-01\nvalid_until = 2026-01-31",

@@ -187,11 +187,40 @@ def test_a_single_owner_needs_no_tokens() -> None:
 
 
 def test_exceptions_of_linking() -> None:
-    """Overlap and intersection are not allowed by this version's policy."""
+    """Persons at several owners, and common persons alone, are for the policy to allow."""
     overlap = replace(PLAN, linking=Linking(tokens=True, max_overlap=2))
-    assert only_rule(judged(overlap)) == "max_overlap = 1 here, the plan allows 2"
-    intersect = replace(PLAN, linking=Linking(tokens=True, on_mismatch="intersect"))
-    assert "on_mismatch" in only_rule(judged(intersect))
+    assert only_rule(judged(overlap)) == "policy.max_overlap = 1, the plan allows 2"
+    allowed = judged(overlap, policy=PolicyConfig(max_overlap=3))
+    assert isinstance(allowed, Accept)
+    assert allowed.charge == allowed.epsilon == allowed.epsilon_joint == 2
+    limited = PolicyConfig(max_overlap=2, max_epsilon_per_release=Decimal("1.9"))
+    assert "would charge 2" in only_rule(judged(overlap, policy=limited))
+    share = {"epsilon": Decimal("0.5"), "epsilon_joint": Decimal("0.5")}
+    tasks = (
+        task("north", attributes=(planned("age", **share),)),
+        task("south", group=1, attributes=(planned("ward", **share),)),
+    )
+    linking = Linking(tokens=True, on_mismatch="intersect", min_common=10)
+    intersect = replace(PLAN, layout=Layout.VERTICAL, tasks=tasks, linking=linking)
+    assert "policy.allow_intersect = false" in only_rule(judged(intersect))
+    assert isinstance(judged(intersect, policy=PolicyConfig(allow_intersect=True)), Accept)
+
+
+@pytest.mark.parametrize(
+    "linking",
+    [
+        Linking(tokens=True, max_overlap=3),
+        Linking(tokens=True, max_overlap=0),
+        Linking(tokens=False, max_overlap=2),
+        Linking(tokens=True, on_mismatch="intersect", min_common=5),
+        Linking(tokens=True, on_mismatch="ignore"),
+        Linking(tokens=True, min_common=5),
+    ],
+)
+def test_bounds_that_no_release_can_have(linking: Linking) -> None:
+    """A plan whose bounds for linking mean nothing, or cannot be checked, is none."""
+    with pytest.raises(ValueError, match=r"person|groups"):
+        replace(PLAN, linking=linking)
 
 
 def test_fewer_records_per_person_than_there_are() -> None:

@@ -50,7 +50,7 @@ def broken_entry(ledger: Ledger) -> int:
 def test_every_changed_byte_is_found(db: Database, ledger: Ledger, column: str) -> None:
     """A change of any column of an entry is found, and the first such entry named."""
     changed = "'spend'" if column == "kind" else f"'9' || substr({column}, 2)"
-    changed = "'1'" if column == "epsilon_joint" else changed
+    changed = "'1'" if column in ("epsilon_joint", "rank_loss") else changed
     tamper(db, f"UPDATE ledger SET {column} = {changed} WHERE sequence = 2")
     assert broken_entry(ledger) == 2
 

@@ -57,11 +57,12 @@ def test_an_old_ledger_goes_on(tmp_path: Path) -> None:
         ledger.verify()
 
 
-def test_an_old_entry_that_was_changed(tmp_path: Path) -> None:
-    """What the first version wrote is protected by the same chain; a note cannot be put to it either."""
+@pytest.mark.parametrize("added", ["note = '{}'", "rank_loss = '0'"])
+def test_an_old_entry_that_was_changed(tmp_path: Path, added: str) -> None:
+    """What the first version wrote is protected by the same chain; nothing can be put to it either."""
     _first_version(tmp_path / "state" / "owner.db")
     with Database(tmp_path / "state") as db:
-        tamper(db, "UPDATE ledger SET note = '{}' WHERE sequence = 2")
+        tamper(db, f"UPDATE ledger SET {added} WHERE sequence = 2")
         with pytest.raises(IntegrityError, match="entry 2"):
             Ledger(db, clock).verify()
 
@@ -75,7 +76,7 @@ def test_the_tables_are_append_only_again(tmp_path: Path) -> None:
             "DELETE FROM ledger",
             "INSERT OR REPLACE INTO ledger SELECT * FROM ledger",
             """INSERT INTO ledger SELECT 9, time, 'budget', budget, '', '', '', charge, epsilon, NULL, '',
-                NULL, previous, hash FROM ledger WHERE sequence = 1""",
+                NULL, previous, hash, NULL FROM ledger WHERE sequence = 1""",
         ):
             with pytest.raises(InternalError, match="SQLITE_CONSTRAINT"), db.transaction() as tx:
                 tx.execute(statement)

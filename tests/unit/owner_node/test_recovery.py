@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.errors import BalanceError, IntegrityError
-from common.plan import Plan
+from common.plan import Linking, Plan
 from owner_node.ledger.recovering import LOST, Estimate, carry_out, remembered
 from owner_node.ledger.recovery import Recalled, Recovery, Shown, assess
 from owner_node.state.chain import Head
@@ -310,3 +310,11 @@ def test_the_costlier_accounting_is_charged(offering: Offering) -> None:
     assert task.epsilon_joint is not None
     (charge,) = assessed(offering, head(2), shown(plan, "c1")).charges
     assert charge.charge == max(task.epsilon, task.epsilon_joint) > task.epsilon
+
+
+def test_lost_charges_of_shared_persons(offering: Offering) -> None:
+    """Of a lost release that let owners share persons the whole reservation is charged."""
+    plan = offering.plan(offering.node.invitations.describe("o1", "cohort"), release="o1")
+    shared = replace(plan, linking=Linking(tokens=True, max_overlap=2))
+    (charge,) = assessed(offering, head(2), shown(shared, "o1")).charges
+    assert charge.charge == 2 * plan.assignment_of("a").epsilon
