@@ -28,6 +28,7 @@ PACKAGES = ("aggregator", "common", "owner_node")
 """What the wheel holds."""
 _COMPLETE = "complete"
 _SOURCES = "sources"
+_MOST_SAID = 2000
 _PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 
 
@@ -170,7 +171,8 @@ def _run(*command: str | Path) -> None:
     )
     if ended.returncode:
         words = " ".join(ended.args[1:4])
-        raise WheelError(f"{words} … ended with exit code {ended.returncode}", ended.stderr[-2000:])
+        said = ended.stderr[-_MOST_SAID:].strip()
+        raise WheelError(f"{words} … ended with exit code {ended.returncode}:\n{said}", "make setup")
 
 
 if __name__ == "__main__":

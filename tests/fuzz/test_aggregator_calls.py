@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.protobuf.message import Message
 
+from aggregator.protocol.states import State
 from common.wire.status import METADATA_KEY, from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -18,6 +19,7 @@ from tests.fuzz.memory import bounded_memory
 from tests.fuzz.mutations import mutations
 
 _OWNER, _CONTROL = "/tessera.v1.OwnerService/", "/tessera.v1.ControlService/"
+ENDS = {State.CONFLICT, State.REFUSED, State.FAILED, State.CANCELLED, State.EXPIRED}
 _UNREADABLE = "google.protobuf.message.DecodeError"
 """What gRPC itself says of bytes that are no message."""
 
@@ -78,7 +80,8 @@ async def _published(aggregator: Any, owners: list[ScriptedOwner], release: str)
     """Make a release, and end every other that is due."""
     view = await aggregator.start("a", "b", release=release)
     assert view.state == "inviting"
-    while (await aggregator.show(release)).state != "published":
+    while (state := (await aggregator.show(release)).state) != "published":
+        assert state not in ENDS
         for owner in owners:
             for work in await owner.poll():
                 if work.release == release:
