@@ -6,6 +6,7 @@ from math import isfinite, log10
 from typing import Any
 
 from common import charts
+from owner_node.explore.advice import AIMED_AT_PERSONS
 
 Document = Mapping[str, Any]
 _UTILITY = (
@@ -93,8 +94,8 @@ def beyond(risk: Document) -> float:
 
 
 def worst(cell: Document) -> float | None:
-    """Return by how much the most successful attack on a setting is right; None if there was none."""
-    return max(map(beyond, cell["risks"]), default=None)
+    """Return by how much the most successful attack on persons is right; None if there was none."""
+    return max((beyond(risk) for risk in cell["risks"] if risk["attack"] in AIMED_AT_PERSONS), default=None)
 
 
 def setting(cell: Document) -> str:
@@ -196,7 +197,10 @@ def _meaning(document: Document, attack: str) -> str:
     found = [risk for cell in document["cells"] for risk in cell["risks"] if risk["attack"] == attack]
     known = [float(risk["baseline"]) for risk in found]
     without = " to ".join(dict.fromkeys((percent(min(known)), percent(max(known)))))
-    return f"Share of targets about whom it is right; without the release {without}. {found[0]['meaning']}"
+    return (
+        f"Share of targets about whom it is right; without the release {without}. "
+        f"If it were 1, {found[0]['meaning'].rstrip('.')}."
+    )
 
 
 def _title(cell: Document) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from common import charts
 from common.pages import render
-from owner_node.explore.heat_maps import beyond, measures, number, percent, setting, worst
+from owner_node.explore.heat_maps import measures, number, percent, setting, worst
 
 Document = Mapping[str, Any]
 MOST_LABELS = 20
@@ -109,16 +109,16 @@ def compared(attribute: Document, kind: str) -> Compared:
 def _plane(cells: Sequence[Document]) -> charts.Points | None:
     """Return utility against risk: every setting that was attacked."""
     colours = _mechanisms(cells)
-    found = [cell for cell in cells if cell["risks"] and cell["mean_sse"] and cell["mean_sse"]["mean"] > 0]
+    found = [
+        (cell, float(cell["mean_sse"]["mean"]), risk)
+        for cell in cells
+        if (risk := worst(cell)) is not None and cell["mean_sse"] and cell["mean_sse"]["mean"] > 0
+    ]
     if not found:
         return None
-    places = [(float(cell["mean_sse"]["mean"]), max(map(beyond, cell["risks"]))) for cell in found]
-    texts = [
-        f"{setting(cell)}: mean SSE {number(sse)}, risk {percent(risk)}"
-        for cell, (sse, risk) in zip(found, places, strict=True)
-    ]
-    series = [colours[cell["mechanism"]] for cell in found]
-    return charts.points(places, series, texts, logarithmic=True)
+    texts = [f"{setting(cell)}: mean SSE {number(sse)}, risk {percent(risk)}" for cell, sse, risk in found]
+    series = [colours[cell["mechanism"]] for cell, _, _ in found]
+    return charts.points([(sse, risk) for _, sse, risk in found], series, texts, logarithmic=True)
 
 
 def _mechanisms(cells: Sequence[Document]) -> dict[str, int]:

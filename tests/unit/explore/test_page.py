@@ -49,8 +49,8 @@ def cell(mechanism, epsilon, k, value):
         f_measure=(ClassResult("yes & no", about(0.61), 0.75),),
         attributes=tuple(AttributeResult(name, mechanism, 5, "0.05", 0.4, 0.23) for name, _, _ in ATTRIBUTES),
         risks=(
-            Risk("linkage", about(rate), 0.001, 500, "Everybody is found.", about(0.02)),
-            Risk("inference", about(0.3), 0.29, 500, "Everybody's is known.", about(0.31), "age"),
+            Risk("linkage", about(rate), 0.001, 500, "everybody is found", about(0.02)),
+            Risk("inference", about(0.3), 0.29, 500, "everybody's is known", about(0.31), "age"),
         ),
     )
 
@@ -144,6 +144,11 @@ def test_risk_is_what_the_release_adds():
     assert beyond({"rate": {"mean": 0.5}, "baseline": 0.3, "control": None}) == pytest.approx(0.2)
     assert beyond({"rate": {"mean": 0.1}, "baseline": 0.3, "control": None}) == 0
     assert worst({"risks": []}) is None
+    interval = {"attack": "interval", "rate": {"mean": 0.9}, "baseline": 0, "control": None}
+    assert worst({"risks": [interval]}) is None
+    assert worst({"risks": [interval, interval | {"attack": "linkage", "baseline": 0.5}]}) == pytest.approx(
+        0.4
+    )
 
 
 def test_before_and_after_lose_nobody_unsaid():
