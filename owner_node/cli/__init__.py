@@ -13,6 +13,7 @@ def application() -> typer.Typer:
         check,
         doctor,
         enroll,
+        explore,
         history,
         init,
         ledger,
@@ -36,6 +37,7 @@ def application() -> typer.Typer:
     for decision in (requests.requests, requests.show, requests.approve, requests.refuse):
         app.command()(decision)
     app.command()(mask.mask)
+    app.command()(explore.explore)
     app.command()(releases.download)
     app.command()(releases.verify)
     # A family without a verb is a usage error like any other, not a page of help.

@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from common import console
+from owner_node.cli.request_preview import show_preview
 from owner_node.consent.request_view import shown_records
 
 
@@ -18,6 +19,10 @@ def show_request(document: dict[str, Any]) -> None:
     console.print_line()
     _attributes(document)
     _forecast(document["forecast"])
+    show_preview(document.get("preview"))
+    for title, key in (("What linking may find", "linking"), ("What linking found", "linking_found")):
+        if document[key]:
+            _list(title, document[key])
     _list("What leaves this owner", document["leaves"])
     _co_owners(document)
     _list("What is promised", document["promises"])
@@ -50,6 +55,7 @@ def _fields(document: dict[str, Any]) -> None:
             "ε of the release": f"{document['release_epsilon']:f}",
             "ε of this owner": f"{document['epsilon']:f}, for each released value by itself",
             "ε joint of this owner": _joint(document["epsilon_joint"]),
+            "ε table of this owner": _table(document["epsilon_table"]),
             "charge": _charge(document),
         }
     width = max(map(len, fields))
@@ -62,18 +68,31 @@ def _joint(bound: Any) -> str:
     return "not bounded" if bound is None else f"{bound:f}, for whole lists of released values"
 
 
+def _table(bound: Any) -> str:
+    return "not bounded" if bound is None else f"{bound:f}, for who has which value, too"
+
+
 def _charge(document: dict[str, Any]) -> str:
     if document["charge"] is None:
         return "none that the accounting of this owner's policy knows"
     taken = f"{document['charge']:f} from budget {document['budget']!r} ({document['accounting']} accounting)"
+    if document["linking"] and document["charge"] != _own(document):
+        taken = f"up to {taken}, as linking finds; {_own(document):f} where nobody is at two owners"
     if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
         return taken
     return f"{taken}, which has {document['remaining']:f} left: {document['remaining_after']:f} after it"
 
 
+def _own(document: dict[str, Any]) -> Any:
+    """Return what is charged where nobody is shared, as the owner's accounting counts."""
+    return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
+
+
 def _attributes(document: dict[str, Any]) -> None:
-    columns = ("attribute", "type", "domain", "mechanism", "k", "ε", "ε joint", "expected error")
-    keys = ("name", "type", "domain", "mechanism", "k", "epsilon")
+    columns = (
+        "attribute", "type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint", "expected error"
+    )  # fmt: skip
+    keys = ("name", "type", "domain", "mechanism", "k", "rank_noise", "epsilon")
     rows = [
         (
             *(each[key] for key in keys),
@@ -83,6 +102,9 @@ def _attributes(document: dict[str, Any]) -> None:
         for each in document["attributes"]
     ]
     console.table("How every attribute is masked", columns, rows)
+    console.print_line("What carries the values, and why:")
+    for each in document["attributes"]:
+        console.print_line(f"- {each['name']}: {each['carried_by']}")
     console.print_line(
         "The expected error is the aggregator's own figure from public numbers: a share of the variance of "
         "values spread evenly over the domain; 1 means that the attribute's mean would do as well."

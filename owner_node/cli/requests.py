@@ -40,6 +40,9 @@ ReasonOption = Annotated[
     str,
     typer.Option("--reason", help="Why, for this owner's history alone.", metavar="TEXT", show_default=False),
 ]
+PreviewOption = Annotated[
+    bool, typer.Option("--preview/--no-preview", help="Try a plan that waits on the data that it asks for.")
+]
 AllOption = Annotated[bool, typer.Option("--all", help="Every release, not only what waits for a person.")]
 
 
@@ -69,16 +72,19 @@ def requests(
 
 def show(
     release: ReleaseArgument,
+    preview: PreviewOption = True,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Show exactly what a plan would let leave, for what, and what it would charge."""
+    from owner_node.cli.request_preview import preview_of
     from owner_node.cli.request_text import show_request
 
     owner = config.load(config_file)
     with _opened(owner) as (db, decisions):
         session = decisions.find(release)
         document = _document(session, owner, db, decisions)
+    document["preview"] = preview_of(session, owner) if preview else None
     if as_json:
         console.print_json(document)
     else:

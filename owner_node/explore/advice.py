@@ -37,7 +37,7 @@ def advise(cells: Sequence[CellResult], n_attributes: int) -> Recommendation:
         return Recommendation(
             NOTHING, None, ("No setting here can be made of these data.", *(f"{each}." for each in problems))
         )
-    useful = [number for number in measured if _error(cells[number], "high") <= USEFUL * of_means]
+    useful = [number for number in measured if _error(cells[number]) <= USEFUL * of_means]
     if not useful:
         return _nothing_useful(cells, measured, of_means)
     bounded = [number for number in useful if cells[number].epsilon_joint is not None]
@@ -57,8 +57,8 @@ def name_of(cell: CellResult) -> str:
     return f"{cell.mechanism}, ε = {cell.epsilon}{k}{noise}"
 
 
-def _error(cell: CellResult, end: str) -> float:
-    return float("inf") if cell.mean_sse is None else float(getattr(cell.mean_sse, end))
+def _error(cell: CellResult) -> float:
+    return float("inf") if cell.mean_sse is None else cell.mean_sse.mean
 
 
 def _worst(cell: CellResult) -> Risk | None:
@@ -72,12 +72,12 @@ def _preference(cell: CellResult) -> tuple[float, Decimal, float]:
     worst = _worst(cell)
     revealed = 0.0 if worst is None else round(worst.excess * 20) / 20
     cost = Decimal(cell.epsilon if cell.epsilon_joint is None else cell.epsilon_joint)
-    return revealed, cost, _error(cell, "mean")
+    return revealed, cost, _error(cell)
 
 
 def _nothing_useful(cells: Sequence[CellResult], measured: Sequence[int], of_means: float) -> Recommendation:
-    best = min(measured, key=lambda number: _error(cells[number], "mean"))
-    error = _error(cells[best], "mean")
+    best = min(measured, key=lambda number: _error(cells[number]))
+    error = _error(cells[best])
     compared = (
         "no less than replacing every value by its attribute's mean, which reveals nothing about anybody"
         if error >= of_means
@@ -98,7 +98,7 @@ def _nothing_useful(cells: Sequence[CellResult], measured: Sequence[int], of_mea
 
 
 def _nothing_safe(cell: CellResult, worst: Risk, of_means: float) -> Recommendation:
-    error = _error(cell, "mean")
+    error = _error(cell)
     return Recommendation(
         NOTHING,
         None,
@@ -111,14 +111,14 @@ def _nothing_safe(cell: CellResult, worst: Risk, of_means: float) -> Recommendat
             ),
             (
                 "A larger k or a smaller ε changes little about that: records that share a cluster have "
-                "equal values. Fewer attributes do, and rank noise."
+                "equal values. More rank noise does, and so do fewer attributes."
             ),
         ),
     )
 
 
 def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n_cells: int) -> list[str]:
-    error = _error(cell, "mean")
+    error = _error(cell)
     reasons = [
         f"{name_of(cell)} is recommended.",
         (

@@ -24,12 +24,13 @@ from owner_node.explore.utility import (
 )
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
+from owner_node.masking.mask import AttributeTask
 
 PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)
 """What can be asked for beside the mean SSE, which is always there."""
 MOST_TARGETS = 1000
-MOST_PERSONS = 500
+MOST_PERSONS = 300
 """Records whose values are inferred: it is done anew for every attribute."""
 MOST_MODELLED = 10_000
 """Records that models are trained on and compared with, unless another number is asked for."""
@@ -107,7 +108,7 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness) -> CellResult:
         setting.mechanism,
         f"{setting.epsilon:f}",
         setting.k_text,
-        "0",
+        f"{setting.rank_noise:f}",
         None if cell.epsilon_joint is None else f"{cell.epsilon_joint:f}",
         mean_sse=found.mean_sse(),
         mean_sse_without_noise=without_noise(subject.whole, cell.tasks),
@@ -116,7 +117,7 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness) -> CellResult:
         divergence=found.overall(DIVERGENCE),
         correlation_error=found.correlation() if CORRELATION in wanted.measures else None,
         attributes=_attributes(cell, found),
-        risks=_risks(cell, subject, randomness),
+        risks=risks_of(cell.tasks, subject, randomness),
         **_modelled(cell, subject, randomness),
     )
 
@@ -211,14 +212,21 @@ def _some(n_records: int, most: int, choices: np.random.Generator) -> PositionAr
 # --- attacks -------------------------------------------------------------------------------------------
 
 
-def _risks(cell: Cell, subject: Subject, randomness: Randomness) -> tuple[Risk, ...]:
+def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Randomness) -> tuple[Risk, ...]:
+    """Mask the people who were not left out, several times, and attack what comes out.
+
+    Args:
+        tasks: How each attribute is masked.
+        subject: The records and what is wanted.
+        randomness: Where noise and choices come from.
+    """
     members, crowd, wanted = subject.members, subject.crowd, subject.wanted
     if members is None or crowd is None:
         return ()
     draws = []
     for _ in range(wanted.deep_repetitions):
-        columns = members.masked(cell.tasks, randomness.bits)
-        release = Release(columns, members.placed(columns), tuple(task.k for task in cell.tasks))
+        columns = members.masked(tasks, randomness.bits)
+        release = Release(columns, members.placed(columns), tuple(task.k for task in tasks))
         targets = randomness.choices.permutation(members.n_records)[:MOST_TARGETS]
         intruder = Intruder(wanted.known, wanted.inferred, targets, targets[:MOST_PERSONS])
         draws.append(attack(wanted.attacks, crowd, release, intruder))

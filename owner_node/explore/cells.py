@@ -6,13 +6,25 @@ from decimal import Decimal
 
 from common.errors import UnusableDataError, UsageError
 from common.plan import Plan
-from common.privacy import MECHANISMS
+from common.privacy import AUTO, MECHANISMS, NO_RANK_NOISE
+from common.rank_noise import RankNoise
 from common.schema import Schema
 from owner_node.local.mask_plan import MaskRequest, make_mask_plan
 from owner_node.masking.mask import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 
-AUTO = "auto"
+CHOSEN = "auto"
+"""Stands for a k that is chosen for every attribute."""
+
+
+def takes_k(mechanism: str) -> bool:
+    """Whether a mechanism makes clusters, or may choose one that does."""
+    return mechanism == AUTO or MECHANISMS[mechanism].clustered
+
+
+def takes_rank_noise(mechanism: str) -> bool:
+    """Whether a mechanism releases a list in rank order, or chooses one that does."""
+    return mechanism == AUTO or MECHANISMS[mechanism].listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +37,16 @@ class Grid:
     """Minimum cluster sizes; None to have one chosen for every attribute."""
     mechanisms: tuple[str, ...]
     """Mechanism ids."""
+    rank_noises: tuple[Decimal, ...] = (NO_RANK_NOISE,)
+    """Noise on ranks, as shares of them."""
 
     def settings(self) -> list["Setting"]:
-        """Return every setting once: a mechanism that takes no k has a single column."""
+        """Return every setting once: what a mechanism does not take makes no difference to it."""
         return [
-            Setting(mechanism, epsilon, k)
+            Setting(mechanism, epsilon, k, noise)
             for mechanism in self.mechanisms
-            for k in (self.ks if MECHANISMS[mechanism].clustered else (None,))
+            for noise in (self.rank_noises if takes_rank_noise(mechanism) else (NO_RANK_NOISE,))
+            for k in (self.ks if takes_k(mechanism) else (None,))
             for epsilon in self.epsilons
         ]
 
@@ -46,13 +61,15 @@ class Setting:
     """For all attributes together."""
     k: int | None
     """Minimum cluster size; None to have one chosen for every attribute, or for a mechanism without any."""
+    rank_noise: Decimal = NO_RANK_NOISE
+    """Noise on ranks, as a share of them."""
 
     @property
     def k_text(self) -> str | None:
         """The minimum cluster size as the results name it."""
-        if not MECHANISMS[self.mechanism].clustered:
+        if not takes_k(self.mechanism):
             return None
-        return AUTO if self.k is None else str(self.k)
+        return CHOSEN if self.k is None else str(self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +94,9 @@ def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonom
         schema: The attributes that would be released, and the rounded number of records.
         taxonomies: Taxonomies by attribute.
     """
-    request = MaskRequest(setting.epsilon, setting.k, setting.mechanism)
+    request = MaskRequest(
+        setting.epsilon, setting.k, setting.mechanism, rank_noise=RankNoise(setting.rank_noise)
+    )
     try:
         plan = make_mask_plan(
             request, schema, owner="owner", dataset="data", work_id="explore", made_by="local", created="",
@@ -99,6 +118,7 @@ def tasks_of(plan: Plan, taxonomies: Mapping[str, Taxonomy]) -> tuple[AttributeT
             each.mechanism,
             plan.max_records_per_person,
             taxonomies.get(each.name),
+            each.rank_noise,
         )
         for each in task.attributes
     )

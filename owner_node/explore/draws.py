@@ -15,13 +15,28 @@ import numpy as np
 from owner_node.explore.scales import Scale, scale_of
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
-from owner_node.masking.categories import IndexOrder
+from owner_node.masking.categories import IndexOrder, frequency_order
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.exponential import GRID_BITS, distance_table
 from owner_node.masking.mask import AttributeTask, MaskedAttribute, mechanism_of, own_order
+from owner_node.masking.rank_noise import tie_breakers, with_rank_noise
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One masking of one attribute."""
+
+    released: ReleasedList
+    """The released list, from 0 to V - 1, in the order that the attribute is masked in."""
+    order: IndexOrder | None
+    """That order, where it is not the declared one."""
+    assignment: PositionArray
+    """The record that gets the entry at each rank, `(n_records,)`."""
+    in_place: bool
+    """Whether every record got the entry at its own rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +50,9 @@ class SortedAttribute:
     order: IndexOrder | None
     """The order of its categories, where it is not the declared one."""
     positions: PositionArray
-    """The record at each rank, `(n_records,)`."""
+    """The record at each rank, `(n_records,)`, ties by record."""
+    shuffled: PositionArray
+    """The same with ties at random, for rank noise."""
     ascending: Int64Array
     """The values in order, `(n_records,)`, from 0 to V - 1."""
     centre: int
@@ -46,36 +63,52 @@ class SortedAttribute:
     """Sum of all squared differences."""
 
     @classmethod
-    def of(cls, values: Int64Array, task: AttributeTask) -> "SortedAttribute":
+    def of(cls, values: Int64Array, task: AttributeTask, bits: BitSource) -> "SortedAttribute":
         """Sort an attribute.
 
         Args:
             values: `(n_records,)`, in resolution units.
-            task: Any way of masking it: order and scale are the same for all.
+            task: Any way of masking it: what is needed of it is the same for all.
+            bits: Random bits, by which ties are broken.
         """
-        order = own_order(values, task)
+        order = category_order(values, task)
         distances = None if task.taxonomy is None else semantic_distances(task.taxonomy, order)
         scale = scale_of(task.attribute, values, order, distances)
-        ranking = rank(values if order is None else order.place_of[values])
-        ascending = ranking.values - task.attribute.lower if order is None else ranking.values
-        centre = round(float(ascending.mean()))
-        differences = (ascending - centre).astype(np.float64)
+        placed = values - task.attribute.lower if order is None else order.place_of[values]
+        ranking = rank(placed)
+        shuffled = rank(placed, ties=tie_breakers(placed.size, bits)).order
+        centre = round(float(ranking.values.mean()))
+        differences = (ranking.values - centre).astype(np.float64)
         sums = np.concatenate([np.zeros(1), np.cumsum(differences)])
         squares = float(np.square(differences).sum())
-        return cls(scale, values, order, ranking.order, ascending, centre, sums, squares)
+        return cls(scale, values, order, ranking.order, shuffled, ranking.values, centre, sums, squares)
 
-    def draw(self, task: AttributeTask, bits: BitSource) -> ReleasedList:
-        """Mask the attribute; values of the list are from 0 to V - 1, in the order that it is masked in."""
-        return mechanism_of(task).release(self.ascending, task.setting, bits)
+    def draw(self, task: AttributeTask, bits: BitSource) -> Draw:
+        """Mask the attribute once."""
+        if own_order(self.original, task) is None and self.order is not None:
+            return self._draw_as_declared(task, bits)
+        released = mechanism_of(task).release(self.ascending, task.setting, bits)
+        if not task.rank_noise:
+            return Draw(released, self.order, self.positions, in_place=True)
+        assignment = with_rank_noise(self.shuffled, task.rank_noise, bits)
+        return Draw(released, self.order, assignment, in_place=False)
 
-    def error(self, released: ReleasedList) -> float | None:
-        """Return Σ d²/(n σ²) of a list whose entries went to the records at their ranks.
+    def _draw_as_declared(self, task: AttributeTask, bits: BitSource) -> Draw:
+        """Mask with a mechanism that leaves categories in declared order, where others do not."""
+        ranking = rank(self.original, ties=tie_breakers(self.original.size, bits))
+        released = mechanism_of(task).release(ranking.values, task.setting, bits)
+        assignment = with_rank_noise(ranking.order, task.rank_noise, bits)
+        return Draw(released, None, assignment, in_place=False)
 
-        Of categories that were drawn from a taxonomy the difference is their semantic distance.
-        """
-        if self.scale.is_drawn:
-            masked = self.by_record(released)
-            return self.scale.sse(float(self.scale.squared(self.original, masked).sum()), masked.size)
+    def error(self, draw: Draw) -> float | None:
+        """Return Σ d²/(n σ²) of a draw."""
+        if draw.in_place and not self.scale.is_drawn:
+            return self.error_in_place(draw.released)
+        masked = self.by_record(draw)
+        return self.scale.sse(float(self.scale.squared(self.original, masked).sum()), masked.size)
+
+    def error_in_place(self, released: ReleasedList) -> float | None:
+        """Return Σ d²/(n σ²) of a list each of whose entries went to the record at its rank."""
         moved = (released.values - self.centre).astype(np.float64)
         ends = np.cumsum(released.sizes)
         within = self.sums[ends] - self.sums[ends - released.sizes]
@@ -84,13 +117,13 @@ class SortedAttribute:
         rounding = 1e-12 * (self.squares + float((released.sizes * moved * moved).sum()))
         return self.scale.sse(squares if squares > rounding else 0.0, self.ascending.size)
 
-    def by_record(self, released: ReleasedList) -> Int64Array:
+    def by_record(self, draw: Draw) -> Int64Array:
         """Return the masked value of every record, `(n_records,)`, in resolution units."""
-        if self.order is not None:
-            values = self.order.category_at[released.values]
+        if draw.order is not None:
+            values = draw.order.category_at[draw.released.values]
         else:
-            values = released.values + self.scale.attribute.lower
-        return MaskedAttribute(ReleasedList(values, released.sizes), self.positions).by_record()
+            values = draw.released.values + self.scale.attribute.lower
+        return MaskedAttribute(ReleasedList(values, draw.released.sizes), draw.assignment).by_record()
 
     def without_noise(self, k: int) -> float | None:
         """Return the error of plain individual ranking: the same clusters' rounded means, without noise."""
@@ -98,7 +131,15 @@ class SortedAttribute:
         sizes = clusters.sizes
         ends = np.cumsum(sizes)
         means = (self.sums[ends] - self.sums[ends - sizes]) / sizes
-        return self.error(ReleasedList(np.rint(means).astype(np.int64) + self.centre, sizes))
+        released = ReleasedList(np.rint(means).astype(np.int64) + self.centre, sizes)
+        return self.error(Draw(released, self.order, self.positions, in_place=True))
+
+
+def category_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
+    """Return the order that categories are compared in; None for the declared one."""
+    if task.taxonomy is None and task.attribute.by_frequency:
+        return frequency_order(values, task.attribute.n_values)
+    return own_order(values, task)
 
 
 def semantic_distances(taxonomy: Taxonomy, order: IndexOrder | None) -> Float64Array:

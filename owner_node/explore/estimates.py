@@ -80,9 +80,9 @@ def _margin(values: Sequence[float]) -> float:
     n = len(values)
     if n < 2:
         return 0.0
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    quantile = float(t.ppf((1 + CONFIDENCE) / 2, n - 1))
+    quantile = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
     return quantile * float(np.std(values, ddof=1)) / sqrt(n)
 
 

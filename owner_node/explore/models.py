@@ -28,8 +28,8 @@ def check_installed() -> None:
     """
     if find_spec("sklearn") is None:
         raise UsageError(
-            "exploring needs scikit-learn, which is not installed",
-            "pip install 'tessera-release[explore]'",
+            "scikit-learn is not installed, which the measures pmse and f-measure need",
+            "pip install 'tessera-release[explore]', or name other measures (--measures divergence, or none)",
         )
 
 

@@ -20,25 +20,21 @@ from owner_node.explore.assessment import (
     Subject,
     Wanted,
     assess,
-    baseline_of,
-    crowd_of,
 )
 from owner_node.explore.attacks import ATTACKS
-from owner_node.explore.cells import AUTO, Cell, Grid, plan_cell
+from owner_node.explore.cells import CHOSEN, Cell, Grid, plan_cell
 from owner_node.explore.distributions import distribution
-from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.models import check_installed
 from owner_node.explore.results import CellResult, Results, Shown
+from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import Originals
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.mask import AttributeTask, check_table, for_each
+from owner_node.masking.mask import check_table
 from owner_node.masking.taxonomy import Taxonomy
 
 DEEP_REPETITIONS = 3
 MOST_CLASSES = 50
-CONTROL_SHARE, MOST_CONTROLS = 10, 500
-"""One record in so many is left out of the releases that are attacked, and at most so many are."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -116,17 +112,34 @@ def explore(
     """
     wanted = _wanted(table, question)
     cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
-    subject, outside = _subject(table, cells, wanted, sources)
+    subject = _subject(table, cells, wanted, sources)
     n_members = None if subject.members is None else subject.members.n_records
+    n_outside = 0 if n_members is None else subject.whole.n_records - n_members
     cells = [_checked(cell, table.columns, n_members) for cell in cells]
     results = _assessed(cells, subject, sources, progress)
     advice = advise(results, len(table.schema.attributes))
     chosen = advice.cell if advice.cell is not None else _best(results)
     return Results(
-        _about(table, question, about, outside),
+        _about(table, question, about, n_outside),
         results,
         None if chosen is None else _shown(chosen, cells[chosen], subject.whole, sources.bits),
         advice,
+    )
+
+
+def check_question(question: Question) -> None:
+    """Check what can be checked before the data are loaded.
+
+    Raises:
+        UsageError: If models are asked for and scikit-learn is absent.
+    """
+    if _needs_models(question):
+        check_installed()
+
+
+def _needs_models(question: Question) -> bool:
+    return PMSE in question.measures or (
+        F_MEASURE in question.measures and question.class_attribute is not None
     )
 
 
@@ -145,8 +158,7 @@ def _wanted(table: Table, question: Question) -> Wanted:
             )
     else:
         measures = tuple(each for each in measures if each != F_MEASURE)
-    if {PMSE, F_MEASURE} & set(measures):
-        check_installed()
+    check_question(question)
     unknown = np.setdiff1d(np.arange(len(names)), known)
     return Wanted(
         question.repetitions,
@@ -167,32 +179,12 @@ def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
     return np.array([names.index(each) for each in chosen], dtype=np.int64)
 
 
-def _subject(table: Table, cells: Sequence[Cell], wanted: Wanted, sources: Sources) -> tuple[Subject, int]:
-    """Sort all attributes once, and once more without the people who are left out for the attacks."""
+def _subject(table: Table, cells: Sequence[Cell], wanted: Wanted, sources: Sources) -> Subject:
+    """Sort everything once, as the first setting that is possible has it."""
     planned = next((cell for cell in cells if not cell.problem), None)
     if planned is None:
         raise UsageError(str(cells[0].problem) if cells else "there is nothing to look at")
-    n_records = next(iter(table.columns.values())).size
-    if n_records == 0:
-        raise UnusableDataError("there are no records", "explore a data set that has some")
-    tasks = planned.tasks
-    whole = _sorted(table.columns, tasks)
-    classes = baseline_of(whole, wanted, int(sources.choices.integers(2**31)))
-    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS) if wanted.attacks else 0
-    if not wanted.attacks:
-        return Subject(whole, None, None, classes, wanted), 0
-    left_out = np.zeros(n_records, dtype=np.bool_)
-    left_out[sources.choices.choice(n_records, n_outside, replace=False)] = True
-    members = _sorted({name: column[~left_out] for name, column in table.columns.items()}, tasks)
-    outside = [table.columns[task.attribute.name][left_out] for task in tasks]
-    return Subject(whole, members, crowd_of(members, outside), classes, wanted), n_outside
-
-
-def _sorted(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> Originals:
-    def one(task: AttributeTask) -> SortedAttribute:
-        return SortedAttribute.of(columns[task.attribute.name], task)
-
-    return Originals.of(for_each(one, tasks))
+    return subject_of(table.columns, planned.tasks, wanted, Randomness(sources.bits, sources.choices))
 
 
 def _checked(cell: Cell, columns: Mapping[str, Int64Array], n_members: int | None) -> Cell:
@@ -236,7 +228,12 @@ def _assessed(
 def _empty(cell: Cell) -> CellResult:
     setting = cell.setting
     return CellResult(
-        setting.mechanism, f"{setting.epsilon:f}", setting.k_text, "0", None, problem=cell.problem
+        setting.mechanism,
+        f"{setting.epsilon:f}",
+        setting.k_text,
+        f"{setting.rank_noise:f}",
+        None,
+        problem=cell.problem,
     )
 
 
@@ -269,8 +266,8 @@ def _about(table: Table, question: Question, about: Mapping[str, Any], n_outside
         ],
         "mechanisms": list(grid.mechanisms),
         "epsilons": [f"{each:f}" for each in grid.epsilons],
-        "ks": [AUTO if each is None else str(each) for each in grid.ks],
-        "rank_noises": ["0"],
+        "ks": [CHOSEN if each is None else str(each) for each in grid.ks],
+        "rank_noises": [f"{each:f}" for each in grid.rank_noises],
         "repetitions": question.repetitions,
         "deep_repetitions": question.deep_repetitions,
         "known": list(question.known or table.schema.names),

@@ -131,11 +131,11 @@ def measure(
     """
     found, asked = Utility(), set(measures) & set(MEASURES)
     for _ in range(repetitions):
-        lists = [each.draw(task, bits) for each, task in zip(whole.attributes, tasks, strict=True)]
-        pairs = list(zip(whole.attributes, lists, strict=True))
-        found.add(_SSE, [each.error(released) for each, released in pairs])
+        draws = [each.draw(task, bits) for each, task in zip(whole.attributes, tasks, strict=True)]
+        pairs = list(zip(whole.attributes, draws, strict=True))
+        found.add(_SSE, [each.error(draw) for each, draw in pairs])
         if asked:
-            _measure_records(found, whole, [each.by_record(released) for each, released in pairs], asked)
+            _measure_records(found, whole, [each.by_record(draw) for each, draw in pairs], asked)
     return found
 
 
@@ -159,12 +159,11 @@ def _measure_records(
 
 def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | None:
     """Return the mean SSE of the same clusters without noise; None where there are no clusters."""
-    errors = [
-        each.without_noise(task.k)
-        for each, task in zip(whole.attributes, tasks, strict=True)
-        if task.k is not None
-    ]
-    return mean_sse(errors) if len(errors) == len(tasks) else None
+    if all(task.k is None for task in tasks):
+        return None
+    # What has no clusters is released as it is, if there is no noise.
+    pairs = zip(whole.attributes, tasks, strict=True)
+    return mean_sse([0.0 if task.k is None else each.without_noise(task.k) for each, task in pairs])
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,0 +1,255 @@
+"""`owner-node explore`: what a release of one's own data would be worth, and what it would reveal."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from common import __version__, console
+from common.errors import ConfigurationError, UsageError
+from owner_node import config
+from owner_node.config import DatasetConfig, OwnerConfig
+
+if TYPE_CHECKING:
+    from owner_node.explore.cells import Grid
+    from owner_node.explore.sweep import Question, Table
+
+EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03", 5
+NONE = "none"
+MOST_REPETITIONS = 1000
+FORMATS = (".html", ".json")
+_SHOWN = ("unchanged-records", "linkage", "structure", "inference")
+
+DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
+EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budgets for all attributes together.")]
+KOption = Annotated[str, typer.Option("--k", help="Minimum cluster sizes; auto: chosen for every attribute.")]
+MechanismOption = Annotated[
+    str | None, typer.Option("--mechanism", help="Mechanism ids, or auto.", show_default="auto")
+]
+RankNoiseOption = Annotated[
+    str, typer.Option("--rank-noise", help="Noise on ranks, as shares of them.", metavar="W,W")
+]
+AttributesOption = Annotated[
+    str | None, typer.Option("--attributes", help="Only these attributes.", show_default=False)
+]
+RepetitionsOption = Annotated[int, typer.Option("--repetitions", help="Draws of noise per setting.")]
+ClassOption = Annotated[
+    str | None,
+    typer.Option("--class", help="Attribute whose values a model is to recognise.", show_default=False),
+]
+KnownOption = Annotated[
+    str | None,
+    typer.Option("--known", help="Attributes that an intruder knows of everybody.", show_default="all"),
+]
+MeasuresOption = Annotated[
+    str | None, typer.Option("--measures", help="Beside the mean SSE; or none.", show_default="all")
+]
+AttacksOption = Annotated[str | None, typer.Option("--attacks", help="Or none.", show_default="all")]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="File to write, .html or .json.", show_default=False)
+]
+
+
+def explore(
+    dataset: DatasetOption,
+    config_file: console.ConfigOption = None,
+    epsilon: EpsilonOption = EPSILONS,
+    k: KOption = KS,
+    mechanism: MechanismOption = None,
+    rank_noise: RankNoiseOption = RANK_NOISES,
+    attributes: AttributesOption = None,
+    repetitions: RepetitionsOption = REPETITIONS,
+    class_attribute: ClassOption = None,
+    known: KnownOption = None,
+    measures: MeasuresOption = None,
+    attacks: AttacksOption = None,
+    out: OutOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Try settings on one data set: what is left of the data, and what an intruder finds. Charges nothing.
+
+    All draws are made for this alone, and none of them is released. The results are for the owner.
+    """
+    owner = config.load(config_file)
+    chosen = owner.dataset(dataset)
+    _check_out(out)
+    grid = _grid(epsilon, k, mechanism, rank_noise)
+    question = _question(grid, repetitions, class_attribute, known=known, measures=measures, attacks=attacks)
+    document = _explored(owner, chosen, _listed(attributes), question, as_json=as_json)
+    if out is not None:
+        _write(out, document)
+    if as_json:
+        console.print_json(document)
+    else:
+        _show(document, out)
+
+
+def _explored(
+    owner: OwnerConfig,
+    dataset: DatasetConfig,
+    attributes: Sequence[str],
+    question: "Question",
+    *,
+    as_json: bool,
+) -> dict[str, Any]:
+    from owner_node.cli.progress_bar import progress_bar
+    from owner_node.explore.sweep import Sources, check_question
+    from owner_node.explore.sweep import explore as sweep
+
+    check_question(question)
+    if not as_json:
+        console.note(f"loading data set {dataset.name!r}")
+    table = _table(owner, dataset, attributes)
+    about = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "version": __version__}
+    with progress_bar("settings", silent=as_json) as progress:
+        return sweep(table, question, about, Sources.of_system(), progress).to_document()
+
+
+def _table(owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str]) -> "Table":
+    from owner_node.explore.sweep import Table
+    from owner_node.sources import load, schema_of
+
+    allowed = tuple(attributes) or owner.policy.attributes
+    loaded = load(dataset, allowed or None)
+    schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
+    return Table(dataset.name, schema, loaded.columns, dataset.taxonomies)
+
+
+def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
+    from common.masking_arguments import distinct, parse_k, parse_mechanism
+    from common.privacy import parse_epsilon
+    from common.rank_noise import parse_rank_noise
+    from owner_node.explore.cells import Grid
+
+    epsilons = tuple(parse_epsilon(each) for each in distinct("epsilon", _listed(epsilon)))
+    ks = tuple(parse_k(each) for each in distinct("k", _listed(k)))
+    mechanisms = tuple(parse_mechanism(each) for each in distinct("mechanism", _listed(mechanism) or [""]))
+    noises = tuple(
+        parse_rank_noise([each]).everywhere for each in distinct("rank noise", _listed(rank_noise))
+    )
+    if not epsilons or not ks or not noises:
+        raise UsageError("there is nothing to look at", "name one epsilon, k and rank noise at least")
+    return Grid(epsilons, ks, mechanisms, noises)
+
+
+def _question(
+    grid: "Grid",
+    repetitions: int,
+    class_attribute: str | None,
+    *,
+    known: str | None,
+    measures: str | None,
+    attacks: str | None,
+) -> "Question":
+    from common.masking_arguments import distinct
+    from owner_node.explore.assessment import ALL_MEASURES
+    from owner_node.explore.attacks import ATTACKS
+    from owner_node.explore.sweep import DEEP_REPETITIONS, Question
+
+    if not 1 <= repetitions <= MOST_REPETITIONS:
+        raise UsageError(
+            f"--repetitions is a number from 1 to {MOST_REPETITIONS}, not {repetitions}",
+            "more draws make intervals of confidence narrower",
+        )
+    return Question(
+        grid,
+        repetitions,
+        min(repetitions, DEEP_REPETITIONS),
+        _some("measure", measures, ALL_MEASURES),
+        _some("attack", attacks, ATTACKS),
+        distinct("attribute", _listed(known)),
+        class_attribute,
+    )
+
+
+def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ...]:
+    from common.masking_arguments import distinct, one_of
+
+    if text is None:
+        return tuple(accepted)
+    if text.strip() == NONE:
+        return ()
+    return tuple(
+        one_of(what, each, [*accepted, NONE]) for each in distinct(what, _listed(text)) if each != NONE
+    )
+
+
+def _listed(text: str | None) -> list[str]:
+    return [each.strip() for each in text.split(",") if each.strip()] if text else []
+
+
+def _check_out(out: Path | None) -> None:
+    """Look whether the file can be written, before the work is done."""
+    if out is None:
+        return
+    if out.suffix not in FORMATS:
+        raise UsageError(f"{out} has none of the known endings", f"accepted: {', '.join(FORMATS)}")
+    if not out.absolute().parent.is_dir():
+        raise UsageError(f"folder {out.absolute().parent} does not exist", "make it, or name another file")
+
+
+def _write(out: Path, document: Mapping[str, Any]) -> None:
+    """Write the results for this user alone: they depend on original data."""
+    import json
+
+    from common.durable import write_atomic
+
+    if out.suffix == ".html":
+        from owner_node.explore.page import render_page
+
+        text = render_page(document)
+    else:
+        text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    try:
+        write_atomic(out.absolute(), text.encode())
+    except OSError as error:
+        raise ConfigurationError(
+            f"{out} cannot be written: {error.strerror}", hint="name another file with --out"
+        ) from None
+
+
+def _show(document: Mapping[str, Any], out: Path | None) -> None:
+    cells, of_means = document["cells"], document["mean_sse_of_means"]
+    console.table(
+        f"{document['records']:,} records of data set {document['dataset']!r}, "
+        f"{document['repetitions']} draws of each setting",
+        ("mechanism", "ε", "k", "rank noise", "mean SSE", "of means'", *_SHOWN),
+        [_line(cell, of_means) for cell in cells],
+    )
+    console.print_line(
+        f"mean SSE: with every value replaced by its attribute's mean it is {of_means:.3g}. Under the names "
+        "of attacks: the share of persons about whom it is right beyond what is right without the release."
+    )
+    for problem in sorted({cell["problem"] for cell in cells if cell["problem"]}):
+        console.print_line(f"not possible: {problem}")
+    console.print_line()
+    for reason in document["recommendation"]["reasons"]:
+        console.print_line(reason)
+    if out is not None:
+        console.print_line(f"written to {out}; it depends on original data: for this organisation alone")
+
+
+def _line(cell: Mapping[str, Any], of_means: float) -> tuple[object, ...]:
+    setting = (cell["mechanism"], Decimal(cell["epsilon"]), cell["k"], Decimal(cell["rank_noise"]))
+    error = cell["mean_sse"]
+    if error is None:
+        return (*setting, None, None, *(None for _ in _SHOWN))
+    found = (f"{error['mean']:.3g}", _percent(error["mean"] / of_means))
+    return (*setting, *found, *(_excess(cell, each) for each in _SHOWN))
+
+
+def _excess(cell: Mapping[str, Any], attack: str) -> str | None:
+    """Return how far the most successful attack of a kind is above what is right without the release."""
+    found = [
+        risk["rate"]["mean"] - max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
+        for risk in cell["risks"]
+        if risk["attack"] == attack
+    ]
+    return _percent(max(0.0, *found)) if found else None
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,82 @@
+"""What a plan that waits for a person would do to the data it asks for, tried on them before they answer."""
+
+from typing import Any
+
+from common import console
+from common.errors import TesseraError
+from owner_node.config import OwnerConfig
+from owner_node.state.session import State
+from owner_node.state.sessions import Session
+
+_ATTACKS = {
+    "unchanged-values": "values that leave as they are",
+    "unchanged-records": "records that leave as they are",
+    "linkage": "linked by the values of all attributes",
+    "structure": "linked by what is equal or larger, by no value",
+    "interval": "values within 5 % of the ranks",
+    "inference": "told from the nearest record:",
+}
+
+
+def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
+    """Try a plan that waits for a person; None for any other.
+
+    Returns:
+        What `owner_node.explore.preview` found, or `{problem}`: that nothing was found is no reason not to
+        show the plan.
+    """
+    if session.state is not State.AWAITING_APPROVAL or session.plan is None:
+        return None
+    try:
+        return _tried(session.plan, session.dataset, owner)
+    except TesseraError as error:
+        return {"problem": error.message}
+
+
+def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
+    import numpy as np
+
+    from common.plan import Plan
+    from owner_node.explore.assessment import Randomness
+    from owner_node.explore.preview import MOST_VALUES, preview
+    from owner_node.masking.bits import SystemBits
+    from owner_node.release.preparation import prepare
+
+    plan = Plan.from_bytes(plan_bytes)
+    asked = plan.assignment_of(owner.owner.id)
+    if asked.records_rounded * len(asked.attributes) > MOST_VALUES:
+        return {"problem": f"it would take long with so many records: owner-node explore --dataset {dataset}"}
+    prepared = prepare(owner.dataset(dataset), plan, asked, None)
+    return preview(prepared.columns, prepared.tasks, Randomness(SystemBits(), np.random.default_rng()))
+
+
+def show_preview(found: dict[str, Any] | None) -> None:
+    """Print what was found, for the owner alone."""
+    if found is None:
+        return
+    console.print_line()
+    if "problem" in found:
+        console.print_line(f"This plan was not tried on the data: {found['problem']}")
+        return
+    console.table(
+        "Tried on this owner's data, with noise drawn for nothing else: what an intruder who knows all "
+        "attributes exactly finds; known only here",
+        ("attack", "right about", "from", "to", "without the release"),
+        [_line(risk) for risk in found["risks"]],
+    )
+    error = found["mean_sse"]
+    if error is not None:
+        console.print_line(
+            f"mean SSE {error['mean']:.3g} ({error['low']:.3g} to {error['high']:.3g}); with every value "
+            f"replaced by its mean it would be {found['mean_sse_of_means']:.3g}."
+        )
+
+
+def _line(risk: dict[str, Any]) -> tuple[str, ...]:
+    without = max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
+    name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
+    return (name, *(_percent(risk["rate"][end]) for end in ("mean", "low", "high")), _percent(without))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

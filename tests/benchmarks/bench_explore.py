@@ -1,0 +1,85 @@
+"""A sweep against the same sweep of one k and one draw, and the memory of linking 45,222 records.
+
+Both sweeps are whole runs of a fresh process, as `owner-node explore` is: loading, sorting and all. The data
+are made here, like Adult's in size, so that the benchmark needs no file: ten attributes of 2 to 101 values.
+"""
+
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from deploy.local_setup import dataset, section
+from owner_node.explore.links import Candidates, linked
+from tests.benchmarks.result import Result, medians
+
+N_RECORDS = 45_222
+N_VALUES = (101, 8, 16, 7, 14, 6, 5, 2, 100, 41)
+EPSILONS = "0.01,0.1,0.5,1,2"
+KS = "auto,10,25,50,100,500"
+SWEEP_LIMIT = 6.0
+MEMORY_LIMIT = 1.0
+"""Peak memory of linking, in gigabytes."""
+
+
+def run() -> Iterable[Result]:
+    """Measure both."""
+    yield _sweep()
+    yield _linkage()
+
+
+def _sweep() -> Result:
+    with TemporaryDirectory() as folder:
+        _write(Path(folder))
+        whole, single = medians(1, lambda: _explore(folder, KS, "10"), lambda: _explore(folder, "100", "1"))
+    name = f"explore, {N_RECORDS:,} records, 5 ε × 6 k × 10 draws / 5 ε × 1 k × 1 draw"
+    return Result(name, whole / single, SWEEP_LIMIT, f"{whole:.1f} s against {single:.1f} s")
+
+
+def _write(folder: Path) -> None:
+    draw = np.random.default_rng(1)
+    columns = [np.minimum(draw.geometric(min(0.6, 3 / size), N_RECORDS), size) - 1 for size in N_VALUES]
+    names = [f"a{number}" for number in range(len(columns))]
+    np.savetxt(
+        folder / "data.csv",
+        np.column_stack(columns),
+        fmt="%d",
+        delimiter=",",
+        header=",".join(names),
+        comments="",
+    )
+    attributes: dict[str, dict[str, object]] = {
+        name: {"type": "integer", "min": 0, "max": size - 1}
+        for name, size in zip(names, N_VALUES, strict=True)
+    }
+    owner = section("[owner]", {"id": "north", "trust_domain": "bench.example", "state_dir": "state"})
+    tls = section("[tls]", {"ca": "ca.pem", "cert": "north.pem", "key": "north.key"})
+    about: dict[str, object] = {"name": "data", "source": "data.csv", "total_epsilon": "1"}
+    (folder / "owner.toml").write_text("\n".join([owner, tls, dataset(about, attributes)]))
+
+
+def _explore(folder: str, ks: str, repetitions: str) -> None:
+    command = [
+        *(sys.executable, "-c", "from owner_node.cli import main; main()", "explore", "--dataset", "data"),
+        *("--epsilon", EPSILONS, "--k", ks, "--repetitions", repetitions, "--mechanism", "idp-joint"),
+        *("--rank-noise", "0", "--measures", "none", "--attacks", "none", "--json"),
+        *("--config", f"{folder}/owner.toml"),
+    ]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def _linkage() -> Result:
+    draw = np.random.default_rng(2)
+    records = np.column_stack([draw.integers(0, size, N_RECORDS) for size in N_VALUES]).astype(float)
+    records /= records.std(axis=0)
+    targets = records + draw.normal(0, 0.3, records.shape)
+    tracemalloc.start()
+    found = linked(targets, np.arange(N_RECORDS), Candidates.of(records))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    name = f"linkage, {N_RECORDS:,} × {len(N_VALUES)} records, all of them targets: peak memory, GB"
+    return Result(name, peak / 1e9, MEMORY_LIMIT, f"{peak / 1e6:.0f} MB; {found.mean():.1%} linked")

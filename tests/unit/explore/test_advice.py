@@ -1,0 +1,77 @@
+"""Advice follows from numbers, says why, and says no where no is right."""
+
+from dataclasses import replace
+
+import pytest
+
+from owner_node.explore.advice import MOST_EXCESS, advise
+from owner_node.explore.estimates import Estimate
+from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Risk
+
+CELL = CellResult("idp-joint", "1", "auto", "0.03", "1", mean_sse=Estimate(0.01, 0.009, 0.011))
+
+
+def risk(rate, *, attack="linkage", control=None, baseline=0.001):
+    """An attack that is right about a share of the persons."""
+    beside = None if control is None else Estimate(control, control, control)
+    return Risk(attack, Estimate(rate, rate, rate), baseline, 100, "", beside, "age")
+
+
+def erring(mean):
+    """The cell with another error."""
+    return replace(CELL, mean_sse=Estimate(mean, mean, mean))
+
+
+def test_least_revealing_then_cheapest_then_best():
+    """Among useful settings what they reveal decides first, then what is charged, then the error."""
+    quiet = replace(CELL, epsilon="2", epsilon_joint="2", risks=(risk(0.05),))
+    loud = replace(CELL, risks=(risk(0.18),))
+    cheap = replace(quiet, epsilon="0.5", epsilon_joint="0.5", mean_sse=Estimate(0.02, 0.02, 0.02))
+    better = replace(cheap, mean_sse=Estimate(0.015, 0.015, 0.015))
+    found = advise([loud, quiet, cheap, better], 10)
+    assert (found.verdict, found.cell) == (RECOMMENDED, 3)
+    assert "ε = 0.5" in found.reasons[0]
+    assert any("5 %" in reason and "linked" in reason for reason in found.reasons)
+
+
+def test_nothing_is_worth_releasing_for_its_error():
+    """Where even the best is not much better than the means, or worse, the advice says so."""
+    found = advise([erring(0.05), erring(0.9)], 10)
+    assert (found.verdict, found.cell) == (NOTHING, None)
+    assert found.reasons[0].startswith("No setting here is worth releasing: too little")
+    assert "50 %" in found.reasons[1]
+    assert "reveals nothing" in advise([erring(0.9)], 10).reasons[1]
+
+
+def test_nothing_is_worth_releasing_for_what_it_reveals():
+    """A useful setting that finds a fifth of the persons is not recommended; a control takes it back."""
+    over = MOST_EXCESS + 0.01
+    found = advise([replace(CELL, risks=(risk(over),))], 10)
+    assert (found.verdict, found.cell) == (NOTHING, None)
+    assert "21 % of the persons are linked" in found.reasons[1]
+    inferred = risk(over + 0.5, attack="inference", control=0.5)
+    assert advise([replace(CELL, risks=(inferred,))], 10).verdict == NOTHING
+    known_anyway = risk(over + 0.5, attack="inference", control=0.6)
+    assert advise([replace(CELL, risks=(known_anyway,))], 10).verdict == RECOMMENDED
+    of_values = risk(0.99, attack="interval")
+    assert advise([replace(CELL, risks=(of_values,))], 10).verdict == RECOMMENDED
+
+
+def test_what_was_not_looked_at_is_said():
+    """Without attacks, without a bound, or without any setting that is possible, the advice says so."""
+    assert any("not looked at" in reason for reason in advise([CELL], 10).reasons)
+    unbounded = advise([replace(CELL, epsilon_joint=None)], 10)
+    assert any("No bound holds" in reason for reason in unbounded.reasons)
+    assert advise([replace(CELL, epsilon_joint=None), CELL], 10).cell == 1
+    assert any("is 63" in reason for reason in advise([replace(CELL, epsilon_joint="63")], 10).reasons)
+    impossible = replace(CELL, mean_sse=None, problem="5 records, k = 9: at least 9 are needed")
+    found = advise([impossible], 10)
+    assert found.verdict == NOTHING
+    assert found.reasons[1] == "5 records, k = 9: at least 9 are needed."
+
+
+@pytest.mark.parametrize("count", [1, 4, 30])
+def test_means_depend_on_the_number_of_attributes(count):
+    """The bar is a quarter of 1/l."""
+    assert advise([erring(0.24 / count)], count).verdict == RECOMMENDED
+    assert advise([erring(0.26 / count)], count).verdict == NOTHING

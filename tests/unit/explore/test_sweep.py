@@ -1,0 +1,215 @@
+"""A sweep: sorted once, equal to masking record by record, and the same again with the same seed."""
+
+import json
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from common.errors import UsageError
+from common.schema import (
+    Attribute,
+    AttributeType,
+    CategoryOrder,
+    Schema,
+    TaxonomyMethod,
+    round_to_leading_digit,
+)
+from owner_node.explore.assessment import ALL_MEASURES, PMSE
+from owner_node.explore.attacks import ATTACKS
+from owner_node.explore.cells import Grid, Setting, plan_cell
+from owner_node.explore.draws import SortedAttribute
+from owner_node.explore.measures import attribute_sse, mean_sse
+from owner_node.explore.results import FORMAT
+from owner_node.explore.sweep import Question, Sources, Table, explore
+from owner_node.explore.utility import Originals, measure
+from owner_node.masking.mask import AttributeTask, mask_attribute
+from owner_node.masking.taxonomy import read_hierarchy, taxonomy_of
+from tests.fakes.bits import SeededBits
+
+N = 400
+LABELS = ("a", "b", "c", "d")
+TREE = taxonomy_of(read_hierarchy("a;x;*\nb;x;*\nc;y;*\nd;y;*\n"), LABELS)
+ABOUT = {"created": "2026-01-01T00:00:00+00:00", "version": "1"}
+NOISES = (Decimal(0), Decimal("0.03"))
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+INCOME = Attribute("income", AttributeType.NUMBER, -1000, 900_000, decimals=2)
+WARD = Attribute("ward", AttributeType.CATEGORY, 0, 3, categories=LABELS)
+TOWN = Attribute("town", AttributeType.CATEGORY, 0, 3, categories=LABELS, order=CategoryOrder.FREQUENCY)
+JOB = Attribute(
+    "job",
+    AttributeType.CATEGORY,
+    0,
+    3,
+    categories=LABELS,
+    taxonomy="0" * 64,
+    method=TaxonomyMethod.EXPONENTIAL,
+)
+ALL = (AGE, INCOME, WARD, TOWN)
+
+
+def columns():
+    """Four attributes, the second one related to the first."""
+    draw = np.random.default_rng(1)
+    age = draw.integers(18, 90, N)
+    return {
+        "age": age,
+        "income": np.clip(age * 6000 + draw.integers(-40_000, 40_000, N), -1000, 900_000),
+        "ward": draw.integers(0, 4, N),
+        "town": np.minimum(draw.geometric(0.5, N) - 1, 3)[::-1].copy(),
+        "job": draw.integers(0, 4, N),
+    }
+
+
+def table(attributes=ALL):
+    """The table of these attributes."""
+    schema = Schema(tuple(attributes), records_rounded=round_to_leading_digit(N))
+    values = columns()
+    return Table("people", schema, {each.name: values[each.name] for each in attributes}, {"job": TREE})
+
+
+def explored(question, seed=1, attributes=ALL, calls=None):
+    """The document of an exploration with a seed."""
+    sources = Sources(SeededBits(seed), np.random.default_rng(seed), 1)
+    done = [] if calls is None else calls
+    return explore(table(attributes), question, ABOUT, sources, lambda *each: done.append(each)).to_document()
+
+
+QUICK = Question(Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("auto",), NOISES), 2, 1, (), ())
+
+
+@pytest.mark.parametrize("attribute", [AGE, INCOME, WARD, TOWN, JOB], ids=lambda each: each.name)
+@pytest.mark.parametrize("rank_noise", NOISES)
+@pytest.mark.parametrize("mechanism", ["idp-joint", "idp-ls", "dp-hist", "dp"])
+def test_error_without_records(attribute, mechanism, rank_noise):
+    """The error from sums of clusters is that of the records, whatever the order of categories; and a draw of
+    a sorted attribute is one of masking: with equal bits the same values, where no ties are broken.
+    """
+    taxonomy = TREE if attribute is JOB else None
+    if attribute is JOB:
+        mechanism = "exponential"
+    k = None if mechanism in ("dp", "dp-hist") else 7
+    noise = Decimal(0) if mechanism == "dp" else rank_noise
+    task = AttributeTask(attribute, Decimal(1), k, mechanism, 1, taxonomy, noise)
+    values = columns()[attribute.name]
+    sorted_once = SortedAttribute.of(values, task, SeededBits(2))
+    draw = sorted_once.draw(task, SeededBits(3))
+    masked = sorted_once.by_record(draw)
+    assert sorted_once.error(draw) == pytest.approx(
+        attribute_sse(sorted_once.scale, values, masked), abs=1e-9
+    )
+    if not noise and not (mechanism == "dp-hist" and attribute is TOWN):
+        assert np.array_equal(masked, mask_attribute(values, task, SeededBits(3)).by_record())
+
+
+def test_plain_ranking_is_the_reference():
+    """Without noise: every cluster of k gets its rounded mean, as sorting and averaging by hand gives."""
+    task = AttributeTask(AGE, Decimal(1), 30, "idp-joint")
+    values = columns()["age"]
+    ordered = np.sort(values)
+    parts = [ordered[i * 30 : (i + 1) * 30] if i < 12 else ordered[360:] for i in range(13)]
+    squares = sum(float(np.square(part - np.rint(part.mean())).sum()) for part in parts)
+    expected = squares / (N * float(np.var(values, ddof=1)))
+    assert SortedAttribute.of(values, task, SeededBits(1)).without_noise(30) == pytest.approx(expected)
+
+
+def test_measures_are_those_of_the_draws():
+    """Mean SSE and the share unchanged are what record by record masking with the same bits gives."""
+    cell = plan_cell(Setting("idp-joint", Decimal(4), 10), table().schema, {})
+    values = columns()
+    whole = Originals.of([SortedAttribute.of(values[t.attribute.name], t, SeededBits(1)) for t in cell.tasks])
+    found = measure(whole, cell.tasks, 1, ALL_MEASURES, SeededBits(5))
+    bits = SeededBits(5)
+    masked = [mask_attribute(values[t.attribute.name], t, bits).by_record() for t in cell.tasks]
+    errors = [
+        attribute_sse(each.scale, each.original, column)
+        for each, column in zip(whole.attributes, masked, strict=True)
+    ]
+    overall = found.mean_sse()
+    assert overall is not None
+    assert overall.mean == pytest.approx(mean_sse(errors))
+    assert found.unchanged_of(0) == pytest.approx(float((masked[0] == values["age"]).mean()))
+
+
+def test_every_setting_once_in_order():
+    """Mechanism, rank noise, k, epsilon; a mechanism without clusters has one column and no rank noise."""
+    question = Question(
+        Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("idp-joint", "dp"), NOISES), 1, 1, (), ()
+    )
+    calls: list[tuple[int, int]] = []
+    document = explored(question, calls=calls)
+    names = [(c["mechanism"], c["rank_noise"], c["k"], c["epsilon"]) for c in document["cells"]]
+    assert names == [
+        *(("idp-joint", w, k, e) for w in ("0", "0.03") for k in ("auto", "10") for e in ("0.5", "1")),
+        ("dp", "0", None, "0.5"),
+        ("dp", "0", None, "1"),
+    ]
+    assert calls == [(done, 10) for done in range(11)]
+    assert document["format"] == FORMAT
+    assert document["mean_sse_of_means"] == 0.25
+    assert document["cells"][0]["risks"] == []
+    assert document["control_records"] == 0
+
+
+def test_same_seed_same_document():
+    """An evaluation with a seed is reproducible, and another seed draws anew."""
+    assert explored(QUICK, 1) == explored(QUICK, 1)
+    assert explored(QUICK, 1)["cells"] != explored(QUICK, 2)["cells"]
+
+
+def test_everything_that_is_asked_for_is_there():
+    """Measures, models, classes, attacks and distributions; the document is JSON without infinities."""
+    grid = Grid((Decimal(2),), (10,), ("idp-joint",), (Decimal("0.03"),))
+    document = explored(Question(grid, 2, 2, class_attribute="ward", known=("age", "income")))
+    json.dumps(document, allow_nan=False)
+    (cell,) = document["cells"]
+    for name in ("mean_sse", "relative_error", "variance_change", "divergence", "correlation_error", PMSE):
+        assert cell[name]["low"] <= cell[name]["mean"] <= cell[name]["high"], name
+    assert [each["class"] for each in cell["f_measure"]] == list(LABELS)
+    risks = [(each["attack"], each["attribute"]) for each in cell["risks"]]
+    assert risks == [
+        *(
+            (name, None)
+            for name in ("unchanged-values", "unchanged-records", "linkage", "structure", "interval")
+        ),
+        ("inference", "ward"),
+        ("inference", "town"),
+    ]
+    assert set(ATTACKS) == {"unchanged", "linkage", "structure", "interval", "inference"}
+    assert document["control_records"] == 40
+    assert [each["name"] for each in document["shown"]["attributes"]] == ["age", "income", "ward", "town"]
+    assert all(sum(each["masked"]) == N for each in document["shown"]["attributes"])
+
+
+def test_more_epsilon_less_error():
+    """What the sweep finds goes the way that it must: less noise, less error, more linkage."""
+    grid = Grid((Decimal("0.05"), Decimal(50)), (10,), ("idp-joint",))
+    low, high = explored(Question(grid, 3, 2, (), ("linkage",)))["cells"]
+    assert high["mean_sse"]["mean"] < low["mean_sse"]["mean"] / 10
+    assert high["risks"][0]["rate"]["mean"] > low["risks"][0]["rate"]["mean"]
+
+
+def test_rank_noise_protects_who_is_who():
+    """With noise on ranks, structure alone links fewer."""
+    grid = Grid((Decimal(4),), (10,), ("idp-joint",), (Decimal(0), Decimal("0.2")))
+    without, with_noise = explored(Question(grid, 1, 2, (), ("structure",)))["cells"]
+    assert with_noise["risks"][0]["rate"]["mean"] < without["risks"][0]["rate"]["mean"] / 2
+
+
+def test_what_is_impossible_is_said_cell_by_cell():
+    """A k above the number of records is a problem of its own cells and of no other."""
+    grid = Grid((Decimal(1),), (10, 5000), ("idp-joint",))
+    fine, impossible = explored(Question(grid, 1, 1, (), ()))["cells"]
+    assert fine["problem"] is None
+    assert fine["mean_sse"]["mean"] > 0
+    assert "at least 5000 are needed" in impossible["problem"]
+    assert impossible["mean_sse"] is None
+
+
+def test_attributes_that_are_not_there():
+    """Unknown names, and classes with too many values, are usage errors."""
+    for wrong in (Question(QUICK.grid, known=("shoe",)), Question(QUICK.grid, class_attribute="shoe")):
+        with pytest.raises(UsageError, match="shoe"):
+            explored(wrong)
+    with pytest.raises(UsageError, match="cannot be a class"):
+        explored(Question(QUICK.grid, class_attribute="income"))
