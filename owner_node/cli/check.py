@@ -210,7 +210,7 @@ def _domain_text(attribute: Attribute) -> str:
 def _settings_text(attribute: Attribute) -> str:
     settings = []
     if attribute.type is AttributeType.NUMBER:
-        settings.append(f"{attribute.decimals} decimals")
+        settings.append(f"decimals = {attribute.decimals}")
     if attribute.outside == "clamp":
         settings.append("clamps")
     if attribute.ordered:

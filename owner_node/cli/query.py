@@ -35,46 +35,28 @@ IdOption = Annotated[
 Ranges = Callable[["Attribute"], tuple["Range", ...]]
 
 
-@app.command()
-def median(
-    dataset: DatasetOption,
-    attribute: AttributeOption,
-    epsilon: EpsilonOption,
-    config_file: ConfigOption = None,
-    work_id: IdOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Ask for the median of an attribute that has an order."""
-    return _ask("median", dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
+def _statistic(kind: str, says: str) -> None:
+    """Make the command that asks for one statistic."""
+
+    @app.command(kind, help=says)
+    def ask(
+        dataset: DatasetOption,
+        attribute: AttributeOption,
+        epsilon: EpsilonOption,
+        config_file: ConfigOption = None,
+        work_id: IdOption = None,
+        yes: YesOption = False,
+        as_json: JsonOption = False,
+    ) -> int:
+        return _ask(kind, dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
 
 
-@app.command()
-def maximum(
-    dataset: DatasetOption,
-    attribute: AttributeOption,
-    epsilon: EpsilonOption,
-    config_file: ConfigOption = None,
-    work_id: IdOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Ask for the largest value of an attribute that has an order."""
-    return _ask("maximum", dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
-
-
-@app.command()
-def second_maximum(
-    dataset: DatasetOption,
-    attribute: AttributeOption,
-    epsilon: EpsilonOption,
-    config_file: ConfigOption = None,
-    work_id: IdOption = None,
-    yes: YesOption = False,
-    as_json: JsonOption = False,
-) -> int:
-    """Ask for the second largest value: mostly far less noise than the largest, and close to it."""
-    return _ask("second-maximum", dataset, attribute, epsilon, config_file, work_id, yes=yes, as_json=as_json)
+_statistic("median", "Ask for the median of an attribute that has an order.")
+_statistic("maximum", "Ask for the largest value of an attribute that has an order.")
+_statistic(
+    "second-maximum",
+    "Ask for the second largest value: mostly far less noise than the largest, and close to it.",
+)
 
 
 @app.command()

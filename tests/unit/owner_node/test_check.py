@@ -78,7 +78,7 @@ def test_it_shows_what_would_be_sent(folder, capsys):
     assert "dropped: 1 records with a missing value" in shown
     assert "identifier: 1 column, normalised by trim; at most 1 record(s) per person" in shown
     assert "'weight': the declared domain is more than 10 times as wide as the data" in shown
-    assert "'weight': 1 decimals distinguish more values than there are records" in shown
+    assert "'weight': decimals = 1 tells more values apart than there are records" in shown
     assert "every owner has dropped the same persons" in shown
 
 
@@ -91,7 +91,7 @@ def test_the_json_document_holds_the_schema_itself(folder, capsys):
     assert document["records"] == 130
     age, weight = document["attributes"]
     assert (age["clamped"], age["values"], age["domain"]) == (9, 121, "0 … 120")
-    assert (weight["rounded"], weight["settings"]) == (130, "1 decimals")
+    assert (weight["rounded"], weight["settings"]) == (130, "decimals = 1")
 
 
 def test_every_bad_data_set_is_told_and_good_ones_are_shown(folder, capsys):
