@@ -6,16 +6,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from queue import Empty, Queue
+from typing import IO, Any
 from urllib.parse import quote
 
 import psycopg
-from psycopg.conninfo import make_conninfo
-from psycopg.pq import PGconn, Ping
 
 from deploy.local_setup import HOST, free_port
 from tests.needs import postgres_programs
@@ -27,7 +26,7 @@ PASSWORD = "p4ss:w/rd@Zq7Qz"
 """Full of what a URL has to escape, and found nowhere by chance."""
 DATABASE = "postgres"
 _READY_SECONDS = 60
-_PROBE_SECONDS = 0.05
+_READY = "database system is ready to accept connections"
 
 
 class PostgresServer:
@@ -50,7 +49,8 @@ class PostgresServer:
         self._as: dict[str, Any] = {}
         if account is not None:
             self._as = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._reader = threading.Thread()
 
     def make(self) -> None:
         """Make the database cluster, start it, and make the role that reads."""
@@ -76,23 +76,38 @@ class PostgresServer:
             "fsync": "off", "shared_buffers": "16MB", "max_connections": 12,
         }  # fmt: skip
         given = [text for key, value in options.items() for text in ("-c", f"{key}={value}")]
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [self._programs / "postgres", "-D", self._data, *given],
-                stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, **self._as,
-            )  # fmt: skip
-        conninfo = make_conninfo("", host=HOST, port=self.port, user=ADMIN, dbname=DATABASE).encode()
-        deadline = time.monotonic() + _READY_SECONDS
-        while PGconn.ping(conninfo) != Ping.OK:
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError((self.folder / "log").read_text())
-            time.sleep(_PROBE_SECONDS)
+        process = subprocess.Popen(
+            [self._programs / "postgres", "-D", self._data, *given], text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=self.folder,
+            **self._as,
+        )  # fmt: skip
+        ready: Queue[bool] = Queue()
+        reader = threading.Thread(target=self._follow, args=(process.stdout, ready), daemon=True)
+        reader.start()
+        self._process, self._reader = process, reader
+        try:
+            serves = ready.get(timeout=_READY_SECONDS)
+        except Empty:
+            serves = False
+        if not serves:
+            raise RuntimeError((self.folder / "log").read_text())
+
+    def _follow(self, pipe: IO[str], ready: Queue[bool]) -> None:
+        """Keep what the server says, and tell when it takes connections or has ended."""
+        with pipe, (self.folder / "log").open("a", encoding="utf-8") as log:
+            for line in pipe:
+                log.write(line)
+                log.flush()
+                if _READY in line:
+                    ready.put(True)
+        ready.put(False)
 
     def stop(self) -> None:
         """Stop the server at once, whoever is connected."""
         if self._process is not None:
             self._process.send_signal(signal.SIGQUIT)
             self._process.wait(_READY_SECONDS)
+            self._reader.join(_READY_SECONDS)
             self._process = None
 
     def run(self, statement: str, *records: tuple[object, ...]) -> None:
