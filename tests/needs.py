@@ -1,4 +1,4 @@
-"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser, mounting a tmpfs.
+"""What a test may need that a machine may lack: data sets, Docker, PostgreSQL, a browser, systemd, a tmpfs.
 
 A test marked `@pytest.mark.needs("data")` is skipped with the reason where the thing is missing. Where
 `TESSERA_REQUIRE` names the thing (comma or space separated), the same test fails instead, so that a machine
@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from ctypes.util import find_library
 from functools import cache
 from pathlib import Path
 
@@ -66,6 +67,13 @@ def missing_chromium() -> str | None:
     return f"there is no working browser ({', '.join(BROWSERS)})"
 
 
+def missing_systemd() -> str | None:
+    """Return why unit files cannot be checked, or None."""
+    if shutil.which("systemd-analyze") is None:
+        return "there is no systemd-analyze"
+    return None if find_library("seccomp") else "there is no libseccomp"
+
+
 def missing_tmpfs() -> str | None:
     """Return why no small file system of our own can be mounted, or None."""
     if os.geteuid() != 0:
@@ -92,6 +100,7 @@ PROBES: dict[str, Callable[[], str | None]] = {
     "docker": cache(missing_docker),
     "postgres": cache(missing_postgres),
     "chromium": cache(missing_chromium),
+    "systemd": cache(missing_systemd),
     "tmpfs": cache(missing_tmpfs),
 }
 

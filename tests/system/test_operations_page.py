@@ -1,0 +1,74 @@
+"""The commands of docs/operations.md, pasted into a shell as they stand."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from deploy.local_process import program_path
+from deploy.local_setup import free_port
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+PORTS = ("8443", "9464", "9465", "9466")
+
+
+@pytest.fixture
+def folder():
+    """A folder with a short path, since a Unix socket's is limited."""
+    made = Path(tempfile.mkdtemp(prefix="operate-"))
+    yield made
+    shutil.rmtree(made)
+
+
+@pytest.mark.timeout(300)
+def test_the_page(folder):
+    """Installed, enrolled, backed up, restored, rotated and stopped: every command works, in its order."""
+    text = "\n".join(["set -eu", *BLOCKS])
+    for port in PORTS:
+        text = text.replace(port, str(free_port()))
+    shell = subprocess.Popen(
+        ["bash", "-c", text],
+        cwd=folder,
+        env=os.environ | {"PATH": f"{program_path('aggregator').parent}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = shell.communicate(timeout=280)
+        with pytest.raises(ProcessLookupError):
+            os.killpg(shell.pid, 0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, out
+    assert 'tessera_owner_budget_remaining_epsilon{budget="patients",dataset="patients"} 3.0' in out
+    assert "no work is done: the ledger ends at entry 0, but this owner has signed entry 2" in out
+    assert "the ledger goes on from entry 5" in out
+    assert out.count("signatures, consents, digests and numbers hold") == 2
+    assert "revoked: owner south" in out
+    assert "enroll revoke" in out
+    audited = [json.loads(line) for line in (folder / "central" / "audit.jsonl").read_text().splitlines()]
+    assert {"enroll approve", "enroll replace", "enroll revoke", "release"} <= {
+        each["action"] for each in audited
+    }
+    private = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    assert not [path for path in private if path.suffix in (".db", ".key")]
+
+
+def test_metrics_of_the_page_are_those_that_there_are():
+    """No metric is missing from the page, and none is described that is not there."""
+    sources = [Path(__file__).parents[2] / side / "metrics.py" for side in ("aggregator", "owner_node")]
+    told = {name for path in sources for name in re.findall(r'"(tessera_[a-z_]+)"', path.read_text("utf-8"))}
+    table = "\n".join(line for line in PAGE.splitlines() if line.startswith("| `tessera_"))
+    assert {name.removesuffix("_total") for name in re.findall(r"tessera_[a-z_]+", table)} == told
