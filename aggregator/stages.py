@@ -183,6 +183,8 @@ def publish_release(
         return kept
     parts = {owner: _fragment(release, plan.assignment_of(owner), intake) for owner in plan.owners}
     table = join(plan, parts, random_order(n_records(plan, evidence.addendum)))
+    # The fragments are not needed any more, and publishing needs memory of its own.
+    parts.clear()
     key = signer.current_signer()
     return publish(release_dir, evidence, table, key, now, release.request.formats, ca)
 

@@ -197,4 +197,7 @@ def check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    return column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column
+    if isinstance(column, pa.DictionaryArray):
+        # In numpy's memory: Arrow's pool keeps more than it has been asked for.
+        return pa.array(column.dictionary.to_numpy()[column.indices.to_numpy()])
+    return column
