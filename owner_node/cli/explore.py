@@ -225,6 +225,9 @@ def _show(document: Mapping[str, Any], out: Path | None) -> None:
     )
     for problem in sorted({cell["problem"] for cell in cells if cell["problem"]}):
         console.print_line(f"not possible: {problem}")
+    constant = {each["name"] for cell in cells for each in cell["attributes"] if each["sse"] is None}
+    if constant:
+        console.print_line(f"without variation, so that changes do not count: {', '.join(sorted(constant))}")
     console.print_line()
     for reason in document["recommendation"]["reasons"]:
         console.print_line(reason)

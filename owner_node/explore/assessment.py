@@ -110,6 +110,7 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness) -> CellResult:
         setting.k_text,
         f"{setting.rank_noise:f}",
         None if cell.epsilon_joint is None else f"{cell.epsilon_joint:f}",
+        None if cell.epsilon_table is None else f"{cell.epsilon_table:f}",
         mean_sse=found.mean_sse(),
         mean_sse_without_noise=without_noise(subject.whole, cell.tasks),
         relative_error=found.overall(RELATIVE_ERROR),

@@ -82,6 +82,8 @@ class Cell:
     """How every attribute is masked; empty if there is a problem."""
     epsilon_joint: Decimal | None = None
     """The bound on whole lists; None where there is none."""
+    epsilon_table: Decimal | None = None
+    """The bound on which record has which value, too; None where there is none."""
     problem: str | None = None
     """Why these data cannot be masked so."""
 
@@ -104,7 +106,7 @@ def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonom
         )  # fmt: skip
     except (UsageError, UnusableDataError) as error:
         return Cell(setting, problem=error.message)
-    return Cell(setting, tasks_of(plan, taxonomies), plan.epsilon_joint)
+    return Cell(setting, tasks_of(plan, taxonomies), plan.epsilon_joint, plan.epsilon_table)
 
 
 def tasks_of(plan: Plan, taxonomies: Mapping[str, Taxonomy]) -> tuple[AttributeTask, ...]:

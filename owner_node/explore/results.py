@@ -32,6 +32,8 @@ A cell:
 
     mechanism, epsilon, k, rank_noise   its place in the grid; k is "auto", a number as text, or null
     epsilon_joint        text, or null where there is no bound
+    epsilon_table        the bound on which record has which value, too; null where there is none, as without
+                         rank noise
     problem              null, or why these data cannot be masked so; all that follows is null or [] then
     mean_sse             estimate (Del Vasto-Terrientes et al. 2025, eq. 5)
     mean_sse_without_noise   number: the same clusters without noise (plain individual ranking); null without
@@ -161,6 +163,8 @@ class CellResult:
     """Rank noise, as a share of the ranks."""
     epsilon_joint: str | None
     """The bound on whole lists; None where there is none."""
+    epsilon_table: str | None = None
+    """The bound on which record has which value, too; None where there is none."""
     problem: str | None = None
     """Why these data cannot be masked so."""
     mean_sse: Estimate | None = None

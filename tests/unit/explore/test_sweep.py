@@ -151,6 +151,16 @@ def test_every_setting_once_in_order():
     assert document["control_records"] == 0
 
 
+def test_bounds_are_those_of_a_release():
+    """Two attributes with rank noise 0.03 cost 2 · 2/0.03 more for the table; without it, no bound."""
+    grid = Grid((Decimal(1),), (10,), ("idp-joint",), NOISES)
+    found = explored(Question(grid, 1, 1, (), ()), attributes=(AGE, WARD))["cells"]
+    assert [cell["epsilon_joint"] for cell in found] == ["1", "1"]
+    assert found[0]["epsilon_table"] is None
+    assert float(found[1]["epsilon_table"]) == pytest.approx(1 + 4 / 0.03)
+    assert explored(Question(grid, 1, 1, (), ()))["cells"][0]["epsilon_joint"] is None
+
+
 def test_same_seed_same_document():
     """An evaluation with a seed is reproducible, and another seed draws anew."""
     assert explored(QUICK, 1) == explored(QUICK, 1)
