@@ -1,0 +1,69 @@
+"""The papers' experiments, with figures and CSV files; and their tables in docs/papers.md.
+
+    python -m tests.papers [--only fragmented,compared] [--runs N] [--page docs/papers.md]
+
+Without `--runs` every experiment has the number of runs that its paper states; the whole takes about half an
+hour on one processor. The data are where `TESSERA_DATA` says, figures and CSV files go to build/papers.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from common.errors import ExitCode, TesseraError
+from tests.papers import classification, compared, fragmented, interactive, relative
+from tests.papers.tables import put
+
+SEED = 1
+Experiment = Callable[[Path, Path, int], dict[str, str]]
+EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
+    "fragmented": (50, partial(fragmented.run, seed=SEED)),
+    "compared": (10, compared.run),
+    "classification": (10, classification.run),
+    "relative": (10, partial(relative.run, seed=SEED)),
+    "interactive": (200, partial(interactive.run, seed=SEED)),
+}
+"""By name: the paper's number of runs, and what makes it."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run experiments from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.papers", description="Run the papers' experiments."
+    )
+    named = os.environ.get("TESSERA_DATA")
+    parser.add_argument(
+        "--data", type=Path, default=named, required=named is None, help="folder with the published CSV files"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/papers"), help="where figures and CSV files go"
+    )
+    parser.add_argument("--only", default=",".join(EXPERIMENTS), help=f"some of {', '.join(EXPERIMENTS)}")
+    parser.add_argument(
+        "--runs", type=int, help="runs of every setting (default: as many as its paper states)"
+    )
+    parser.add_argument("--page", type=Path, help="page whose tables are replaced, such as docs/papers.md")
+    options = parser.parse_args(arguments)
+    names = options.only.split(",")
+    if unknown := [name for name in names if name not in EXPERIMENTS]:
+        parser.error(f"no experiment {', '.join(unknown)}")
+    try:
+        for name in names:
+            usual, experiment = EXPERIMENTS[name]
+            began = time.monotonic()
+            tables = experiment(options.data, options.out / name, options.runs or usual)
+            if options.page:
+                put(options.page, tables)
+            print(f"{name}: {options.out / name}, {time.monotonic() - began:.0f} s")
+    except TesseraError as error:
+        print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
+        return int(error.exit_code)
+    return ExitCode.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""What the experiments write: CSV files, and tables inside docs/papers.md between marks."""
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from owner_node.explore.estimates import Estimate
+from tests.papers.in_process import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One number of an experiment."""
+
+    experiment: str
+    """Figure or table of the paper."""
+    data: str
+    """Data set, with α where that varies."""
+    layout: str
+    """ "central", "horizontal" or "vertical"."""
+    mechanism: str
+    """Mechanism id."""
+    epsilon: str
+    """Budget."""
+    k: str
+    """Minimum cluster size."""
+    measure: str
+    """What was measured."""
+    runs: int
+    """How many runs are behind it."""
+    mean: float
+    """Mean over the runs."""
+    low: float
+    """Lower end of its 95 % confidence interval."""
+    high: float
+    """Upper end of it."""
+
+
+def line(
+    experiment: str, data: str, layout: str, setting: Setting, measure: str, runs: int, found: Estimate
+) -> Line:
+    """Return the line of one setting."""
+    return Line(
+        experiment,
+        data,
+        layout,
+        setting.mechanism,
+        f"{setting.epsilon:f}",
+        setting.k_text,
+        measure,
+        runs,
+        found.mean,
+        found.low,
+        found.high,
+    )
+
+
+def write_csv(path: Path, lines: Sequence[Line]) -> None:
+    """Write the numbers of an experiment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow([field.name for field in fields(Line)])
+        writer.writerows([*astuple(each)[:-3], *(f"{n:.6g}" for n in astuple(each)[-3:])] for each in lines)
+
+
+def markdown(lines: Sequence[Line], across: str, down: Sequence[str]) -> str:
+    """Return a table of means.
+
+    Args:
+        lines: The numbers.
+        across: Field of `Line` whose values are the columns.
+        down: Fields whose values together are the rows.
+    """
+    heads = list(dict.fromkeys(str(getattr(each, across)) for each in lines))
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for each in lines:
+        key = tuple(str(getattr(each, name)) for name in down)
+        rows.setdefault(key, {})[str(getattr(each, across))] = number(each.mean)
+    names = {"epsilon": "ε", "k": "k"}
+    named = [f"{names.get(across, across)} = {head}" if across in names else head for head in heads]
+    top = [names.get(name, name) for name in down]
+    table = [
+        "| " + " | ".join([*top, *named]) + " |",
+        "|" + "---|" * len(top) + "---:|" * len(heads),
+        *(
+            "| " + " | ".join([*key, *(row.get(head, "") for head in heads)]) + " |"
+            for key, row in rows.items()
+        ),
+    ]
+    return "\n".join(table)
+
+
+def number(value: float) -> str:
+    """Return a number with three digits."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def put(page: Path, tables: Mapping[str, str]) -> None:
+    """Replace the tables of a page, each between `<!-- NAME -->` and `<!-- end NAME -->`.
+
+    Raises:
+        ValueError: If the page has no place for one of them.
+    """
+    text = page.read_text(encoding="utf-8")
+    for name, table in tables.items():
+        place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
+        found = place.search(text)
+        if found is None:
+            raise ValueError(f"{page} has no place for {name}")
+        text = f"{text[: found.end(1)]}\n{table.strip()}\n\n{text[found.start(2) :]}"
+    page.write_text(text, encoding="utf-8")

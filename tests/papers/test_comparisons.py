@@ -1,0 +1,93 @@
+"""What the experiments compare with: smooth sensitivity, insensitive clusters; and what they write."""
+
+from decimal import Decimal
+from itertools import combinations_with_replacement
+from math import exp
+
+import numpy as np
+import pytest
+
+from common.schema import Attribute, AttributeType
+from owner_node.explore.estimates import Estimate
+from tests.papers.__main__ import main
+from tests.papers.in_process import Setting
+from tests.papers.interactive import half_width, mean_size, smooth_median
+from tests.papers.multivariate import insensitive_clusters, masked
+from tests.papers.tables import line, markdown, put
+
+A = Attribute("a", AttributeType.INTEGER, 0, 100)
+B = Attribute("b", AttributeType.INTEGER, -50, 50)
+
+
+def test_table_one_of_the_paper():
+    """95 % of the noise lies within the paper's bounds, and with γ = 3 its mean size is 12/ε."""
+    assert half_width(2) == pytest.approx(101.7, abs=0.06)
+    assert half_width(3) == pytest.approx(34.2, abs=0.05)
+    assert mean_size(3, 0.5) == pytest.approx(24, rel=1e-6)
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5, 2])
+def test_smooth_sensitivity_against_all_data_sets(beta):
+    """It is the largest local sensitivity of any data set, discounted by how many values differ."""
+    values, lowest, highest = np.array([1.0, 2.0, 2.0, 5.0, 6.0]), 0.0, 7.0
+    expected = 0.0
+    for other in combinations_with_replacement(range(8), 5):
+        x = np.sort(np.array(other, dtype=float))
+        low = np.concatenate([[lowest], x, [highest]])
+        local = max(low[4] - low[3], low[3] - low[2])
+        shared = sum(min((values == v).sum(), (x == v).sum()) for v in set(other))
+        expected = max(expected, exp(-beta * (5 - shared)) * local)
+    assert smooth_median(values, lowest, highest, beta) == pytest.approx(expected)
+
+
+def test_one_record_changes_each_cluster_by_one():
+    """Whatever record is changed, every insensitive cluster has k records and loses one of them at most."""
+    draw, k = np.random.default_rng(3), 4
+    for _ in range(60):
+        columns = [draw.integers(0, 101, 22), draw.integers(-50, 51, 22)]
+        before = insensitive_clusters(columns, [A, B], k)
+        assert [part.size for part in before] == [4, 4, 4, 4, 6]
+        changed, record = [column.copy() for column in columns], draw.integers(22)
+        changed[0][record], changed[1][record] = draw.integers(0, 101), draw.integers(-50, 51)
+        after = insensitive_clusters(changed, [A, B], k)
+        for one, other in zip(before, after, strict=True):
+            assert len(set(one) - set(other) - {record}) <= 1
+
+
+def test_noise_of_multivariate_centroids():
+    """Without noise they are means; with it the scale is (number of clusters)·Δ/(kε) for every attribute."""
+    wide = Attribute("a", AttributeType.INTEGER, 0, 10**9)
+    values = np.full(10_000, 5 * 10**8)
+    assert set(masked([values], [wide], 100, None, np.random.default_rng(1))[0]) == {5 * 10**8}
+    noisy = masked([values], [wide], 100, 1e4, np.random.default_rng(1))[0]
+    sizes = np.abs(np.unique(noisy) - 5 * 10**8)
+    assert sizes.mean() == pytest.approx(100 * 10**9 / (100 * 1e4), rel=0.4)
+
+
+def test_a_page_gets_its_tables(tmp_path):
+    """Rows are settings, columns ks; what was between the marks is replaced; an unknown place is an error."""
+    lines = [
+        line("F", "d", "central", Setting("dp-ir", epsilon, k), "m", 3, Estimate(mean, 0, 1))
+        for epsilon, k, mean in ((Decimal(1), 5, 0.12345), (Decimal(1), 10, 2000.4), (Decimal(2), 10, 3.0))
+    ]
+    table = markdown(lines, "k", ["mechanism", "epsilon"])
+    assert table.splitlines()[0] == "| mechanism | ε | k = 5 | k = 10 |"
+    assert table.splitlines()[2:] == ["| dp-ir | 1 | 0.123 | 2000 |", "| dp-ir | 2 |  | 3 |"]
+    page = tmp_path / "page.md"
+    page.write_text("before\n<!-- x -->\nold\n<!-- end x -->\nafter\n")
+    put(page, {"x": table})
+    assert page.read_text() == f"before\n<!-- x -->\n\n{table}\n\n<!-- end x -->\nafter\n"
+    with pytest.raises(ValueError, match="no place for y"):
+        put(page, {"y": table})
+
+
+def test_the_command_makes_figures_and_numbers(tmp_path):
+    """An experiment that needs no data runs from the command line into the folder that it is given."""
+    assert (
+        main(["--data", str(tmp_path), "--out", str(tmp_path), "--only", "interactive", "--runs", "2"]) == 0
+    )
+    made = {path.name for path in (tmp_path / "interactive").iterdir()}
+    assert made == {"median.csv", "median.png", "noise.png"}
+    assert (tmp_path / "interactive" / "noise.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(SystemExit):
+        main(["--data", str(tmp_path), "--only", "nothing"])
