@@ -121,8 +121,8 @@ def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match,
 
 def _check_k(plan: Plan, records: Mapping[str, int]) -> None:
     short = []
-    for owner in plan.owners:
-        k = plan.assignment_of(owner).largest_k
+    for owner, assignment in plan.assignments.items():
+        k = assignment.largest_k
         if records[owner] < k:
             short.append({"owner": owner, "records": records[owner], "k": k})
     if short:

@@ -181,7 +181,7 @@ def publish_release(
     kept = published_digest(release_dir, plan.digest, release.id)
     if kept is not None:
         return kept
-    parts = {owner: _fragment(release, plan.assignment_of(owner), intake) for owner in plan.owners}
+    parts = {owner: _fragment(release, own, intake) for owner, own in plan.assignments.items()}
     table = join(plan, parts, random_order(n_records(plan, evidence.addendum)))
     # The fragments are not needed any more, and publishing needs memory of its own.
     parts.clear()

@@ -14,6 +14,7 @@ from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from common.errors import TesseraError
+from common.task import Assignment
 from common.wire.v1 import control_pb2 as wire
 
 _MOST_AT_ONCE = 200
@@ -79,7 +80,10 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
         deleted=release.deleted.at if release.deleted else 0,
         note=f"waits: {waiting}" if waiting and not release.ended else "",
     )
-    view.owners.extend(_owner(release, owner, presence, intake) for owner in release.request.owners)
+    assignments = {} if release.plan is None else release.plan.assignments
+    view.owners.extend(
+        _owner(release, owner, assignments.get(owner), presence, intake) for owner in release.request.owners
+    )
     if release.planned is not None:
         view.plan = release.planned.plan.encode()
     if release.published is not None:
@@ -115,13 +119,14 @@ def error_view(error: TesseraError) -> wire.ErrorView:
     )
 
 
-def _owner(release: Release, owner: str, presence: Presence, intake: Intake) -> wire.OwnerProgress:
+def _owner(
+    release: Release, owner: str, assignment: Assignment | None, presence: Presence, intake: Intake
+) -> wire.OwnerProgress:
     progress = wire.OwnerProgress(id=owner, state=release.session(owner), connected=presence.connected(owner))
-    if release.plan is not None:
-        task = release.plan.assignment_of(owner)
-        progress.records = task.records_rounded
-        progress.epsilon = format(task.epsilon, "f")
-        progress.k = _k([attribute.k for attribute in task.attributes])
+    if assignment is not None:
+        progress.records = assignment.records_rounded
+        progress.epsilon = format(assignment.epsilon, "f")
+        progress.k = _k([attribute.k for attribute in assignment.attributes])
     if release.addendum is not None:
         progress.records = release.addendum.records[owner]
         progress.records_exact = True

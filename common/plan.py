@@ -262,7 +262,10 @@ class Plan:
         Raises:
             KeyError: If it has no task in this plan.
         """
-        return self.assignments[owner]
+        tasks = tuple(task for task in self.tasks if task.owner == owner)
+        if not tasks:
+            raise KeyError(owner)
+        return Assignment(tasks)
 
     def attribute(self, name: str) -> Attribute:
         """Return the settings of one attribute."""

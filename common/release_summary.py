@@ -29,7 +29,7 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
     """
     multiples = multiples_of(plan, addendum)
     return {
-        "owners": [_owner(plan, addendum, owner) for owner in plan.owners],
+        "owners": [_owner(addendum, assignment.tasks) for assignment in plan.assignments.values()],
         "totals": {
             "records": n_records(plan, addendum),
             "attributes": len(plan.attributes),
@@ -50,8 +50,8 @@ def n_records(plan: Plan, addendum: Addendum) -> int:
     return sum(addendum.records[owner] for owner in plan.owners_of(0))
 
 
-def _owner(plan: Plan, addendum: Addendum, owner: str) -> dict[str, Any]:
-    tasks = [task for task in plan.tasks if task.owner == owner]
+def _owner(addendum: Addendum, tasks: Sequence[Task]) -> dict[str, Any]:
+    owner = tasks[0].owner
     return {
         "id": owner,
         "records": addendum.records[owner],

@@ -51,9 +51,9 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
         "linking_found": list(found(plan, Addendum.from_bytes(session.addendum))) if session.addendum else [],
         "leaves": _leaves(plan, assignment),
         "co_owners": [
-            _co_owner(plan.assignment_of(each), config.policy)
-            for each in plan.owners
-            if each != config.owner.id
+            _co_owner(each, config.policy)
+            for owner, each in plan.assignments.items()
+            if owner != config.owner.id
         ],
         "forecast": json.loads(session.forecast) if session.forecast else None,
         "promises": list(promises(plan)),
