@@ -83,6 +83,36 @@ def test_the_share_of_a_layout(asked) -> None:
         assert release["charge"] == charge
 
 
+def test_an_owner_of_two_groups(asked) -> None:
+    """It says which of its attributes are in which group, and is charged for both."""
+    groups = ("--epsilon", "1", "--layout", "mixed", "--groups", "a,north;north,c")
+    code, document = asked(*groups, "--attributes", "age;weight")
+    assert (code, document["release"]["charge"]) == (ExitCode.DONE, "1")
+    assert [each["epsilon"] for each in document["release"]["attributes"]] == ["0.5", "0.5"]
+    for wrong in (
+        (),
+        ("--attributes", "age"),
+        ("--attributes", "age;age"),
+        ("--attributes", "age;weight;age"),
+    ):
+        code, document = asked(*groups, *wrong)
+        assert code == ExitCode.USAGE, document
+
+
+def test_what_linking_may_find(asked) -> None:
+    """Shared persons are charged as often as is asked about; policies allow that and intersections or not."""
+    shared = ("--epsilon", "1", "--owners", "south", "--max-overlap", "2")
+    assert "policy.max_overlap = 1" in asked(*shared)[1]["error"]["message"]
+    code, document = asked(*shared, policy="max_overlap = 2")
+    assert (code, document["release"]["charge"], document["release"]["epsilon"]) == (ExitCode.DONE, "2", "2")
+    common = ("--epsilon", "1", "--layout", "vertical", "--owners", "south", "--on-mismatch", "intersect")
+    assert "policy.allow_intersect = false" in asked(*common)[1]["error"]["message"]
+    code, document = asked(*common, policy="allow_intersect = true")
+    assert (code, document["release"]["charge"]) == (ExitCode.DONE, "0.5")
+    for wrong in (("--max-overlap", "3"), ("--max-overlap", "x"), ("--on-mismatch", "intersect")):
+        assert asked("--epsilon", "1", "--owners", "south", *wrong)[0] == ExitCode.USAGE
+
+
 def test_a_person_would_be_asked(asked) -> None:
     """Whom the policy would ask is told, with the rule: exit 0."""
     code, document = asked("--epsilon", "1", policy="manual_above_epsilon = 0.5")
