@@ -166,7 +166,7 @@ class HostileAggregator(OwnerServiceServicer):
         return Schema.from_document(json.loads(answer.described.schema))
 
     def plan(
-        self, schema: Schema, release: str, epsilon: str = "1", k: str = "5", mechanism: str = ""
+        self, schema: Schema, release: str, epsilon: str = "1", k: str = "5", mechanism: str = "idp-joint"
     ) -> Plan:
         """Return the plan of a release with a co-owner that has the same schema."""
         request = parse_request(

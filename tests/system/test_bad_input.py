@@ -89,7 +89,7 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
     sets["few"] = {"a": good["a"], "b": good["b"][:52]}
     sets["overlap"] = {"a": good["a"], "b": pd.concat([good["a"][:7], good["b"]])}
     sets["mismatch"] = {"a": good["a"][["person", "age"]], "b": good["a"][4:][["person", "ward"]]}
-    rules = policy(min_k=10, max_epsilon_per_release="5", mechanisms=["idp-joint"])
+    rules = policy(min_k=10, max_epsilon_per_release="5", mechanisms=["idp-joint", "dp-hist"])
     says = {"a": "", "b": rules, "c": ""}
     for name, held in sets.items():
         for owner, table in held.items():

@@ -182,10 +182,7 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "min_rank_noise = 1",
-        "total_rank_loss = 1.0",
-    ],
+    [],
 )
 def test_a_policy_that_is_not_carried_out_is_refused(tmp_path, line):
     """Nobody relies on a protection that this version does not give."""

@@ -214,7 +214,7 @@ def test_what_is_no_frame_and_no_schema(workspace, frame):
 
 def test_an_owners_data_set(tmp_path):
     """Its schema, policy and ledger: the same that the command line and the daemon charge."""
-    make_owner_folder(tmp_path, policy='mechanisms = ["idp-joint"]')
+    make_owner_folder(tmp_path, policy='mechanisms = ["idp-joint", "dp-hist"]')
     workspace = Workspace.of_owner(tmp_path / "owner.toml", "patients")
     frame = pd.read_csv(tmp_path / "patients.csv")
     masked = workspace.mask(frame, epsilon="1", weights=dict.fromkeys(masked_names(), "1"))

@@ -115,8 +115,24 @@ def test_ledger(used: Path, capsys) -> None:
         ("reserve", "first", "0.5"), ("spend", "first", "0.5"), ("reserve", "second", "0.5"),
     ]  # fmt: skip
     assert document["balances"] == [
-        {"budget": "people", "total": "2.5", "reserved": "0.5", "spent": "0.5", "remaining": "1.5"},
-        {"budget": "visits", "total": "1", "reserved": "0", "spent": "0", "remaining": "1"},
+        {
+            "budget": "people",
+            "total": "2.5",
+            "reserved": "0.5",
+            "spent": "0.5",
+            "remaining": "1.5",
+            "rank_loss": "0",
+            "without_rank_loss": 2,
+        },
+        {
+            "budget": "visits",
+            "total": "1",
+            "reserved": "0",
+            "spent": "0",
+            "remaining": "1",
+            "rank_loss": "0",
+            "without_rank_loss": 0,
+        },
     ]
     assert document["head"]["sequence"] == 3
     code, out, _ = _run(capsys, "ledger", "--verify")
@@ -143,6 +159,7 @@ def test_budget_that_is_not_configured_any_more(used: Path, capsys) -> None:
     document = _json(capsys, "ledger")[1]
     assert document["balances"][-1] == {
         "budget": "people", "total": None, "reserved": "0.5", "spent": "0.5", "remaining": None,
+        "rank_loss": "0", "without_rank_loss": 2,
     }  # fmt: skip
 
 
