@@ -26,7 +26,7 @@ from aggregator.protocol.work import Work
 from common.canonical import canonical, digest
 from common.fragment import Addendum, FragmentStatement, Receipt
 from common.plan import Layout
-from common.schema import Attribute, AttributeType, IdentifierRules, Schema
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 
 RECORDS = 40
 
@@ -43,6 +43,16 @@ def schema(
     """Return a schema of integer attributes, or of the given ones."""
     made = attributes or tuple(Attribute(name, AttributeType.INTEGER, 0, 100) for name in names)
     return Schema(made, IdentifierRules(1, ("trim",)) if identifier else None, 1, records)
+
+
+def vertical(*owners: str, **changes) -> Request:
+    """Return a vertical request."""
+    return request(layout=Layout.VERTICAL, groups=tuple((owner,) for owner in owners), **changes)
+
+
+def category(*labels: str, order: CategoryOrder = CategoryOrder.DECLARED) -> Attribute:
+    """Return a category attribute named c."""
+    return Attribute("c", AttributeType.CATEGORY, 0, len(labels) - 1, categories=tuple(labels), order=order)
 
 
 def started(*owners: str, confirmed: bool = True, **changes: Any) -> Started:

@@ -1,30 +1,19 @@
 """The owner looks at its data before it consents: loaded once, foreseen, and limited by its policy."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
-from common.plan import Plan
 from owner_node.config import PolicyConfig
-from owner_node.consent import attempts
 from owner_node.consent.appraisal import MOST_KEPT
-from owner_node.consent.approvals import Person
-from owner_node.consent.attempts import Attempts
-from owner_node.consent.decisions import Decisions
-from owner_node.consent.foreseen import Forecast, is_close
-from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask
+from owner_node.consent.foreseen import Forecast
 from owner_node.release.answers import Failure
 from owner_node.sources import load
 from owner_node.state.session import State
-from owner_node.state.sessions import Session
+from tests.fakes.offered_plans import approve, consent, events, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
 POLICY = Failure.of("refused")
@@ -36,41 +25,6 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
     made = Offering(tmp_path)
     yield made
     made.records.db.close()
-
-
-def offered(offering: Offering, release: str = "r1", **arguments: str) -> Plan:
-    """Bring a release to the plan that is offered."""
-    return offering.plan(offering.node.invitations.describe(release, "cohort"), release=release, **arguments)
-
-
-def consent(offering: Offering, plan: Plan) -> bool:
-    """Offer a plan; return whether it was accepted, and not waited for."""
-    return offering.node.invitations.consent(plan.release, plan.digest, offering.offer(plan)) is not None
-
-
-def under(offering: Offering, **policy: object) -> None:
-    """Go on under another policy."""
-    offering.config = replace(offering.config, policy=replace(PolicyConfig(), **policy))  # type: ignore[arg-type]
-    offering.restart()
-
-
-def refused(offering: Offering, plan: Plan) -> tuple[str, Failure]:
-    """Offer a plan that is refused; return the rule and what the aggregator hears."""
-    with pytest.raises(RefusedError) as caught:
-        consent(offering, plan)
-    return caught.value.message, offering.node.fail(plan.release, caught.value)
-
-
-def session(offering: Offering, release: str = "r1") -> Session:
-    """Return a stored session."""
-    found = offering.records.sessions.get("hub", release)
-    assert found is not None
-    return found
-
-
-def events(offering: Offering, event: str) -> list[str]:
-    """Return the rules of the history's lines of one event."""
-    return [line.rule for line in offering.records.history.entries(event=event)]
 
 
 def test_the_owner_is_told_what_to_expect(offering: Offering) -> None:
@@ -204,199 +158,6 @@ def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:
         consent(offering, plan)
     assert len(offering.node._appraisal._kept) == MOST_KEPT
     assert offering.node.production.link("r0", plans[0].digest).n_records == N_RECORDS
-
-
-LIMITS = {
-    "max_unchanged_share": {"epsilon": "3"},
-    "max_unchanged_record_share": {"epsilon": "3"},
-}
-
-
-@pytest.mark.parametrize("key", LIMITS)
-def test_a_limit_on_what_leaves_unchanged(offering: Offering, key: str) -> None:
-    """Above its limit nothing is reserved; the owner reads rule and share, the aggregator only that a policy
-    refused; a limit that is not reached refuses nothing.
-    """
-    plan = offered(offering, **LIMITS[key])
-    under(offering, **{key: Decimal("0.001")})
-    rule, failure = refused(offering, plan)
-    assert rule.startswith(f"policy.{key} = 0.001: 0.")
-    assert events(offering, "refused") == [rule]
-    assert failure == POLICY
-    assert (offering.kinds(), session(offering).state) == ([], State.REFUSED)
-    under(offering, **{key: Decimal(1)})
-    assert consent(offering, offered(offering, "r2"))
-
-
-def test_a_limit_on_values_without_noise(offering: Offering) -> None:
-    """Clusters of equal values get no noise from idp-cbls: their share is exact, and limited as such."""
-    lines = "".join(f"p{i},{5 if i < 30 else 40 + i}\n" for i in range(N_RECORDS))
-    offering.source.write_text("person,age\n" + lines)
-    plan = offered(offering, mechanism="idp-cbls")
-    under(offering, accounting="per-centroid", max_zero_noise_share=Decimal("0.49"))
-    rule, failure = refused(offering, plan)
-    assert (rule, failure) == (
-        "policy.max_zero_noise_share = 0.49: 0.5 of the values would get no noise", POLICY,
-    )  # fmt: skip
-    under(offering, accounting="per-centroid", max_zero_noise_share=Decimal("0.5"))
-    assert consent(offering, offered(offering, "r2", mechanism="idp-cbls"))
-
-
-def test_decisions_are_no_toss_of_a_coin(offering: Offering) -> None:
-    """The same data and plan are decided alike again and again, a few hundredths of a share from the limit,
-    where a forecast of few draws would not be: it says so of itself, and is drawn more closely.
-    """
-    column = np.array([int(line.split(",")[1]) for line in offering.source.read_text().split()[1:]])
-    (attribute,) = offering.config.datasets[0].attributes
-    task = AttributeTask(attribute, Decimal(3), 5, "idp-joint")
-    several = [forecast({"age": column}, [task], closely=True) for _ in range(8)]
-    near = sum((each.unchanged_values for each in several), Decimal(0)) / 8
-    limits = [near + Decimal("0.015"), near - Decimal("0.015")]
-    few = forecast({"age": column}, [task])
-    assert all(is_close(few, PolicyConfig(max_unchanged_share=limit)) for limit in limits)
-    for index in range(attempts.MOST // 2):
-        under(offering, max_unchanged_share=limits[0])
-        assert consent(offering, offered(offering, f"above-{index}", epsilon="3"))
-        offering.node.conclude(f"above-{index}", "failed", "", "")
-        under(offering, max_unchanged_share=limits[1])
-        refused(offering, offered(offering, f"below-{index}", epsilon="3"))
-
-
-def test_attempts_are_limited_over_all_aggregators(offering: Offering) -> None:
-    """Refusals by what is foreseen are answers about the data: after as many as may be, the data are not even
-    looked at; the aggregator sees no difference; other budgets and later days are not concerned.
-    """
-    under(offering, max_unchanged_share=Decimal(0))
-    for index in range(attempts.MOST):
-        rule, failure = refused(offering, offered(offering, f"r{index}"))
-        assert rule.startswith("policy.max_unchanged_share")
-    plan = offered(offering, "last")
-    # What loading would find is not found: nothing is loaded any more.
-    offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
-    rule, failure = refused(offering, plan)
-    assert rule.startswith(f"attempts: within 30 days {attempts.MOST} releases ended with an answer")
-    assert failure == POLICY
-    assert len(events(offering, "attempt")) == attempts.MOST
-    history = offering.records.history
-
-    def later(days: int) -> Attempts:
-        now = datetime.now(UTC) + timedelta(days=days)
-        return Attempts(history, lambda: now)
-
-    for days, budget in ((1, "another budget"), (31, "cohort")):
-        with later(days).looking(budget):
-            pass
-    for days in (29, -3000):
-        with pytest.raises(RefusedError, match="attempts"), later(days).looking("cohort"):
-            pytest.fail("looked at")
-
-
-def test_attempts_at_the_same_time_get_no_more_answers(offering: Offering) -> None:
-    """However many releases ask at once, no more answers are given than one after another."""
-    under(offering, max_unchanged_share=Decimal(0))
-    plans = [offered(offering, f"r{index}") for index in range(attempts.MOST + 8)]
-    with ThreadPoolExecutor(len(plans)) as threads:
-        rules = [rule for rule, _ in threads.map(lambda plan: refused(offering, plan), plans)]
-    assert sum(rule.startswith("policy.max_unchanged_share") for rule in rules) == attempts.MOST
-    assert len(events(offering, "attempt")) == attempts.MOST
-
-
-@pytest.mark.parametrize("end", ["conflict", "cancelled", "failed"])
-def test_linkings_that_came_to_nothing_are_counted(offering: Offering, end: str) -> None:
-    """Linking tells exact numbers: a release that ends after it, unspent, counts once, whatever end is told;
-    one that ends before it, or after the charge was spent, does not.
-    """
-    first = offered(offering)
-    consent(offering, first)
-    offering.node.conclude("r1", end, "", "")
-    assert events(offering, "attempt") == []
-    second = offered(offering, "r2")
-    consent(offering, second)
-    offering.node.production.link("r2", second.digest)
-    for _ in range(2):
-        offering.node.conclude("r2", end, "", "")
-    assert events(offering, "attempt") == [f"the release ended after linking: {end}"]
-    third = offered(offering, "r3")
-    consent(offering, third)
-    offering.node.production.link("r3", third.digest)
-    offering.node.production.mask("r3", third.digest, *offering.addendum(third))
-    offering.node.conclude("r3", end, "", "")
-    assert len(events(offering, "attempt")) == 1
-
-
-def test_an_acceptance_under_a_limit_is_an_answer(offering: Offering) -> None:
-    """Where a limit could have refused, going on says something of the data, too: accepting releases and
-    cancelling them tells no more than being refused, while they live and after their end.
-    """
-    under(offering, max_unchanged_share=Decimal("0.99"))
-    for index in range(attempts.MOST):
-        assert consent(offering, offered(offering, f"r{index}", epsilon="0.05"))
-        if index % 2:
-            offering.node.conclude(f"r{index}", "cancelled", "", "")
-    assert events(offering, "attempt") == ["the release ended after its data were looked at: cancelled"] * 5
-    rule, failure = refused(offering, offered(offering, "last", epsilon="0.05"))
-    assert (failure, f"{attempts.MOST // 2} more got one and were not charged yet" in rule) == (POLICY, True)
-    for index in range(attempts.MOST):
-        offering.node.conclude(f"r{index}", "cancelled", "", "")
-    assert len(events(offering, "attempt")) == attempts.MOST
-    refused(offering, offered(offering, "after", epsilon="0.05"))
-
-
-def test_an_answer_that_is_paid_for_does_not_count(offering: Offering) -> None:
-    """Under a limit, releases that are charged can be as many as the budget has room for."""
-    under(offering, max_unchanged_share=Decimal("0.99"))
-    for index in range(attempts.MOST + 2):
-        plan = offered(offering, f"r{index}", epsilon="0.05")
-        assert consent(offering, plan)
-        offering.node.production.link(plan.release, plan.digest)
-        offering.node.production.mask(plan.release, plan.digest, *offering.addendum(plan))
-    assert events(offering, "attempt") == []
-
-
-def test_a_k_that_only_the_exact_number_allows_is_a_question(offering: Offering) -> None:
-    """As many records as the rounded number guarantees are no secret; whether there are more is an answer."""
-    offering.source.write_text("person,age\n" + "".join(f"p{i},{i % 90}\n" for i in range(67)))
-    for index, k in enumerate(("60", "61", "67")):
-        assert consent(offering, offered(offering, f"r{index}", epsilon="0.01", k=k))
-        offering.node.conclude(f"r{index}", "cancelled", "", "")
-        assert len(events(offering, "attempt")) == index
-
-
-def test_open_releases_are_linked_no_more_often_than_answers_are_given(offering: Offering) -> None:
-    """Linking tells exact numbers: releases that are kept open after it count like those that ended."""
-    plans = [offered(offering, f"r{index}", epsilon="0.01") for index in range(attempts.MOST + 1)]
-    for plan in plans:
-        assert consent(offering, plan)
-    for plan in plans[:-1]:
-        offering.node.production.link(plan.release, plan.digest)
-    last = plans[-1]
-    with pytest.raises(RefusedError, match=f"{attempts.MOST} more got one") as caught:
-        offering.node.production.link(last.release, last.digest)
-    assert offering.node.fail(last.release, caught.value) == POLICY
-    assert session(offering, last.release).state is State.REFUSED
-    first = plans[0]
-    offering.node.production.mask(first.release, first.digest, *offering.addendum(first))
-    assert consent(offering, offered(offering, "next", epsilon="0.01"))
-
-
-def test_being_asked_is_an_answer_too(offering: Offering) -> None:
-    """A person is only asked about data that pass: what waited for one counts, refused by one or not."""
-    under(offering, approval="manual", max_unchanged_share=Decimal("0.99"))
-    decisions = Decisions(offering.records.db, offering.now)
-    for index in range(attempts.MOST):
-        assert not consent(offering, offered(offering, f"r{index}", epsilon="0.01"))
-        if index < attempts.MOST // 2:
-            decisions.refuse(f"r{index}", "", Person("vera"), "no")
-        else:
-            offering.node.conclude(f"r{index}", "cancelled", "", "")
-    assert len(events(offering, "attempt")) == attempts.MOST // 2
-    refused(offering, offered(offering, "last", epsilon="0.01"))
-
-
-def approve(offering: Offering, release: str = "r1") -> None:
-    """Let a person agree to what a session says now."""
-    with offering.records.db.transaction() as tx:
-        offering.records.approvals.approve(tx, session(offering, release), Person("vera"), timedelta(hours=1))
 
 
 def test_a_person_sees_the_forecast_before_deciding(offering: Offering) -> None:
