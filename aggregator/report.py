@@ -6,13 +6,17 @@ has the release folder could make it again.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from common import charts
 from common.evidence import Evidence
 from common.linking_text import found
 from common.pages import render
+from common.plan import Plan
+from common.privacy import total_or_unbounded
 from common.schema import Attribute
+from common.task import PlannedAttribute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,9 +57,11 @@ def render_report(
         {
             "manifest": document,
             "plan": evidence.plan,
+            "ranked": evidence.plan.has_rank_noise,
             "linking": _linking(evidence),
             "fingerprints": _fingerprints(evidence),
-            "attributes": [_shown(each, document, table) for each in evidence.plan.attributes],
+            "tables": _tables(evidence.plan),
+            "attributes": [_shown(each, evidence.plan, table) for each in evidence.plan.attributes],
             "data_files": data_files,
         },
     )
@@ -74,8 +80,8 @@ class Parameters:
 
     owners: str
     """The owners, the first of them by name."""
-    how: Mapping[str, Any]
-    """The attribute as the plan has it for each of these owners."""
+    how: PlannedAttribute
+    """What the plan says about it for each of these owners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +100,12 @@ class ShownAttribute:
     """A drawing of them."""
 
 
-def _shown(attribute: Attribute, document: Mapping[str, Any], table: "pa.Table") -> ShownAttribute:
+def _shown(attribute: Attribute, plan: Plan, table: "pa.Table") -> ShownAttribute:
     from aggregator.column_summary import summarise
 
     summary = summarise(attribute, table.column(attribute.name))
     return ShownAttribute(
-        attribute, _domain(attribute), _parameters(attribute, document), summary, _drawn(summary)
+        attribute, _domain(attribute), _parameters(attribute, plan), summary, _drawn(summary)
     )
 
 
@@ -124,14 +130,22 @@ def _domain(attribute: Attribute) -> str:
     return f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}{places}"
 
 
-def _parameters(attribute: Attribute, document: Mapping[str, Any]) -> tuple[Parameters, ...]:
+def _parameters(attribute: Attribute, plan: Plan) -> tuple[Parameters, ...]:
     """Return one entry for all owners that mask the attribute in the same way."""
-    ways: dict[tuple[tuple[str, Any], ...], list[str]] = {}
-    for owner in document["owners"]:
-        for masked in owner["attributes"]:
-            if masked["name"] == attribute.name:
-                ways.setdefault(tuple(masked.items()), []).append(owner["id"])
-    return tuple(Parameters(_named(owners), dict(way)) for way, owners in ways.items())
+    ways: dict[PlannedAttribute, list[str]] = {}
+    for task in plan.tasks:
+        for planned in task.attributes:
+            if planned.name == attribute.name:
+                ways.setdefault(planned, []).append(task.owner)
+    return tuple(Parameters(_named(owners), planned) for planned, owners in ways.items())
+
+
+def _tables(plan: Plan) -> dict[str, Decimal | None]:
+    """Return, by owner, the bound on who has which value; None where there is none."""
+    return {
+        owner: total_or_unbounded(task.epsilon_table for task in assignment.tasks)
+        for owner, assignment in plan.assignments.items()
+    }
 
 
 def _named(owners: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -101,6 +102,25 @@ def test_owners_that_do_the_same_share_a_line(tmp_path):
     text = (made.folder / "report.html").read_bytes().decode()
     assert text.count("and 52 others</th>") == 2
     assert text.count('<th scope="row">o059</th>') == 1
+
+
+def test_rank_noise_has_its_numbers(tmp_path, made):
+    """Where ranks are noised, the bound for the table stands beside that for the lists, and nowhere else."""
+    plan = make_plan([(["age", "ward"], ["a", "b"])])
+    noisy = [
+        replace(
+            task,
+            attributes=tuple(
+                replace(each, rank_noise=Decimal("0.05"), rank_loss=Decimal(40)) for each in task.attributes
+            ),
+        )
+        for task in plan.tasks
+    ]
+    text = (make_release(tmp_path, plan=replace(plan, tasks=tuple(noisy))).folder / "report.html").read_text()
+    # Per attribute 0.1 for the list and 2/0.05 for who has what.
+    assert '<td class="n">0.05</td><td class="n">40.1</td>' in text
+    assert "<dt>ε, table</dt><dd>80.2</dd>" in text
+    assert "ε, table" not in (made.folder / "report.html").read_text()
 
 
 @pytest.mark.needs("chromium")
