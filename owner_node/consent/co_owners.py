@@ -35,14 +35,9 @@ class CoOwner:
 
 
 def check_co_owners(
-    plan: Plan,
-    own: str,
-    key_check: str,
-    policy: PolicyConfig,
-    shown: Sequence[CoOwner],
-    trust: Trust,
+    plan: Plan, own: str, key_check: str, policy: PolicyConfig, shown: Sequence[CoOwner], trust: Trust,
     since: datetime,
-) -> Mapping[str, str]:
+) -> Mapping[str, str]:  # fmt: skip
     """Check that every other owner of a plan consented to it, as the policy wants to know.
 
     Args:
