@@ -124,6 +124,7 @@ def test_policies_allow_shared_persons_or_not(cluster):
     code, document = released(cluster, "shared-1", dataset="shared")
     assert code == 3, document
     assert "share 50 persons" in document["error"]["message"]
+    cluster.owner("a").wait_for("concluded", release="shared-1")
     assert entries(cluster, "a", "shared-1") == {"reserve": Decimal(1), "return": Decimal(1)}
 
 
@@ -154,6 +155,7 @@ def test_too_few_common_persons(cluster):
     assert code == 3, document
     assert "80 persons are common to all groups, at least 81 are agreed" in document["error"]["message"]
     for owner in "ab":
+        cluster.owner(owner).wait_for("concluded", release="few")
         assert set(entries(cluster, owner, "few")) == {"reserve", "return"}
     code, document = released(cluster, "stop", dataset="differ", layout="vertical")
     assert code == 3, document
