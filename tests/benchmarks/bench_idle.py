@@ -1,5 +1,6 @@
-"""An owner daemon that has not masked yet: its memory, and how long it takes to be ready."""
+"""Programs with nothing to do yet, as the wheel installs them: memory, and how long until they are ready."""
 
+import os
 import statistics
 import tempfile
 import time
@@ -9,12 +10,15 @@ from pathlib import Path
 import psutil
 
 from deploy.local_cluster import LocalCluster
+from deploy.local_process import PROGRAMS, LocalDaemon, run_program
 from deploy.local_setup import dataset, make_setup
-from tests.benchmarks.result import Result
+from deploy.wheel_environment import programs
+from tests.benchmarks.result import Result, medians
 
 TURNS = 5
 MEMORY_LIMIT = 80e6
-SECONDS_LIMIT = 2.0
+READY_LIMIT = 2.0
+HELP_LIMIT = 1.0
 DATASET = dataset(
     {"name": "patients", "source": "patients.csv", "total_epsilon": "1"},
     {"age": {"type": "integer", "min": 0, "max": 120}},
@@ -22,22 +26,49 @@ DATASET = dataset(
 
 
 def run() -> Iterator[Result]:
-    """Measure starts of an owner daemon whose aggregator is running."""
-    with tempfile.TemporaryDirectory(prefix="idle-") as name:
-        make_setup(Path(name), {"a": DATASET})
-        with LocalCluster(Path(name)) as cluster:
-            cluster.start()
-            owner, times = cluster.owner("a"), []
-            for _ in range(TURNS):
-                owner.stop()
-                start = time.perf_counter()
-                owner.start()
-                owner.wait_for("ready")
-                times.append(time.perf_counter() - start)
-            cluster.wait_connected()
-            resident = psutil.Process(owner.pid).memory_info().rss
-    seconds = statistics.median(times)
+    """Measure the first answers of both programs, and an owner daemon whose aggregator is running."""
+    before = os.environ.get(PROGRAMS)
+    os.environ[PROGRAMS] = str(programs())
+    try:
+        with tempfile.TemporaryDirectory(prefix="idle-") as name:
+            yield from _helps(Path(name))
+            make_setup(Path(name), {"a": DATASET})
+            with LocalCluster(Path(name)) as cluster:
+                cluster.start()
+                yield from _daemons(cluster)
+    finally:
+        if before is None:
+            del os.environ[PROGRAMS]
+        else:
+            os.environ[PROGRAMS] = before
+
+
+def _helps(folder: Path) -> Iterator[Result]:
+    names = ("aggregator", "owner-node")
+    taken = medians(TURNS, *(lambda each=each: run_program(each, ["--help"], folder) for each in names))
+    for each, seconds in zip(names, taken, strict=True):
+        yield Result(f"{each} --help / 1 s", seconds / HELP_LIMIT, 1.0, f"{seconds:.2f} s")
+
+
+def _daemons(cluster: LocalCluster) -> Iterator[Result]:
+    owner = cluster.owner("a")
+    aggregator, own = _start(cluster.aggregator), _start(owner)
+    cluster.wait_connected()
+    resident = psutil.Process(owner.pid).memory_info().rss
     yield Result(
         "memory of an idle owner daemon / 80 MB", resident / MEMORY_LIMIT, 1.0, f"{resident / 1e6:.0f} MB"
     )
-    yield Result("start of an owner daemon / 2 s", seconds / SECONDS_LIMIT, 1.0, f"{seconds:.2f} s")
+    yield Result("start of an owner daemon / 2 s", own / READY_LIMIT, 1.0, f"{own:.2f} s")
+    yield Result("start of an aggregator / 2 s", aggregator / READY_LIMIT, 1.0, f"{aggregator:.2f} s")
+
+
+def _start(daemon: LocalDaemon) -> float:
+    """Return the median time from a start of a daemon until it is ready, in seconds."""
+    times = []
+    for _ in range(TURNS):
+        daemon.stop()
+        start = time.perf_counter()
+        daemon.start()
+        daemon.wait_for("ready")
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
