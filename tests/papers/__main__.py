@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from common.errors import ExitCode, TesseraError
-from tests.papers import classification, compared, fragmented, interactive, relative
+from tests.papers import classification, compared, fragmented, interactive, relative, relative_adult
 from tests.papers.tables import put
 
 SEED = 1
@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "compared": (10, compared.run),
     "classification": (10, classification.run),
     "relative": (10, partial(relative.run, seed=SEED)),
+    "relative_adult": (10, relative_adult.run),
     "interactive": (200, partial(interactive.run, seed=SEED)),
 }
 """By name: the paper's number of runs, and what makes it."""

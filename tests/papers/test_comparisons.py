@@ -13,7 +13,9 @@ from tests.papers.__main__ import main
 from tests.papers.in_process import Setting
 from tests.papers.interactive import half_width, mean_size, smooth_median
 from tests.papers.multivariate import insensitive_clusters, masked
+from tests.papers.prepare import declare_adult
 from tests.papers.tables import line, markdown, put
+from tests.papers.taxonomies import COUNTRIES, OCCUPATIONS, taxonomy
 
 A = Attribute("a", AttributeType.INTEGER, 0, 100)
 B = Attribute("b", AttributeType.INTEGER, -50, 50)
@@ -91,3 +93,14 @@ def test_the_command_makes_figures_and_numbers(tmp_path):
     assert (tmp_path / "interactive" / "noise.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit):
         main(["--data", str(tmp_path), "--only", "nothing"])
+
+
+def test_taxonomies_have_a_place_for_every_category():
+    """Every documented occupation and country is in its tree, once, and nothing else is."""
+    declared = declare_adult("declared")
+    for name, tree in (("occupation", OCCUPATIONS), ("native_country", COUNTRIES)):
+        listed = declared[name]["categories"]
+        assert isinstance(listed, list)
+        leaves = [label for groups in tree.values() for labels in groups.values() for label in labels.split()]
+        assert sorted(leaves) == sorted(listed)
+        assert taxonomy(tree, tuple(listed)).n_categories == len(listed)
