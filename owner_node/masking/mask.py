@@ -22,7 +22,7 @@ from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
 from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.mechanisms import Mechanism, mechanism
-from owner_node.masking.rank_noise import tie_breakers, with_rank_noise
+from owner_node.masking.rank_noise import position_noise, reordered, tie_breakers
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
@@ -30,7 +30,10 @@ from owner_node.masking.taxonomy import Taxonomy
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
 CLUSTERS_PER_BLOCK = 2**11
+DRAWN_ASIDE = 2**18
+"""From so many records on the noise on ranks is drawn while they are ranked."""
 _T = TypeVar("_T")
+_S = TypeVar("_S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +212,34 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     order = own_order(values, task)
     if order is not None:
         values = order.place_of[values]
-    # Without rank noise ties are broken as the papers do, by record.
-    ranking = rank(values, ties=tie_breakers(values.size, bits) if task.rank_noise else None)
-    np.subtract(ranking.values, attribute.lower, out=ranking.values)
-    released = mechanism_of(task).release(ranking.values, task.setting, bits)
-    original_order = ranking.order
-    del ranking
-    assignment = with_rank_noise(original_order, task.rank_noise, bits)
+
+    def listed() -> tuple[ReleasedList, PositionArray]:
+        # Without rank noise ties are broken as the papers do, by record.
+        ranking = rank(values, ties=tie_breakers(values.size, bits) if task.rank_noise else None)
+        np.subtract(ranking.values, attribute.lower, out=ranking.values)
+        return mechanism_of(task).release(ranking.values, task.setting, bits), ranking.order
+
+    if task.rank_noise:
+        noise, (released, original_order) = _both(
+            lambda: position_noise(values.size, task.rank_noise, bits),
+            listed,
+            aside=values.size >= DRAWN_ASIDE,
+        )
+        assignment = reordered(original_order, noise, bits)
+    else:
+        released, assignment = listed()
     shown = released.values + attribute.lower if order is None else order.category_at[released.values]
     return MaskedAttribute(ReleasedList(shown, released.sizes), assignment)
+
+
+def _both(first: Callable[[], _T], second: Callable[[], _S], *, aside: bool) -> tuple[_T, _S]:
+    """Do two things, the first in a thread of its own if it is to be done aside."""
+    if not aside:
+        return first(), second()
+    with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
+        drawn = thread.submit(first)
+        done = second()
+        return drawn.result(), done
 
 
 def mechanism_of(task: AttributeTask) -> Mechanism:

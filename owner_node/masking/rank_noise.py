@@ -13,7 +13,8 @@ is below 2/w. For g records of one person it is g times as much, one record afte
 assignment are drawn independently, so the bounds of both add up to one for the whole table.
 
 Equal values keep no order of their own: ties are broken by random numbers, in both sorts; where those are
-equal, too, by record position, which has no regard to the data either.
+equal, too, by record, which has no regard to the data either. Ties of noisy positions must never be broken by
+the original positions: the new order would be a function of more than s.
 
 References:
     Dwork, McSherry, Nissim, Smith 2006, "Calibrating noise to sensitivity in private data analysis",
@@ -27,10 +28,14 @@ import numpy as np
 from owner_node.masking.arrays import Int64Array, PositionArray, TieArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.noise import shared_laplace
-from owner_node.masking.ranking import rank
+from owner_node.masking.radix import sort_keys
+from owner_node.masking.ranking import KEY_BITS, rank
 
 DRAWS_PER_BLOCK = 2**18
 """Draws that are made at a time: drawing needs several times the memory of what is drawn."""
+FARTHEST = 2**61
+"""Where noise on positions is cut: so far it changes no order any more, and leaves room for positions."""
+TIE_BITS = 8
 
 
 def noise_scale(rank_noise: Decimal, n_records: int) -> int:
@@ -44,49 +49,77 @@ def noise_scale(rank_noise: Decimal, n_records: int) -> int:
 
 
 def tie_breakers(n_records: int, bits: BitSource) -> TieArray:
-    """Draw tie-breakers of equal values, `(n_records,)`: many records can have the same."""
-    return bits.words(-(-n_records // 4)).view(np.uint16)[:n_records]
-
-
-def _fresh_tie_breakers(n_records: int, bits: BitSource) -> TieArray:
-    """Draw tie-breakers of equal noisy positions, `(n_records,)`: few records have the same."""
+    """Draw a secret random number for every record, `(n_records,)`; many records can have the same."""
     return bits.words(-(-n_records // 8)).view(np.uint8)[:n_records]
 
 
-def noisy_positions(order: PositionArray, scale: int, bits: BitSource) -> Int64Array:
-    """Draw s, the noisy position of every record.
+def position_noise(n_records: int, rank_noise: Decimal, bits: BitSource) -> Int64Array:
+    """Draw Z, the noise of every position, which depends on nothing but the number of records.
 
     Args:
-        order: The original order, `(n_records,)`: the record at position p is `order[p]`.
-        scale: t.
+        n_records: n.
+        rank_noise: w, above 0.
         bits: Source of random bits.
 
     Returns:
-        s, `(n_records,)`, by record.
+        Z, `(n_records,)`, in positions.
     """
-    positions = np.empty(order.size, dtype=np.int64)
-    for first in range(0, order.size, DRAWS_PER_BLOCK):
-        records = order[first : first + DRAWS_PER_BLOCK]
-        noise = shared_laplace(records.size, scale, bits)
-        # Sums of more than 2^62 in size would leave room for no position; such noise changes no order.
-        np.clip(noise, -(2**61), 2**61, out=noise)
-        noise += np.arange(first, first + records.size)
-        positions[records] = noise
-    return positions
+    scale, noise = noise_scale(rank_noise, n_records), np.empty(n_records, dtype=np.int64)
+    for first in range(0, n_records, DRAWS_PER_BLOCK):
+        block = noise[first : first + DRAWS_PER_BLOCK]
+        block[:] = shared_laplace(block.size, scale, bits)
+    return np.clip(noise, -FARTHEST, FARTHEST, out=noise)
 
 
-def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) -> PositionArray:
+def reordered(order: PositionArray, noise: Int64Array, bits: BitSource) -> PositionArray:
     """Put records into the order of their noisy positions.
 
     Args:
-        order: The original order, `(n_records,)`, ties broken at random.
-        rank_noise: w; 0 leaves the order as it is.
-        bits: Source of random bits.
+        order: The original order, `(n_records,)`, ties broken at random: the record at position p is
+            `order[p]`.
+        noise: Z, `(n_records,)`, by position; overwritten.
+        bits: Source of random bits for ties.
 
     Returns:
         The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
     """
-    if not rank_noise:
-        return order
-    positions = noisy_positions(order, noise_scale(rank_noise, order.size), bits)
-    return rank(positions, ties=_fresh_tie_breakers(order.size, bits)).order
+    ties = tie_breakers(order.size, bits)
+    noise += np.arange(order.size)
+    noise -= noise.min()
+    record_bits, noisy_bits = (order.size - 1).bit_length(), int(noise.max()).bit_length()
+    if noisy_bits + TIE_BITS + record_bits > KEY_BITS:
+        by_record = np.empty_like(noise)
+        by_record[order] = noise
+        return rank(by_record, ties=ties).order
+    keys = noise
+    keys <<= TIE_BITS
+    keys |= ties
+    keys <<= record_bits
+    keys |= order
+    sort_keys(keys, record_bits, TIE_BITS + noisy_bits)
+    _by_record_where_tied(keys, record_bits)
+    keys &= (1 << record_bits) - 1
+    return keys
+
+
+def _by_record_where_tied(keys: Int64Array, record_bits: int) -> None:
+    """Order keys by record, in place, where all bits above it are equal; there they are as they came."""
+    above = keys >> record_bits
+    same = np.flatnonzero(above[1:] == above[:-1])
+    if same.size:
+        tied = np.union1d(same, same + 1)
+        keys[tied] = np.sort(keys[tied])
+
+
+def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) -> PositionArray:
+    """Draw the noise and put records into the order of their noisy positions.
+
+    Args:
+        order: As in `reordered`.
+        rank_noise: w, above 0.
+        bits: Source of random bits.
+
+    Returns:
+        The order of the assignment, `(n_records,)`.
+    """
+    return reordered(order, position_noise(order.size, rank_noise, bits), bits)
