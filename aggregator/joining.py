@@ -71,30 +71,45 @@ def _aligned(stacked: Mapping[int, pa.Table], most_multiples: Sequence[int]) -> 
     if _is_aligned(stacked):
         return dict.fromkeys(stacked)
     persons: SortableArray | None = None
-    orders, begins, counts = {}, {}, {}
+    orders: dict[int, Int64Array] = {}
+    counts: dict[int, Int64Array] = {}
     for group, table in stacked.items():
         tokens = sortable(token_view(table.column(TOKEN_COLUMN).combine_chunks()))
         # Stable: records of one person stay in the order of the plan's owners.
         orders[group] = np.argsort(tokens, kind="stable").astype(np.int64, copy=False)
         ordered = tokens[orders[group]]
-        first = np.ones(len(ordered), dtype=np.bool_)
-        first[1:] = ordered[1:] != ordered[:-1]
-        begins[group] = np.flatnonzero(first)
-        counts[group] = np.diff(begins[group], append=len(ordered))
-        if counts[group].max(initial=0) > most_multiples[group]:
-            raise IntegrityError(f"a record appears twice in group {group}")
-        found = ordered[begins[group]]
-        if persons is not None and not np.array_equal(persons, found):
+        again = np.flatnonzero(ordered[1:] == ordered[:-1]) + 1
+        if len(again):
+            begins = np.delete(np.arange(len(ordered)), again)
+            counts[group] = np.diff(begins, append=len(ordered))
+            ordered = ordered[begins]
+            if counts[group].max() > most_multiples[group]:
+                raise IntegrityError(f"a record appears twice in group {group}")
+        if persons is not None and not np.array_equal(persons, ordered):
             raise IntegrityError("the groups of the release do not hold the same records")
-        persons = found
-    most = np.maximum.reduce(list(counts.values()))
-    if most.max(initial=0) <= 1:
-        return dict(orders)
+        persons = ordered
+    return dict(orders) if not counts or persons is None else _repeated(orders, counts, len(persons))
+
+
+def _repeated(
+    orders: Mapping[int, Int64Array], counts: Mapping[int, Int64Array], n_persons: int
+) -> dict[int, Int64Array | None]:
+    """Return the same positions where persons have several records, each as often as it is released.
+
+    Args:
+        orders: By group: positions that sort its records by person.
+        counts: By group: how many records of each person it has; absent where that is one.
+        n_persons: Number of persons.
+    """
+    ones = np.ones(n_persons, dtype=np.int64)
+    most = np.maximum.reduce([ones, *counts.values()])
     within = np.arange(int(most.sum())) - np.repeat(np.cumsum(most) - most, most)
-    return {
-        group: order[np.repeat(begins[group], most) + within % np.repeat(counts[group], most)]
-        for group, order in orders.items()
-    }
+    positions: dict[int, Int64Array | None] = {}
+    for group, order in orders.items():
+        held = counts.get(group, ones)
+        begins = np.cumsum(held) - held
+        positions[group] = order[np.repeat(begins, most) + within % np.repeat(held, most)]
+    return positions
 
 
 def _is_aligned(stacked: Mapping[int, pa.Table]) -> bool:
