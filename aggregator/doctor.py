@@ -11,15 +11,14 @@ from pathlib import Path
 from aggregator import config
 from aggregator.config import AggregatorConfig
 from aggregator.enrolment_database import FILE_NAME as ENROLMENT
-from common import __version__
 from common.credentials import Identity
 from common.doctor import (
     Check,
     Finding,
+    configured,
     database,
     examine,
     failed,
-    failed_with,
     free_disk,
     identity,
     kept_clock,
@@ -29,7 +28,7 @@ from common.doctor import (
     skipped,
     warned,
 )
-from common.errors import ExitCode, NotConnectedError, TesseraError
+from common.errors import ExitCode, NotConnectedError
 from common.identity import Party, PartyKind, fingerprint, host_names
 
 _DATABASES = ("aggregator.db", ENROLMENT)
@@ -49,12 +48,9 @@ def examination(path: Path | None) -> Iterator[Finding]:
     Yields:
         Findings as they are made.
     """
-    yield passed("software", f"aggregator {__version__}")
-    try:
-        found = config.load(path)
-    except TesseraError as error:
-        yield failed_with("configuration", error)
-        yield from examine([("clock", kept_clock)])
+    findings, found = configured("aggregator", lambda: config.load(path))
+    yield from findings
+    if found is None:
         return
     yield passed("configuration", f"{found.path}: aggregator {found.aggregator.name!r}")
     yield from examine(_local(found))

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote
 
-from common import console
+from common import __version__, console
 from common.credentials import Identity, read_identity
 from common.errors import ExitCode, TesseraError
 from common.identity import Party, Purpose, renewal_begins, verify_chain
@@ -27,6 +28,7 @@ _SCARCE_BYTES, _LEAST_BYTES = 2**30, 2**26
 _UNSYNCHRONISED = 5
 """What the system's adjtimex answers while nothing keeps its clock."""
 _TIMEX_BYTES = 512
+_Config = TypeVar("_Config")
 
 
 class Outcome(StrEnum):
@@ -203,6 +205,23 @@ def database(check: str, path: Path) -> Iterator[Finding]:
 
 
 # --- identity and clock ------------------------------------------------------------------------------------
+
+
+def configured(program: str, load: Callable[[], _Config]) -> tuple[list[Finding], _Config | None]:
+    """Load the configuration that everything else is looked at by; without one, look at the clock alone.
+
+    Args:
+        program: What the program is called.
+        load: Loads it.
+
+    Returns:
+        Findings, and the configuration, None if there is none.
+    """
+    software = passed("software", f"{program} {__version__}")
+    try:
+        return [software], load()
+    except TesseraError as error:
+        return [software, failed_with("configuration", error), *examine([("clock", kept_clock)])], None
 
 
 def identity(

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common import __version__
 from common.credentials import Identity
 from common.doctor import (
     Check,
     Finding,
     Outcome,
+    configured,
     database,
     examine,
     failed_with,
@@ -49,12 +49,9 @@ def examination(path: Path | None) -> Iterator[Finding]:
     Yields:
         Findings as they are made.
     """
-    yield passed("software", f"owner-node {__version__}")
-    try:
-        owner = config.load(path)
-    except TesseraError as error:
-        yield failed_with("configuration", error)
-        yield from examine([("clock", kept_clock)])
+    findings, owner = configured("owner-node", lambda: config.load(path))
+    yield from findings
+    if owner is None:
         return
     offered = f"{len(owner.datasets)} data set(s), {len(owner.aggregators)} aggregator(s)"
     yield passed("configuration", f"{owner.path}: owner {owner.owner.id!r}, {offered}")

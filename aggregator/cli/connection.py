@@ -2,10 +2,10 @@
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aggregator.operator_log import USER_KEY
 from common.errors import NotConnectedError
@@ -49,6 +49,21 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
                     {"socket": str(socket)},
                 ) from None
             raise found from None
+
+
+def pieces(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:
+    """Yield the answers of a listing that is told in pieces.
+
+    Args:
+        call: The call, whose answers name the last entry that they have if there are more.
+        request: What is asked for, with the field `after`.
+    """
+    while True:
+        answer = call(request)
+        yield answer
+        if not answer.last:
+            return
+        request.after = answer.last
 
 
 def os_user() -> str:

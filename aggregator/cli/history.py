@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.connection import daemon
+from aggregator.cli.connection import daemon, pieces
 from aggregator.cli.inspect import moment
 from aggregator.cli.outcome import iso
 from common import console
@@ -27,15 +27,9 @@ def history(
     """Show what operators asked for, oldest first: who, when, with which arguments, and what came of it."""
     from common.wire.v1.control_pb2 import ListActionsRequest
 
-    actions: list[ActionView] = []
-    after = 0
     with daemon(config) as calls:
-        while True:
-            answer = calls.ListActions(ListActionsRequest(after=after, release=release))
-            actions += answer.actions
-            after = answer.last
-            if not after:
-                break
+        answers = pieces(calls.ListActions, ListActionsRequest(release=release))
+        actions: list[ActionView] = [action for answer in answers for action in answer.actions]
     if as_json:
         console.print_json({"actions": [_document(each) for each in actions]})
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.connection import daemon, stated_user
+from aggregator.cli.connection import daemon, pieces, stated_user
 from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
 from common import console
@@ -69,12 +69,8 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
     from common.wire.v1.control_pb2 import ListReleasesRequest
 
     with daemon(config) as calls:
-        views: list[ReleaseView] = []
-        more, last = True, ""
-        while more:
-            answer = calls.ListReleases(ListReleasesRequest(after=last))
-            views += answer.releases
-            more, last = bool(answer.last), answer.last
+        answers = pieces(calls.ListReleases, ListReleasesRequest())
+        views: list[ReleaseView] = [view for answer in answers for view in answer.releases]
     if as_json:
         console.print_json({"releases": [document(view) for view in views]})
         return

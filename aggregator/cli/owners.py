@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from aggregator.cli.connection import daemon
+from aggregator.cli.connection import daemon, pieces
 from aggregator.cli.inspect import moment, warn_of_expiry
 from aggregator.cli.outcome import iso
 from common import console
@@ -15,13 +15,9 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
     """List every owner that has ever connected."""
     from common.wire.v1.control_pb2 import ListOwnersRequest
 
-    found: list[OwnerView] = []
-    more, last = True, ""
     with daemon(config) as calls:
-        while more:
-            answer = calls.ListOwners(ListOwnersRequest(after=last))
-            found += answer.owners
-            more, last = bool(answer.last), answer.last
+        answers = pieces(calls.ListOwners, ListOwnersRequest())
+        found: list[OwnerView] = [owner for answer in answers for owner in answer.owners]
     if as_json:
         console.print_json({"owners": [_document(owner) for owner in found]})
         return

@@ -50,6 +50,6 @@ def _about_attribute(attribute: Attribute, loaded: LoadedData) -> Iterator[str]:
         )
     if attribute.type is AttributeType.NUMBER and attribute.n_values > loaded.n_records:
         yield (
-            f"attribute {attribute.name!r}: decimals = {attribute.decimals} tells more values apart than there "
-            "are records; fewer decimals may be all that is meaningful"
+            f"attribute {attribute.name!r}: decimals = {attribute.decimals} tells more values apart than "
+            "there are records; fewer decimals may be all that is meaningful"
         )
