@@ -14,7 +14,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup setup-runtime demo programs test fuzz chaos bench lint format types imports proto check-generated lock dist clean
+.PHONY: help setup setup-runtime demo programs test fuzz chaos bench papers lint format types imports proto check-generated lock dist clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -63,6 +63,9 @@ chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with th
 
 bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
 	@$(RUN) -m tests.benchmarks
+
+papers: $(DEVELOPMENT_STAMP) ## repeat the papers' experiments, up to an hour: TESSERA_DATA names the data
+	@$(RUN) -m tests.papers --page docs/papers.md
 
 # --- checks ---
 

@@ -2,8 +2,8 @@
 
     python -m tests.papers [--only fragmented,compared] [--runs N] [--page docs/papers.md]
 
-Without `--runs` every experiment has the number of runs that its paper states; the whole takes about half an
-hour on one processor. The data are where `TESSERA_DATA` says, figures and CSV files go to build/papers.
+Without `--runs` every experiment has the number of runs that its paper states; all of them take up to an hour
+on one processor. The data are where `TESSERA_DATA` says, figures and CSV files go to build/papers.
 """
 
 import argparse
