@@ -130,8 +130,10 @@ def measure(
         bits: Bits of the noise.
     """
     found, asked = Utility(), set(measures) & set(MEASURES)
-    for _ in range(repetitions):
-        draws = [each.draw(task, bits) for each, task in zip(whole.attributes, tasks, strict=True)]
+    several = [
+        each.draws(task, bits, repetitions) for each, task in zip(whole.attributes, tasks, strict=True)
+    ]
+    for draws in zip(*several, strict=True):
         pairs = list(zip(whole.attributes, draws, strict=True))
         found.add(_SSE, [each.error(draw) for each, draw in pairs])
         if asked:

@@ -20,7 +20,7 @@ References:
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 
 import numpy as np
@@ -32,7 +32,7 @@ from owner_node.masking.calibration import Setting
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.exponential import GRID_BITS, TaxonomyMechanism, distance_table
 from owner_node.masking.histogram import HistogramMechanism, counts_of
-from owner_node.masking.mechanisms import DRAWS_PER_BLOCK, ExactSums, Mechanism, SumMechanism
+from owner_node.masking.mechanisms import ExactSums, Mechanism, SumMechanism
 from owner_node.masking.noise import add_saturating
 from owner_node.masking.rank_noise import with_rank_noise
 from owner_node.masking.released import round_monotone_centroids
@@ -257,7 +257,7 @@ def _of_monotone(
         second[block] = np.square(own, dtype=np.float64).sum(axis=1)
     hits = np.zeros(n_records, dtype=np.uint16)
     squares, shares = np.zeros(n_pairs), np.zeros(n_pairs)
-    for pair, noise in enumerate(_draws(exact, bits, n_pairs)):
+    for pair, noise in enumerate(exact.repeated_noise(bits, n_pairs)):
         for signed in (noise, -noise):
             noisy = add_saturating(exact.sums, signed, exact.tail)
             moved = round_monotone_centroids(noisy, divisors, setting.n_values) - centre
@@ -271,15 +271,6 @@ def _of_monotone(
     deviation = max(float(shares.std()) / (n_pairs - 1) ** 0.5, 0.5 / (n_pairs * centre.size) ** 0.5)
     zero = int(exact.sizes[exact.scales == 0].sum())
     return Expectation(float(squares.mean()), hits / (2.0 * n_pairs), deviation, zero)
-
-
-def _draws(exact: ExactSums, bits: BitSource, n_pairs: int) -> Iterator[Int64Array]:
-    """Draw the noise of all clusters several times; few clusters are drawn for several times at once."""
-    at_once = max(1, DRAWS_PER_BLOCK // exact.scales.size)
-    for first in range(0, n_pairs, at_once):
-        times = min(at_once, n_pairs - first)
-        repeated = replace(exact, scales=np.tile(exact.scales, times))
-        yield from np.concatenate([drawn for _, drawn in repeated.noise(bits)]).reshape(times, -1)
 
 
 def _of_counts(
