@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from common.errors import IntegrityError
 from common.plan import Plan
 from common.release_table import RECORD_COLUMN, release_schema, to_units
+from common.schema import Attribute
 
 PARQUET_FILE = "data.parquet"
 CSV_FILE = "data.csv"
@@ -63,22 +64,22 @@ def check_values(tables: Mapping[str, pa.Table], plan: Plan) -> None:
     Raises:
         IntegrityError: If one does not.
     """
-    attributes = [attribute.name for attribute in plan.attributes]
-    first: pa.Table | None = None
     for name, table in tables.items():
         numbers = _numbers(name, table)
         if not numbers.equals(pa.chunked_array([np.arange(1, len(numbers) + 1, dtype=np.int64)])):
             raise IntegrityError(f"the records of {name} are not numbered from 1")
-        units = _units(name, table, plan, attributes)
-        for attribute in plan.attributes:
-            column = units.column(attribute.name)
-            ends = pc.min_max(column).as_py()
-            outside = len(column) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
-            if column.null_count or outside:
+    # One attribute at a time: the values of all would be as large as the files.
+    for attribute in plan.attributes:
+        first: pa.ChunkedArray | None = None
+        for name, table in tables.items():
+            units = _units(name, table, attribute)
+            ends = pc.min_max(units).as_py()
+            outside = len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
+            if units.null_count or outside:
                 raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
-        if first is not None and not units.equals(first):
-            raise IntegrityError(f"{name} does not hold the same records as {next(iter(tables))}")
-        first = units
+            if first is not None and not units.equals(first):
+                raise IntegrityError(f"{name} does not hold the same records as {next(iter(tables))}")
+            first = units
 
 
 def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
@@ -88,12 +89,11 @@ def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
         raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
 
 
-def _units(name: str, table: pa.Table, plan: Plan, attributes: Sequence[str]) -> pa.Table:
+def _units(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
     try:
-        columns = [to_units(plan.attribute(each), table.column(each)) for each in attributes]
+        return to_units(attribute, table.column(attribute.name))
     except (pa.ArrowException, ValueError, KeyError) as problem:
         raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
-    return pa.table(columns, names=list(attributes))
 
 
 def _columns(path: Path, names: Sequence[str]) -> pa.Table:
@@ -120,7 +120,7 @@ def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
         table = _columns(path, names)
     except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
         raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
-    return _units(path.name, table, plan, names)
+    return pa.table({each: _units(path.name, table, plan.attribute(each)) for each in names})
 
 
 def _csv_tables(path: Path) -> Iterator[pa.Table]:
