@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from owner_node.masking.arrays import Float64Array
 from tests.papers.tables import Line
 
-CREAM_TO_RED = LinearSegmentedColormap.from_list("cream to red", ["#fff9e8", "#f4b183", "#c00000"])
+CREAM_TO_RED = LinearSegmentedColormap.from_list("cream to red", ["#fff9e8", "#f4b183", "#e0523f"])
 
 
 def heat_maps(path: Path, panels: Sequence[tuple[str, Sequence[Line]]], *, logarithmic: bool = True) -> None:
