@@ -1,24 +1,21 @@
-"""A query on a real PostgreSQL server: types, order, snapshot, limits, passwords, and what is never told."""
+"""A query on a real PostgreSQL server: types, order, snapshot, limits, and what is never told."""
 
-import json
-import logging
-import traceback
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from common.errors import ConfigurationError, DataError, ExitCode, SourceUnreachableError, TesseraError
+from common.errors import DataError
 from common.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.sources import count_records, load
 from owner_node.sources.findings import Findings
 from owner_node.sources.sql import BATCH_RECORDS, open_query
-from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
+from tests.postgres_server import PostgresServer
 from tests.unit.owner_node.sources.conftest import AGE, SEEN, SEX, SMOKER
+from tests.unit.owner_node.sources.people_server import asking, failure, people_server, values
 
 pytestmark = pytest.mark.needs("postgres")
 
@@ -27,53 +24,19 @@ FINE = Attribute("x", AttributeType.NUMBER, -(10**18), 10**18, decimals=17)
 WHOLE = Attribute("x", AttributeType.INTEGER, -(2**62), 2**62)
 DAY = replace(SEEN, name="x", lower=-10_000)
 ALIKE = "a declared category only in case or blanks"
-VARIABLE = "TESSERA_TEST_PASSWORD"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A server with two tables."""
-    with postgres_server() as running:
-        running.run("create table people (id text, age int, secret text)")
-        running.run(
-            "insert into people select 'p' || n, n % 90, 'Zq7Qz' || n from generate_series(1, 40000) n"
-        )
-        running.run("create sequence numbers")
-        running.run("grant usage on sequence numbers to reader")
+    with people_server() as running:
         yield running
 
 
 @pytest.fixture
 def ask(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a maker of data sets: `ask(query, attribute, ..., **settings)`."""
-    monkeypatch.setenv(VARIABLE, PASSWORD)
-
-    def made(query: str, *attributes: Attribute, **settings: Any) -> DatasetConfig:
-        known: dict[str, Any] = {"name": "people", "budget": "people", "total_epsilon": Decimal(1)}
-        known |= {"source": server.url(), "query": query, "password_env": VARIABLE, "attributes": attributes}
-        return DatasetConfig(**(known | settings))
-
-    return made
-
-
-def values(settings: DatasetConfig) -> list[int]:
-    """Return the values of the only attribute."""
-    (column,) = load(settings).columns.values()
-    return column.tolist()
-
-
-def failure(settings: DatasetConfig, kind: type[TesseraError] = DataError) -> TesseraError:
-    """Load and return the error, after checking that it gives away no value and no password."""
-    with pytest.raises(kind) as caught:
-        load(settings)
-    error = caught.value
-    assert error.__cause__ is None
-    assert error.__context__ is None
-    assert error.hint
-    told = "".join(traceback.format_exception(error)) + json.dumps(error.to_document())
-    assert "Zq7Qz" not in told
-    assert settings.source not in told
-    return error
+    return asking(server, monkeypatch)
 
 
 def problems(settings: DatasetConfig) -> list[tuple]:
@@ -289,71 +252,3 @@ def test_a_query_has_only_so_much_time(ask):
     error = failure(replace(settings, query_timeout=timedelta(seconds=1)))
     assert "the query was stopped after 1 s" in error.message
     assert "query_timeout" in error.hint
-
-
-def test_passwords_come_from_a_file_or_the_environment(server, ask, tmp_path, monkeypatch):
-    """A file, a variable, and PostgreSQL's own password file; over TCP and over the Unix socket."""
-    secret = tmp_path / "password"
-    secret.touch(0o600)
-    secret.write_text(f"{PASSWORD}\n")
-    settings = ask("select 7 as age", AGE, password_env=None, password_file=secret)
-    assert values(settings) == values(replace(settings, source=server.socket_url())) == [7]
-    assert values(replace(settings, source=server.url().replace("+psycopg", ""))) == [7]
-    own = tmp_path / "pgpass"
-    own.touch(0o600)
-    own.write_text("*:*:*:*:" + PASSWORD.replace(":", "\\:"))
-    monkeypatch.setenv("PGPASSFILE", str(own))
-    assert values(replace(settings, password_file=None)) == [7]
-    monkeypatch.delenv("PGPASSFILE")
-    assert (
-        "it asks for a password" in failure(replace(settings, password_file=None), ConfigurationError).message
-    )
-    secret.chmod(0o644)
-    assert "open to other users" in failure(settings, ConfigurationError).message
-    assert VARIABLE in failure(replace(settings, password_file=None, password_env=f"{VARIABLE}_2"),
-                               ConfigurationError).message  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "told"),
-    [
-        ("//reader@", "//nobody@", "does not let the owner node in"),
-        ("/postgres?", "/nowhere?", "does not let the owner node in"),
-        ("sslmode=prefer", "sslmode=require", "does not let the owner node in"),
-        ("sslmode=prefer", "colour=red", "correct the options"),
-        ("+psycopg:", "+psycopg9:", "not known"),
-        ("+psycopg:", "+psycopg2:", "psycopg2 is not installed"),
-    ],
-)
-def test_a_database_that_refuses_is_a_matter_of_configuration(server, ask, old, new, told):
-    """Nobody waits for a server that is there but does not let us in."""
-    source = server.url(options="?sslmode=prefer").replace(old, new)
-    error = failure(ask("select 7 as age", AGE, source=source), ConfigurationError)
-    assert told in f"{error.message} {error.hint}"
-    assert error.exit_code is ExitCode.USAGE
-
-
-def test_a_database_that_is_away_is_waited_for(server, ask, caplog):
-    """A stopped server, an unknown host and a connection that breaks are passing; none of it is logged."""
-    settings = ask("select * from people", AGE)
-    findings = Findings()
-    with caplog.at_level(logging.DEBUG):
-        source = open_query(settings, findings)
-        assert source is not None
-        batches = source.batches(["age"], findings)
-        next(batches)
-        server.stop()
-        with pytest.raises(SourceUnreachableError):
-            list(batches)
-        source.close()
-        try:
-            error = failure(settings, SourceUnreachableError)
-        finally:
-            server.start()
-        away = settings.source.replace("127.0.0.1", "nowhere.invalid")
-        failure(replace(settings, source=away), SourceUnreachableError)
-    assert error.exit_code is ExitCode.NOT_CONNECTED
-    assert f"127.0.0.1:{server.port}" in error.message
-    assert caplog.text == ""
-    assert not findings
-    assert load(settings).n_records == 40_000
