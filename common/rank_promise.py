@@ -125,7 +125,7 @@ def _table(plan: Plan, notion: str) -> str:
         return f"For the released table as a whole, who has which value included, there is no bound ({why})."
     return (
         f"The released table as a whole, all attributes of one {unit} and who has which value included: "
-        f"{notion} with ε = {plan.epsilon_table:f}. It is the sum of the ε above and of 2/w for each rank "
-        "noise w. Taken alone so large a number promises next to nothing; what it is worth is the "
-        "protection by distance."
+        f"{notion} with ε = {plan.epsilon_table:f}. It is the sum of the ε above and, for every "
+        "attribute, of what can be told about ranks at most. Taken alone so large a number promises next to "
+        "nothing; what it is worth is the protection by distance."
     )

@@ -1,15 +1,16 @@
-"""Time of every mechanism, as a ratio to `idp-ls`.
+"""Time of every mechanism, as a ratio to `idp-ls`; of counts and of rank noise as a ratio to `idp-joint`.
 
 Mechanisms that make clusters are compared on the same records and k. Without clusters every record takes a
 draw, and drawing exactly is what the time goes into: those are compared with `idp-ls` on as many draws.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
 
-from common.privacy import MECHANISMS, REQUESTABLE
+from common.privacy import HISTOGRAM, MECHANISMS, REQUESTABLE
 from common.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.mask import AttributeTask, mask_table
@@ -20,18 +21,49 @@ N_RECORDS = 10**6
 K = 50
 LEAST_K = 3
 VALUE = Attribute("value", AttributeType.NUMBER, 0, 10**8, 2)
+COUNTED = Attribute("value", AttributeType.INTEGER, 0, 110)
+LIMIT_OF_COUNTS = 1.0
+LIMIT_OF_RANK_NOISE = 1.0
+RANK_NOISE = Decimal("0.03")
 
 
 def run() -> Iterable[Result]:
-    """Measure every mechanism but the one that the others are compared with."""
+    """Measure every mechanism but the one that the others are compared with; then counts and rank noise."""
     values = np.random.default_rng(1).integers(0, 10**8 + 1, N_RECORDS)
     for name in REQUESTABLE:
-        if name != "idp-ls":
+        if name != "idp-ls" and not MECHANISMS[name].counts:
             yield _clustered(name, values) if MECHANISMS[name].clustered else _by_record(name, values)
+    ages = np.random.default_rng(1).integers(0, COUNTED.n_values, N_RECORDS)
+    yield _counted(ages)
+    yield _rank_noise("amounts", AttributeTask(VALUE, Decimal(1), K, "idp-joint"), values)
+    yield _rank_noise("ages", AttributeTask(COUNTED, Decimal(1), None, HISTOGRAM), ages)
 
 
 def _mask(values: Int64Array, mechanism: str, k: int | None) -> None:
     mask_table({"value": values}, [AttributeTask(VALUE, Decimal(1), k, mechanism)])
+
+
+def _counted(values: Int64Array) -> Result:
+    tasks = [
+        AttributeTask(COUNTED, Decimal(1), k, name)
+        for name, k in ((HISTOGRAM, None), ("idp-joint", COUNTED.n_values))
+    ]
+    ours, reference = medians(
+        7, lambda: mask_table({"value": values}, tasks[:1]), lambda: mask_table({"value": values}, tasks[1:])
+    )
+    name = f"{HISTOGRAM}, {N_RECORDS:,} records / idp-joint"
+    detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, {COUNTED.n_values} values"
+    return Result(name, ours / reference, LIMIT_OF_COUNTS, detail)
+
+
+def _rank_noise(kind: str, task: AttributeTask, values: Int64Array) -> Result:
+    noisy = replace(task, rank_noise=RANK_NOISE)
+    with_noise, without = medians(
+        7, lambda: mask_table({"value": values}, [noisy]), lambda: mask_table({"value": values}, [task])
+    )
+    name = f"what rank noise adds, {N_RECORDS:,} {kind}, {task.mechanism} / masking"
+    detail = f"{with_noise * 1e3:.0f} ms against {without * 1e3:.0f} ms"
+    return Result(name, with_noise / without - 1, LIMIT_OF_RANK_NOISE, detail)
 
 
 def _clustered(name: str, values: Int64Array) -> Result:
