@@ -157,7 +157,8 @@ def _question(
     return Question(
         grid,
         repetitions,
-        min(repetitions, DEEP_REPETITIONS),
+        # Two would leave intervals of confidence as wide as the scale.
+        DEEP_REPETITIONS if repetitions > 1 else 1,
         _some("measure", measures, ALL_MEASURES),
         _some("attack", attacks, ATTACKS),
         distinct("attribute", _listed(known)),

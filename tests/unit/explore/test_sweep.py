@@ -1,6 +1,7 @@
 """A sweep: sorted once, equal to masking record by record, and the same again with the same seed."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -100,6 +101,19 @@ def test_error_without_records(attribute, mechanism, rank_noise):
     )
     if not noise and not (mechanism == "dp-hist" and attribute is TOWN):
         assert np.array_equal(masked, mask_attribute(values, task, SeededBits(3)).by_record())
+
+
+@pytest.mark.parametrize("mechanism", ["idp-joint", "dp-ir", "dp-hist"])
+def test_several_draws_at_once(mechanism):
+    """One of several is what a single draw is with the same bits, and several differ from each other."""
+    task = AttributeTask(INCOME, Decimal(1), None if mechanism == "dp-hist" else 7, mechanism)
+    if mechanism == "dp-hist":
+        task = replace(task, attribute=AGE)
+    sorted_once = SortedAttribute.of(columns()[task.attribute.name], task, SeededBits(1))
+    (only,) = sorted_once.draws(task, SeededBits(4), 1)
+    assert np.array_equal(only.released.values, sorted_once.draw(task, SeededBits(4)).released.values)
+    several = [sorted_once.by_record(each) for each in sorted_once.draws(task, SeededBits(5), 3)]
+    assert len({each.tobytes() for each in several}) == 3
 
 
 def test_plain_ranking_is_the_reference():
