@@ -48,29 +48,30 @@ def originals(data: DataSet, runs: int) -> list[list[float]]:
     return np.array(found).T.tolist()
 
 
-def measured(data: DataSet, alpha: str, runs: int) -> list[Line]:
-    """Return both F-measures of every mechanism, ε and k."""
+def settings(name: str) -> list[Setting]:
+    """Return the settings of a data set, k chosen for `idp-joint` among them."""
+    return [
+        *(Setting(each, epsilon, k) for each in MECHANISMS for epsilon in EPSILONS for k in KS[name]),
+        *(Setting("idp-joint", epsilon, None) for epsilon in EPSILONS),
+    ]
+
+
+def measured(data: DataSet, alpha: str, every: list[Setting], runs: int) -> list[Line]:
+    """Return both F-measures of every setting."""
     assert data.above is not None
-    every = rows(data, [data.columns[each.name] for each in data.attributes])
-    cut, lines = split(data.n_records), []
-    for mechanism in MECHANISMS:
-        for epsilon in EPSILONS:
-            for k in KS[data.name]:
-                setting = Setting(mechanism, epsilon, k)
-                found = []
-                for seed in range(runs):
-                    masked = masked_rows(data, setting)
-                    training = masked[:cut], data.above[:cut]
-                    found.append(f_measures(training, (every[cut:], data.above[cut:]), 2, seed=seed))
-                for label, values in zip(CLASSES[data.name], np.array(found).T.tolist(), strict=True):
-                    about = estimate(values)
-                    assert about is not None
-                    lines.append(
-                        line(
-                            "000 Fig. 5-6", f"{data.name}, α = {alpha}", "central", setting,
-                            f"F-measure {label}", runs, about,
-                        )
-                    )  # fmt: skip
+    records, lines = rows(data, [data.columns[each.name] for each in data.attributes]), []
+    cut = split(data.n_records)
+    test = records[cut:], data.above[cut:]
+    for setting in every:
+        found = [
+            f_measures((masked_rows(data, setting)[:cut], data.above[:cut]), test, 2, seed=seed)
+            for seed in range(runs)
+        ]
+        for label, values in zip(CLASSES[data.name], np.array(found).T.tolist(), strict=True):
+            about = estimate(values)
+            assert about is not None
+            name, measure = f"{data.name}, α = {alpha}", f"F-measure {label}"
+            lines.append(line("000 Fig. 5-6", name, "central", setting, measure, runs, about))
     return lines
 
 
@@ -90,7 +91,9 @@ def run(data: Path, out: Path, runs: int) -> dict[str, str]:
     tables = {}
     for name, read in (("census", data_sets.census), ("white wine", data_sets.white_wine)):
         best = [float(np.mean(values)) for values in originals(read(data, "1.5"), runs)]
-        lines = [each for alpha in ALPHAS for each in measured(read(data, alpha), alpha, runs)]
+        lines = [
+            each for alpha in ALPHAS for each in measured(read(data, alpha), alpha, settings(name), runs)
+        ]
         file = name.replace(" ", "_")
         write_csv(out / f"{file}_classification.csv", lines)
         for number, label in enumerate(CLASSES[name]):

@@ -28,6 +28,7 @@ def measured(data: DataSet, alpha: str, runs: int) -> list[Line]:
     every = [
         *(Setting("dp", epsilon, None) for epsilon in EPSILONS),
         *(Setting(each, epsilon, k) for each in CLUSTERED for epsilon in EPSILONS for k in KS[data.name]),
+        *(Setting("idp-joint", epsilon, None) for epsilon in EPSILONS),
     ]
     return [
         line("000 Fig. 3-4", f"{data.name}, α = {alpha}", "central", setting, "mean SSE", runs, each)

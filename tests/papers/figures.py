@@ -54,7 +54,7 @@ def curves(
 
     Args:
         path: PNG file.
-        panels: Titles and numbers; a mechanism that takes no k is a horizontal line.
+        panels: Titles and numbers; a mechanism that takes no k, or has it chosen, is a horizontal line.
         logarithmic: Whether the upright axis is.
         label: What it shows.
         level: A dashed line for each panel, if any.
@@ -68,10 +68,14 @@ def curves(
             if len({each.k for each in own}) == 1:
                 axes.axhline(own[0].mean, label=f"{mechanism} (k {own[0].k})", color="grey", linestyle=":")
                 continue
-            ks = [int(each.k) for each in own]
-            (drawn,) = axes.plot(ks, [each.mean for each in own], label=mechanism, marker=".")
-            lows, highs = [each.low for each in own], [each.high for each in own]
+            fixed = [each for each in own if each.k.isdigit()]
+            ks = [int(each.k) for each in fixed]
+            (drawn,) = axes.plot(ks, [each.mean for each in fixed], label=mechanism, marker=".")
+            lows, highs = [each.low for each in fixed], [each.high for each in fixed]
             axes.fill_between(ks, lows, highs, color=drawn.get_color(), alpha=0.2)
+            for chosen in (each for each in own if not each.k.isdigit()):
+                label_chosen = f"{mechanism} (k {chosen.k})"
+                axes.axhline(chosen.mean, label=label_chosen, color=drawn.get_color(), linestyle="--")
         if level:
             axes.axhline(level[panel], color="black", linestyle="--", linewidth=0.8, label="original data")
         axes.set(title=title, xlabel="k", ylabel=label)
