@@ -14,6 +14,7 @@ from aggregator.presence import Presence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from common.errors import TesseraError
+from common.linking_text import found
 from common.task import Assignment
 from common.wire.v1 import control_pb2 as wire
 
@@ -86,6 +87,8 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
     )
     if release.planned is not None:
         view.plan = release.planned.plan.encode()
+    if release.plan is not None and release.addendum is not None:
+        view.linking.extend(found(release.plan, release.addendum))
     if release.published is not None:
         view.note = release.published.note
         view.directory = "" if release.deleted else release.published.directory

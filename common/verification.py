@@ -38,6 +38,7 @@ from common.identity import (
     valid_moment,
     verify_chain,
 )
+from common.linking_text import found
 from common.manifest_check import check_derived
 from common.plan import Plan
 from common.signing import Domain, load_chain, verify, verify_document
@@ -99,6 +100,7 @@ class Verified:
             "aggregator": self.plan.aggregator,
             "owners": [{"id": owner, "records": self.addendum.records[owner]} for owner in self.plan.owners],
             "records": self.n_records,
+            "linking": list(found(self.plan, self.addendum)),
             "published": self.published.isoformat(),
             "plan_digest": self.plan_digest,
             "manifest_digest": self.manifest_digest,
@@ -114,6 +116,7 @@ class Verified:
         return (
             f"release {self.plan.release}: signatures, consents, digests and numbers hold",
             f"{self.n_records:,} records of {owners}",
+            *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
             f"published {self.published.isoformat()} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
             *(f"note: {caveat}" for caveat in self.caveats),

@@ -75,6 +75,7 @@ def document(view: "ReleaseView") -> dict[str, Any]:
         "directory": view.directory or None,
         "deleted": iso(view.deleted),
         "note": view.note or None,
+        "linking": list(view.linking),
         "owners": [
             {
                 "id": owner.id,

@@ -241,8 +241,11 @@ class Production:
         with records.db.transaction() as tx:
             records.ledger.spend(tx, *key, prepared.known_by, part)
             if session.state is State.LINKED:
-                more: dict[str, Any] = {"multiples": list(multiples)} if addendum.multiples else {}
-                more |= {"selected": prepared.n_records} if addendum.selections else {}
+                more: dict[str, Any] = {}
+                if addendum.multiples:
+                    more["multiples"] = ", ".join(map(str, multiples))
+                if addendum.selections:
+                    more["selected"] = prepared.n_records
                 self._cases.note(tx, session, "spent", epsilon=part.epsilon, **more)
             return records.sessions.advance(
                 tx, session, Event.SPEND, addendum=addendum.to_bytes(), addendum_signature=signature

@@ -384,6 +384,7 @@ class ReleaseView(_message.Message):
     LAYOUT_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    LINKING_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     state: _builtins.str
     deadline: _builtins.int
@@ -408,6 +409,10 @@ class ReleaseView(_message.Message):
     def error(self) -> Global___ErrorView:
         """why it ended, unless published"""
 
+    @_builtins.property
+    def linking(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """what linking found of the exceptions that the plan allows, in words"""
+
     def __init__(
         self,
         *,
@@ -426,10 +431,11 @@ class ReleaseView(_message.Message):
         layout: _builtins.str = ...,
         deleted: _builtins.int = ...,
         note: _builtins.str = ...,
+        linking: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "manifest_digest", b"manifest_digest", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "deadline", b"deadline", "deleted", b"deleted", "directory", b"directory", "dry_run", b"dry_run", "error", b"error", "layout", b"layout", "linking", b"linking", "manifest_digest", b"manifest_digest", "note", b"note", "owners", b"owners", "plan", b"plan", "plan_digest", b"plan_digest", "purpose", b"purpose", "release", b"release", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
