@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from common.errors import BalanceError, ConflictError, InternalError
 from owner_node.ledger.ledger import Ledger
+from owner_node.ledger.parts import Part
 from owner_node.state.database import Database
 
 _TOTAL = Decimal("1.000000000001")
@@ -78,6 +79,25 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         try:
             with self.db.transaction() as tx:
                 self.ledger.spend(tx, "hub", release, plan)
+        except (ConflictError, InternalError):
+            caught = True
+        assert caught == refused
+
+    @rule(release=_RELEASES, plan=_PLANS, percent=st.integers(0, 120))
+    def spend_in_part(self, release: str, plan: str, percent: int) -> None:
+        """Of a reservation what is needed is spent and the rest comes back at once; never more is spent."""
+        known, units, state = self.model.get(release, (plan, 0, "absent"))
+        needed = units * percent // 100
+        refused = known != plan or state in ("absent", "returned")
+        if state == "reserved" and not refused:
+            refused = not 0 < needed <= units
+            if not refused:
+                self.model[release] = (known, needed, "spent")
+        charge = Decimal(needed).scaleb(-12)
+        caught = False
+        try:
+            with self.db.transaction() as tx:
+                self.ledger.spend(tx, "hub", release, plan, part=Part(charge, charge, None))
         except (ConflictError, InternalError):
             caught = True
         assert caught == refused
