@@ -25,7 +25,7 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "compared": (10, compared.run),
     "classification": (10, classification.run),
     "relative": (10, partial(relative.run, seed=SEED)),
-    "relative_adult": (10, relative_adult.run),
+    "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
     "interactive": (200, partial(interactive.run, seed=SEED)),
 }
 """By name: the paper's number of runs, and what makes it."""

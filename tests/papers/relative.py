@@ -23,6 +23,7 @@ from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.figures import curves
 from tests.papers.in_process import NOISELESS, Setting, task_of
+from tests.papers.multivariate import Column
 from tests.papers.multivariate import masked as multivariate
 from tests.papers.tables import Line, line, markdown, number, write_csv
 
@@ -63,11 +64,12 @@ def draws(
     data: DataSet, setting: Setting, runs: int, random: np.random.Generator
 ) -> Iterator[list[Int64Array]]:
     """Yield masked columns, as many times as asked."""
-    columns, attributes = list(data.columns.values()), list(data.attributes)
+    attributes = data.attributes
     if setting.mechanism in (MULTIVARIATE, MULTIVARIATE_NOISELESS):
         epsilon = None if setting.mechanism == MULTIVARIATE_NOISELESS else float(setting.epsilon)
         for _ in range(runs):
-            yield multivariate(columns, attributes, setting.k or 1, epsilon, random)
+            columns = [Column(each, data.columns[each.name]) for each in attributes]
+            yield multivariate(columns, setting.k or 1, epsilon, random)
         return
     epsilon_each = share(setting.epsilon, len(attributes))
     ready = []

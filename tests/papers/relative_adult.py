@@ -1,7 +1,7 @@
 """Relative error and Jensen–Shannon divergence of Adult: two numbers and two categories with taxonomies.
 
 References:
-    Sánchez et al. 2016, §4.3, Figure 2; Algorithm 2 for the categories.
+    Sánchez et al. 2016, §4.3 and §4.4, Figures 2 and 4; Algorithm 2 for the categories.
 """
 
 from dataclasses import dataclass, replace
@@ -23,6 +23,9 @@ from owner_node.masking.released import ReleasedList
 from tests.papers import data_sets
 from tests.papers.figures import curves
 from tests.papers.in_process import NOISELESS, Setting
+from tests.papers.multivariate import Column
+from tests.papers.multivariate import masked as multivariate
+from tests.papers.relative import MULTIVARIATE, MULTIVARIATE_NOISELESS
 from tests.papers.tables import Line, line, markdown, write_csv
 from tests.papers.taxonomies import COUNTRIES, OCCUPATIONS, taxonomy
 
@@ -65,13 +68,20 @@ def ready(data: Path) -> list[Ready]:
     return found
 
 
-def masked(each: Ready, setting: Setting) -> Int64Array:
-    """Return one masked column. Noise alone is k = 1: one draw or one noise for every record."""
+def masked(attributes: list[Ready], setting: Setting, random: np.random.Generator) -> list[Int64Array]:
+    """Return all columns masked once. Noise alone is k = 1: one draw or one noise for every record."""
     k = setting.k or 1
+    if setting.mechanism in (MULTIVARIATE, MULTIVARIATE_NOISELESS):
+        columns = [Column(x.task.attribute, x.own.original, x.own.scale.distances) for x in attributes]
+        epsilon = float(setting.epsilon) if setting.mechanism == MULTIVARIATE else None
+        return multivariate(columns, k, epsilon, random)
     if setting.mechanism == NOISELESS:
-        return each.own.by_record(_centres(each.own, k))
-    task = replace(each.task, epsilon=share(setting.epsilon, len(NAMES)), k=k)
-    return each.own.by_record(each.own.draw(task, SystemBits()))
+        return [each.own.by_record(_centres(each.own, k)) for each in attributes]
+    found = []
+    for each in attributes:
+        task = replace(each.task, epsilon=share(setting.epsilon, len(NAMES)), k=k)
+        found.append(each.own.by_record(each.own.draw(task, SystemBits())))
+    return found
 
 
 def _centres(own: SortedAttribute, k: int) -> Draw:
@@ -89,13 +99,15 @@ def _centres(own: SortedAttribute, k: int) -> Draw:
     return Draw(ReleasedList(values, sizes), own.order, own.positions, in_place=True)
 
 
-def measured(attributes: list[Ready], setting: Setting, runs: int) -> list[tuple[float, float]]:
+def measured(
+    attributes: list[Ready], setting: Setting, runs: int, random: np.random.Generator
+) -> list[tuple[float, float]]:
     """Return relative error and divergence, means over the attributes, by run."""
     found = []
     for _ in range(runs):
         errors, apart = [], []
-        for each in attributes:
-            column, own = masked(each, setting), each.own
+        for each, column in zip(attributes, masked(attributes, setting, random), strict=True):
+            own = each.own
             errors.append(relative_error(own.scale, own.original, column))
             # One bin per value, as the paper has it for discrete attributes.
             attribute = own.scale.attribute
@@ -108,20 +120,20 @@ def measured(attributes: list[Ready], setting: Setting, runs: int) -> list[tuple
     return found
 
 
-def run(data: Path, out: Path, runs: int) -> dict[str, str]:
+def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
     """Make the figures and CSV files; returns the tables of the page by name."""
-    attributes, lines = ready(data), []
+    attributes, lines, random = ready(data), [], np.random.default_rng(seed)
     every = [
         *(Setting("dp", epsilon, None) for epsilon in EPSILONS),
-        *(Setting("dp-ir", epsilon, k) for epsilon in EPSILONS for k in KS),
-        *(Setting(NOISELESS, Decimal(1), k) for k in KS),
+        *(Setting(each, epsilon, k) for each in ("dp-ir", MULTIVARIATE) for epsilon in EPSILONS for k in KS),
+        *(Setting(each, Decimal(1), k) for each in (NOISELESS, MULTIVARIATE_NOISELESS) for k in KS),
     ]
     for setting in every:
-        found = measured(attributes, setting, runs)
+        found = measured(attributes, setting, runs, random)
         for i, measure in enumerate(("relative error", "divergence")):
             about = estimate([each[i] for each in found])
             assert about is not None
-            lines.append(line("002 Fig. 2", "adult", "central", setting, measure, runs, about))
+            lines.append(line("002 Fig. 2, 4", "adult", "central", setting, measure, runs, about))
     lines.sort(key=lambda each: each.measure, reverse=True)
     write_csv(out / "adult.csv", lines)
     for measure in ("relative error", "divergence"):
@@ -131,7 +143,14 @@ def run(data: Path, out: Path, runs: int) -> dict[str, str]:
 
 def _draw(path: Path, measure: str, lines: list[Line]) -> None:
     panels = [
-        (f"ε = {epsilon}", [e for e in lines if e.epsilon == f"{epsilon}" or e.mechanism == NOISELESS])
+        (
+            f"ε = {epsilon}",
+            [
+                e
+                for e in lines
+                if e.epsilon == f"{epsilon}" or e.mechanism in (NOISELESS, MULTIVARIATE_NOISELESS)
+            ],
+        )
         for epsilon in EPSILONS
     ]
     curves(path, panels, logarithmic=True, label=measure)

@@ -12,13 +12,14 @@ from owner_node.explore.estimates import Estimate
 from tests.papers.__main__ import main
 from tests.papers.in_process import Setting
 from tests.papers.interactive import half_width, mean_size, smooth_median
-from tests.papers.multivariate import insensitive_clusters, masked
+from tests.papers.multivariate import Column, insensitive_clusters, masked
 from tests.papers.prepare import declare_adult
 from tests.papers.tables import line, markdown, put
 from tests.papers.taxonomies import COUNTRIES, OCCUPATIONS, taxonomy
 
 A = Attribute("a", AttributeType.INTEGER, 0, 100)
 B = Attribute("b", AttributeType.INTEGER, -50, 50)
+C = Attribute("c", AttributeType.CATEGORY, 0, 4, categories=tuple("vwxyz"))
 
 
 def test_table_one_of_the_paper():
@@ -45,25 +46,45 @@ def test_smooth_sensitivity_against_all_data_sets(beta):
 def test_one_record_changes_each_cluster_by_one():
     """Whatever record is changed, every insensitive cluster has k records and loses one of them at most."""
     draw, k = np.random.default_rng(3), 4
+    apart = np.abs(np.subtract.outer(np.arange(5), np.arange(5))) / 4
     for _ in range(60):
-        columns = [draw.integers(0, 101, 22), draw.integers(-50, 51, 22)]
-        before = insensitive_clusters(columns, [A, B], k)
-        assert [part.size for part in before] == [4, 4, 4, 4, 6]
-        changed, record = [column.copy() for column in columns], draw.integers(22)
-        changed[0][record], changed[1][record] = draw.integers(0, 101), draw.integers(-50, 51)
-        after = insensitive_clusters(changed, [A, B], k)
-        for one, other in zip(before, after, strict=True):
-            assert len(set(one) - set(other) - {record}) <= 1
+        values = [draw.integers(0, 101, 22), draw.integers(-50, 51, 22), draw.integers(0, 5, 22)]
+        changed, record = [each.copy() for each in values], draw.integers(22)
+        for each, high in zip(changed, (101, 51, 5), strict=True):
+            each[record] = draw.integers(0, high)
+        before, after = (
+            insensitive_clusters([Column(A, a), Column(B, b), Column(C, c, apart)], k)
+            for a, b, c in (values, changed)
+        )
+        assert np.bincount(before).tolist() == np.bincount(after).tolist() == [4, 4, 4, 4, 6]
+        for cluster in range(5):
+            kept = (before == cluster) & (after != cluster)
+            kept[record] = False
+            assert kept.sum() <= 1
 
 
 def test_noise_of_multivariate_centroids():
     """Without noise they are means; with it the scale is (number of clusters)·Δ/(kε) for every attribute."""
-    wide = Attribute("a", AttributeType.INTEGER, 0, 10**9)
-    values = np.full(10_000, 5 * 10**8)
-    assert set(masked([values], [wide], 100, None, np.random.default_rng(1))[0]) == {5 * 10**8}
-    noisy = masked([values], [wide], 100, 1e4, np.random.default_rng(1))[0]
+    wide = Column(Attribute("a", AttributeType.INTEGER, 0, 10**9), np.full(10_000, 5 * 10**8))
+    assert set(masked([wide], 100, None, np.random.default_rng(1))[0]) == {5 * 10**8}
+    noisy = masked([wide], 100, 1e4, np.random.default_rng(1))[0]
     sizes = np.abs(np.unique(noisy) - 5 * 10**8)
     assert sizes.mean() == pytest.approx(100 * 10**9 / (100 * 1e4), rel=0.4)
+
+
+def test_drawn_categories_of_multivariate_clusters():
+    """Without noise a cluster gets the category of least marginality; with it the exponential mechanism's."""
+    apart = np.array(
+        [[0, 0.5, 1, 1, 1], [0.5, 0, 1, 1, 1], [1, 1, 0, 1, 1], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0]]
+    )
+    column = Column(C, np.array([2, 0, 1, 1] * 3), apart)
+    (plain,) = masked([column], 12, None, np.random.default_rng(1))
+    assert set(plain) == {1}
+    draw, found = np.random.default_rng(2), np.zeros(5)
+    for _ in range(4000):
+        found[masked([column], 12, 0.5, draw)[0][0]] += 1 / 4000
+    weights = np.exp(-0.5 / 2 * (np.bincount(column.values, minlength=5) @ apart))
+    assert found == pytest.approx(weights / weights.sum(), abs=0.04)
 
 
 def test_a_page_gets_its_tables(tmp_path):
