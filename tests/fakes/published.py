@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,9 +66,10 @@ def sign_evidence(
     fragments: Mapping[str, bytes],
     linking: str,
     records: Mapping[str, int],
+    **found: Any,
 ) -> Evidence:
-    """Sign everything that a release needs."""
-    addendum = Addendum(plan.release, plan.digest, linking, dict(records))
+    """Sign everything that a release needs; `found` is what else the addendum says."""
+    addendum = Addendum(plan.release, plan.digest, linking, dict(records), **found)
 
     def signed(signer: Signer, domain: Domain, document) -> Signed:
         return Signed(signer.sign_document(domain, document.to_document()), signer.chain_pem)
@@ -102,6 +104,8 @@ def make_release(
     formats: Sequence[str] = ("parquet", "csv"),
     seed: int = 7,
     plan: Plan | None = None,
+    linking: str = "",
+    **found: Any,
 ) -> Made:
     """Make and publish a release of random values; in one group the owners share the records."""
     rng = np.random.default_rng(seed)
@@ -122,8 +126,8 @@ def make_release(
             paths[task.owner] = directory / f"{task.owner}.fragment"
             paths[task.owner].write_bytes(data[task.owner])
             parts[task.owner] = decode(paths[task.owner], plan, assigned, len(rows))
-    linking = "equal" if plan.n_groups > 1 else "disjoint"
-    evidence = sign_evidence(plan, aggregator, owners, data, linking, records)
+    said = linking or ("equal" if plan.n_groups > 1 else "disjoint")
+    evidence = sign_evidence(plan, aggregator, owners, data, said, records, **found)
     table = join(plan, parts, random_order(n_records))
     release_dir = directory / "releases"
     release_dir.mkdir(exist_ok=True)
