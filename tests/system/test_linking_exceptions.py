@@ -12,8 +12,10 @@ from common.verification import Verified, verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.ledger.ledger import Kind
+from owner_node.state.session import State
 from tests.system.small_owners import (
     ATTRIBUTES,
+    answer_of,
     ask,
     declared,
     identifiers,
@@ -21,8 +23,10 @@ from tests.system.small_owners import (
     people,
     policy,
     released,
+    start_release,
     write,
 )
+from tests.system.test_kill import reached, sessions
 from tests.system.test_mixed_release import assert_same_records, fragments, joined
 
 OWNERS = ("a", "b", "c")
@@ -178,3 +182,21 @@ def test_shared_and_common_persons_in_a_grid(cluster):
     assert entries(cluster, "a", "grid") == {"reserve": Decimal(1), "spend": Decimal(1)}
     assert entries(cluster, "c", "grid") == {"reserve": Decimal("0.5"), "spend": Decimal("0.5")}
     proved(cluster, document, *OWNERS)
+
+
+@pytest.mark.parametrize("state", [State.RESERVED, State.LINKED, State.SPENT, State.SEALED])
+def test_an_owner_that_dies_gets_the_same_selection(cluster, state):
+    """Killed around linking, it asks again for its selection; multiple and rest are charged once, whole."""
+    release = f"killed-{state}"
+    options = {"dataset": "grid", "layout": "mixed", "groups": "a,b;c", "owners": "", "purpose": "grid"}
+    command = start_release(cluster, release, **options, max_overlap="2", on_mismatch="intersect")
+    with sessions(cluster, "a") as kept:
+        reached(kept, release, state)
+        cluster.owner("a").kill()
+    cluster.owner("a").start()
+    code, document = answer_of(command)
+    assert code == 0, document
+    found = verified(cluster, document)
+    assert (found.addendum.common, found.addendum.multiples) == (310, (2, 1))
+    assert entries(cluster, "a", release) == {"reserve": Decimal(1), "spend": Decimal(1)}
+    proved(cluster, document, "a")
