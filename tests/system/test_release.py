@@ -104,8 +104,9 @@ def made(request, cluster) -> Made:
     layout = request.param
     dataset = "patients" if layout == "horizontal" else "members"
     code, document = released(
-        cluster, f"first-{layout}", layout=layout, dataset=dataset, owners="a,b,c", purpose="a system test"
-    )
+        cluster, f"first-{layout}", layout=layout, dataset=dataset, owners="a,b,c", purpose="a system test",
+        mechanism="idp-joint",
+    )  # fmt: skip
     assert code == 0, document
     folder = Path(document["directory"])
     ca = cluster.folder / "tls" / "ca.pem"
