@@ -17,7 +17,7 @@ from owner_node.masking.arrays import Int64Array
 from owner_node.masking.mask import AttributeTask
 
 REPETITIONS, DEEP_REPETITIONS = 3, 3
-MOST_VALUES = 2_000_000
+MOST_VALUES = 500_000
 """Records times attributes up to which a preview is made: it takes some seconds then."""
 
 
