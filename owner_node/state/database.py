@@ -148,10 +148,14 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE ledger ADD COLUMN rank_loss TEXT",
     ),
     (
-        # What is not needed of a reservation is returned where the rest is spent.
+        # What is not needed of a reservation is returned before the rest is spent; a spend is never returned.
         "DROP INDEX ledger_settled_once",
         """CREATE UNIQUE INDEX ledger_settled_once ON ledger (aggregator, release, kind)
             WHERE kind IN ('spend', 'return')""",
+        """CREATE TRIGGER ledger_spent_for_ever BEFORE INSERT ON ledger WHEN NEW.kind = 'return'
+            AND EXISTS (SELECT 1 FROM ledger WHERE kind = 'spend'
+                AND aggregator = NEW.aggregator AND release = NEW.release)
+            BEGIN SELECT RAISE(ABORT, 'a spend is never returned'); END""",
     ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)

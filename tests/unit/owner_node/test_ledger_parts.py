@@ -81,3 +81,17 @@ def test_a_lost_spend_after_a_partial_one(db: Database) -> None:
             tx, budget="patients", charge=Decimal("0.4"), aggregator="hub", release="r1", plan_digest="d" * 64
         )
     assert kinds(ledger) == ["reserve r1 0.4", "return r1 0.3", "spend r1 0.1"]
+
+
+def test_the_database_returns_no_spend(db: Database) -> None:
+    """Whatever this program would do, the table takes no return after a spend, and neither of them twice."""
+    ledger = Ledger(db, clock)
+    reserve(db, ledger, "r1", "0.4")
+    spend(db, ledger, "r1")
+    for kind in ("return", "spend"):
+        again = f"""INSERT INTO ledger SELECT 3, time, '{kind}', budget, aggregator, release, plan_digest,
+            charge, epsilon, epsilon_joint, accounting, note, previous, hash, rank_loss
+            FROM ledger WHERE sequence = 1"""
+        with pytest.raises(InternalError, match="SQLITE_CONSTRAINT"), db.transaction() as tx:
+            tx.execute(again)
+    assert kinds(ledger) == ["reserve r1 0.4", "spend r1 0.4"]
