@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import __version__, console
 from common.errors import TesseraError, UsageError
+from common.linking_text import allowed
 from common.plan import Layout, Plan
 from common.privacy import parse_epsilon, plain
 from common.schema import Schema
@@ -107,6 +108,7 @@ def _document(
         "answer": "ask" if verdict.asks else "accept",
         "rule": verdict.asks or 'policy.approval = "auto"',
         "layout": str(plan.layout),
+        "linking": list(allowed(plan)),
         "owners": list(plan.owners),
         "epsilon": verdict.epsilon,
         "epsilon_joint": verdict.epsilon_joint,
@@ -216,6 +218,8 @@ def show_answer(document: dict[str, Any]) -> None:
         f"charge {document['charge']:f} from budget {document['budget']!r} "
         f"({document['accounting']} accounting): {after}"
     )
+    for line in document["linking"]:
+        console.print_line(line)
     foreseen = {each["name"]: each for each in document["forecast"]["attributes"]}
     columns = (
         "attribute",

@@ -105,6 +105,7 @@ def test_what_linking_may_find(asked) -> None:
     assert "policy.max_overlap = 1" in asked(*shared)[1]["error"]["message"]
     code, document = asked(*shared, policy="max_overlap = 2")
     assert (code, document["release"]["charge"], document["release"]["epsilon"]) == (ExitCode.DONE, "2", "2")
+    assert "at up to 2 owners" in " ".join(document["release"]["linking"])
     common = ("--epsilon", "1", "--layout", "vertical", "--owners", "south", "--on-mismatch", "intersect")
     assert "policy.allow_intersect = false" in asked(*common)[1]["error"]["message"]
     code, document = asked(*common, policy="allow_intersect = true")
