@@ -11,6 +11,7 @@ import pytest
 
 from deploy.demo_data import DEPARTMENTS, HOSPITALS, N_PEOPLE
 from tests.system.container_engine import (
+    IMAGES,
     Demonstration,
     brought_up,
     checkout,
@@ -64,6 +65,24 @@ def answers(demonstration: Demonstration) -> bool:
     return asked.returncode == 0
 
 
+def start_release(demonstration: Demonstration, release: str, *options: str) -> None:
+    """Start a release where an operator has it: the walk-through's command waits for all owners."""
+    asked = ("aggregator", "release", "--owners", ",".join(demonstration.owners), "--id", release, *options)
+    demonstration.execute("aggregator", *asked, "--yes", "--detach")
+
+
+def states(demonstration: Demonstration, release: str) -> dict[str, str]:
+    """Return where a release and its owners are."""
+    shown = json.loads(demonstration.execute("aggregator", "aggregator", "show", release, "--json").stdout)
+    return {"release": shown["state"]} | {owner["id"]: owner["state"] for owner in shown["owners"]}
+
+
+def spends(demonstration: Demonstration, owner: str, release: str) -> int:
+    """Return how often an owner was charged for a release."""
+    ledger = json.loads(demonstration.execute(owner, "owner-node", "ledger", "--json").stdout)
+    return [(entry["release"], entry["kind"]) for entry in ledger["entries"]].count((release, "spend"))
+
+
 @pytest.mark.parametrize("name", DEMONSTRATIONS)
 def test_valid_for_both(top, environment, name):
     """Each compose file is taken by docker-compose 1.29 and by Compose v2, as the same services."""
@@ -79,8 +98,12 @@ def test_valid_for_both(top, environment, name):
 
 
 def test_horizontal_release(hospitals):
-    """One command makes a release of all hospitals that verifies on the host and belongs to its user."""
+    """One command makes a release of all hospitals that verifies on the host, also in a container that has
+    nothing else, and belongs to its user.
+    """
     folder = hospitals.verified()
+    alone = ("docker", "run", "--rm", "--network", "none", "-v", f"{folder}:/release:ro")
+    assert "hold" in run(*alone, f"{IMAGES}/aggregator", "verify", "/release").stdout
     assert pq.read_table(folder / "data.parquet").num_rows == N_PEOPLE
     manifest = json.loads((folder / "manifest.json").read_text())
     assert (manifest["release"], manifest["layout"]) == ("first", "horizontal")
@@ -167,32 +190,63 @@ def test_interrupted_release(hospitals):
     network = f"{hospitals.project}_valley"
     run("docker", "network", "disconnect", network, hospitals.container("valley"))
     hospitals.wait_health("unhealthy")
-    # The release is started where an operator has it, since the walk-through's command waits for all owners.
-    started = ("release", "--dataset", "patients", "--layout", "horizontal", "--epsilon", "1", "--k", "100")
-    owners = ",".join(hospitals.owners)
-    hospitals.execute(
-        "aggregator", "aggregator", *started, "--owners", owners, "--id", "rough", "--yes", "--detach"
+    start_release(
+        hospitals, "rough", "--dataset", "patients", "--layout", "horizontal", "--epsilon", "1", "--k", "100"
     )
-
-    def shown() -> dict[str, str]:
-        release = json.loads(hospitals.execute("aggregator", "aggregator", "show", "rough", "--json").stdout)
-        return {"release": release["state"]} | {owner["id"]: owner["state"] for owner in release["owners"]}
-
-    assert shown()["release"] == "inviting"
+    assert states(hospitals, "rough")["release"] == "inviting"
     run("docker", "kill", hospitals.container("north"))
     run("docker", "restart", hospitals.container("aggregator"))
     run("docker", "start", hospitals.container("north"))
     hospitals.wait_until("the aggregator is back", lambda: answers(hospitals))
-    assert shown()["release"] == "inviting"
+    assert states(hospitals, "rough")["release"] == "inviting"
     run("docker", "network", "connect", network, hospitals.container("valley"))
-    hospitals.wait_until("the release is published", lambda: set(shown().values()) == {"published"})
-    for owner in hospitals.owners:
-        ledger = json.loads(hospitals.execute(owner, "owner-node", "ledger", "--json").stdout)
-        spent = [
-            entry for entry in ledger["entries"] if entry["release"] == "rough" and entry["kind"] == "spend"
-        ]
-        assert len(spent) == 1
+    published = {"published"}
+    hospitals.wait_until(
+        "the release is published", lambda: set(states(hospitals, "rough").values()) == published
+    )
+    assert [spends(hospitals, owner, "rough") for owner in hospitals.owners] == [1, 1, 1]
     hospitals.wait_health("healthy")
+
+
+ASK_A_PERSON = """
+from pathlib import Path
+config = Path("owner.toml")
+config.write_text(config.read_text().replace("[policy]", "[policy]\\nmanual_above_epsilon = 0.5"))
+"""
+
+
+def test_interrupted_between_steps(departments):
+    """One owner waits for a person, so that the others have reserved: one of these is killed, the aggregator
+    restarted, and another is cut off while all are to link. Each goes on from what it had written down.
+    """
+    departments.execute("pharmacy", "python", "-c", ASK_A_PERSON)
+    departments.compose("restart", "pharmacy")
+    departments.wait_connected()
+    start_release(
+        departments, "long", "--dataset", "stays", "--layout", "vertical", "--epsilon", "3", "--k", "100"
+    )
+
+    def wait_for(release: str, **owners: str) -> None:
+        expected = {"release": release} | owners
+        departments.wait_until(str(expected), lambda: states(departments, "long") == expected)
+
+    wait_for("consenting", admissions="reserved", laboratory="reserved", pharmacy="awaiting_approval")
+    run("docker", "kill", departments.container("admissions"))
+    run("docker", "restart", departments.container("aggregator"))
+    departments.wait_until("the aggregator is back", lambda: answers(departments))
+    wait_for("consenting", admissions="reserved", laboratory="reserved", pharmacy="awaiting_approval")
+    run("docker", "start", departments.container("admissions"))
+    network = f"{departments.project}_laboratory"
+    run("docker", "network", "disconnect", network, departments.container("laboratory"))
+    departments.execute("pharmacy", "owner-node", "approve", "long")
+    wait_for("linking", admissions="linked", laboratory="reserved", pharmacy="linked")
+    assert [spends(departments, owner, "long") for owner in departments.owners] == [0, 0, 0]
+    run("docker", "network", "connect", network, departments.container("laboratory"))
+    wait_for("published", admissions="published", laboratory="published", pharmacy="published")
+    assert [spends(departments, owner, "long") for owner in departments.owners] == [1, 1, 1]
+    departments.execute("aggregator", "aggregator", "verify", "releases/long", "--ca", "tls/ca.pem")
+    departments.execute("laboratory", "owner-node", "download", "long", "--out", "/tmp/long")
+    departments.execute("laboratory", "owner-node", "verify", "/tmp/long")
 
 
 def test_stopped_in_time(departments):
