@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from aggregator.grouping import groups_of_attributes
 from aggregator.planning import conflicts, make_plan
-from aggregator.protocol.request import parse_request
+from aggregator.protocol.request import Request, parse_request
 from common.errors import UsageError
-from common.plan import Layout
+from common.plan import Layout, Plan
 from common.schema import Schema
 from tests.fakes.protocol_peers import request, schema
 
@@ -107,3 +107,46 @@ def test_an_owner_twice_goes_with_the_mixed_layout_alone():
         parse_request(release="r", dataset="d", layout="vertical", groups=[("a",), ("a",)], epsilon="1")
     made = parse_request(release="r", dataset="d", layout="mixed", groups=OVERLAPPING, epsilon="1")
     assert made.owners == ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"max_overlap": "3"}, "more than the owners of any group"),
+        ({"max_overlap": "0"}, "no count"),
+        ({"max_overlap": "two"}, "no count"),
+        ({"max_overlap": "9" * 5000}, "no count"),
+        ({"on_mismatch": "ignore"}, "mismatches"),
+        ({"on_mismatch": "intersect", "min_common": "0"}, "no count"),
+        ({"on_mismatch": "intersect", "min_common": "-1"}, "no count"),
+        ({"min_common": "5"}, "goes with groups that are intersected"),
+        ({"layout": "horizontal", "groups": [("a", "b")], "on_mismatch": "intersect"}, "nothing to be"),
+    ],
+)
+def test_bounds_for_linking_that_mean_nothing(changed, said):
+    """What linking may find is judged before any owner is asked."""
+    good = {"release": "r", "dataset": "d", "layout": "mixed", "groups": OVERLAPPING, "epsilon": "1"}
+    with pytest.raises(UsageError, match=said):
+        parse_request(**{**good, **changed})
+
+
+def test_bounds_for_linking_come_into_the_plan():
+    """Fewer common persons than the largest k never do, unless the operator names another number."""
+    schemas = {"a": schema("x", "z"), "b": schema("x"), "c": schema("z")}
+    bounds = {"on_mismatch": "intersect", "max_overlap": 2}
+    linking = make_plan(mixed(*OVERLAPPING, **bounds), schemas, **MADE).linking
+    assert (linking.max_overlap, linking.intersects, linking.min_common) == (2, True, 5)
+    named = make_plan(mixed(*OVERLAPPING, **bounds, min_common=12), schemas, **MADE)
+    assert named.linking.min_common == 12
+    assert Plan.from_bytes(named.to_bytes()) == named
+    assert Request.from_document(mixed(*OVERLAPPING, **bounds).to_document()) == mixed(*OVERLAPPING, **bounds)
+
+
+def test_shared_persons_need_an_identifier():
+    """Without one nobody can know how many owners hold a person."""
+    schemas = {owner: schema("x", identifier=False) for owner in "ab"}
+    found = conflicts(request("a", "b", max_overlap=2), schemas)
+    assert [each.what for each in found] == [
+        "no identifier is declared, and persons at several owners are found by it"
+    ]
+    assert conflicts(request("a", "b"), schemas) == ()
