@@ -281,7 +281,7 @@ def test_serial_number_below_one(warned: Literal["error", "ignore"]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter(warned)
         with pytest.raises(IdentityError):
-            load_certificates(_armoured(changed))
+            load_certificates(_armoured(bytes(changed)))
 
 
 @pytest.mark.parametrize(
