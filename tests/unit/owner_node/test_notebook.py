@@ -90,6 +90,22 @@ def test_records_keep_their_places(workspace, frame):
     assert masked.frame["age"].corr(pd.Series(np.arange(60), index=frame.index)) > 0.8
 
 
+def test_rank_noise_and_carriers(workspace, frame):
+    """By default few values are counted and ranks have noise; both can be said otherwise."""
+
+    def ways(**asked):
+        report = workspace.mask(frame, SCHEMA, epsilon="0.3", **asked).report
+        return {
+            each["name"]: (each["mechanism"], each.get("rank_noise", "0")) for each in report["attributes"]
+        }
+
+    usual = ways()
+    assert (usual["pay"], usual["flag"]) == (("idp-joint", "0.03"), ("dp-hist", "0.03"))
+    some = ways(rank_noise={"age": "0.2", "flag": 0})
+    assert (some["age"][1], some["flag"][1], some["pay"][1]) == ("0.2", "0", "0.03")
+    assert set(ways(mechanism="idp-ls", rank_noise="0").values()) == {("idp-ls", "0")}
+
+
 def test_what_may_be_handed_on(workspace, frame):
     """The same records in another order, without the index."""
     masked = workspace.mask(frame, SCHEMA, epsilon="3", k=3, attributes=["age"])
