@@ -272,11 +272,16 @@ def watch_until(
     from common.wire.v1.control_pb2 import ReleaseRequest
 
     request = ReleaseRequest(release=release)
-    with console.progress(f"release {release}", COLUMNS, silent=as_json) as show:
-        for view in calls.Watch(request):
-            show(rows(view))
-            if done(view):
-                return view
+    watched = calls.Watch(request)
+    try:
+        with console.progress(f"release {release}", COLUMNS, silent=as_json) as show:
+            for view in watched:
+                show(rows(view))
+                if done(view):
+                    return view
+    finally:
+        # Hung up by nobody, it would be when Python forgets it; a Ctrl-C that comes just then is lost.
+        watched.cancel()  # type: ignore[no-untyped-call]  # the stubs leave its types out
     return calls.Show(request)
 
 
