@@ -14,8 +14,8 @@ from owner_node.masking.arrays import Float64Array, Int64Array
 
 DISTANCES_PER_BLOCK = 2**21
 """Distances that exist at a time: 16 MiB of them."""
-_ROUNDING = 1e-10
-"""Squared distances that differ by no more than this share of the largest coordinate's square are equal."""
+_ROUNDING = 1e-12
+"""Squared distances that differ by no more than this share of the squared lengths behind them are equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,8 @@ class Candidates:
     kind_of: Int64Array
     """Kind of each released record, `(n_records,)`."""
     middle: Float64Array
-    """What is subtracted from every coordinate, `(n_known,)`, so that products lose no digits."""
-    tolerance: float
-    """Difference of squared distances that is rounding."""
+    """What is subtracted from every coordinate, `(n_known,)`, so that products lose no digits: the medians,
+    which noise that throws some values far off does not move."""
 
     @classmethod
     def of(cls, released: Float64Array) -> "Candidates":
@@ -43,10 +42,14 @@ class Candidates:
         _, first, inverse, counts = np.unique(
             codes(list((released + 0.0).T)), return_index=True, return_inverse=True, return_counts=True
         )
-        middle = released.mean(axis=0)
-        points = released[first] - middle
-        largest = float(np.abs(points).max(initial=1.0))
-        return cls(points, counts, inverse, middle, _ROUNDING * largest**2 * released.shape[1])
+        middle = np.median(released, axis=0)
+        return cls(released[first] - middle, counts, inverse, middle)
+
+    def rounding(self, targets: Float64Array, kinds: Int64Array) -> Float64Array:
+        """Return how far off squared distances of targets from kinds of records may be, `(n_targets,)`."""
+        lengths = np.square(targets - self.middle).sum(axis=1) + np.square(self.points[kinds]).sum(axis=1)
+        off: Float64Array = _ROUNDING * (1 + lengths)
+        return off
 
     def blocks(self, targets: Float64Array) -> Iterator[tuple[slice, Float64Array]]:
         """Compute distances, some targets at a time.
@@ -80,9 +83,10 @@ def linked(targets: Float64Array, own: Int64Array, candidates: Candidates) -> Fl
     right = np.zeros(len(targets))
     for block, distances in candidates.blocks(targets):
         kinds = candidates.kind_of[own[block]]
-        mine = distances[np.arange(len(distances)), kinds] + candidates.tolerance
-        nearest = np.flatnonzero(distances.min(axis=1) + candidates.tolerance >= mine - candidates.tolerance)
-        as_near = distances[nearest] <= mine[nearest, None]
+        mine = distances[np.arange(len(distances)), kinds]
+        rounding = candidates.rounding(targets[block], kinds)
+        nearest = np.flatnonzero(distances.min(axis=1) >= mine - rounding)
+        as_near = distances[nearest] <= (mine + rounding)[nearest, None]
         right[block.start + nearest] = 1.0 / (as_near @ candidates.counts)
     return right
 

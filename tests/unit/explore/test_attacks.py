@@ -39,6 +39,17 @@ def test_linkage_in_blocks(monkeypatch):
     assert 0 < whole.mean() < 1
 
 
+def test_linkage_beside_values_that_are_far_off():
+    """Noise that throws some values to the end of a wide domain does not blur the others."""
+    draw = np.random.default_rng(6)
+    records = draw.normal(0, 1, (200, 2))
+    thrown = records.copy()
+    thrown[:60] = 1e7
+    found = linked(records, np.arange(200), Candidates.of(thrown))
+    assert found[60:].tolist() == [1.0] * 140
+    assert not found[:60].any()
+
+
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=20),
     st.lists(st.integers(-3, 12), min_size=1, max_size=9),
