@@ -18,8 +18,6 @@ from common.audit import AuditSection, parse_syslog
 from common.errors import UsageError
 from common.settings import Contradictions, MetricsSection, Section, TlsSection
 
-NOT_SUPPORTED = "not supported by this version"
-
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _LONGEST_DURATION = timedelta(days=3650)
@@ -149,20 +147,6 @@ def _distinct(names: list[str]) -> list[str]:
     if len(set(names)) != len(names) or "" in names:
         _wrong("expected names that are not empty, each once")
     return names
-
-
-def not_yet(*off: object) -> PlainValidator:
-    """Return what refuses a key that this version knows but does not carry out.
-
-    Args:
-        off: Values that ask for nothing and are accepted.
-    """
-
-    def check(value: object) -> object:
-        asks = not any(isinstance(value, bool) == isinstance(each, bool) and value == each for each in off)
-        return _wrong(NOT_SUPPORTED) if asks else value
-
-    return PlainValidator(check)
 
 
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]

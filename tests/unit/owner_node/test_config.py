@@ -181,17 +181,6 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line",
-    [],
-)
-def test_a_policy_that_is_not_carried_out_is_refused(tmp_path, line):
-    """Nobody relies on a protection that this version does not give."""
-    (problem,) = _problems(tmp_path, HEAD, "[policy]", line)
-    assert problem.startswith(f"policy.{line.split()[0]}")
-    assert "not supported by this version" in problem
-
-
-@pytest.mark.parametrize(
     ("line", "expected"),
     [
         ("min_k = 2", "policy.min_k = 2: expected at least 3"),

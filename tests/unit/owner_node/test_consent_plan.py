@@ -86,7 +86,7 @@ def test_tasks_in_two_groups() -> None:
 
 
 def test_grids_that_are_not_the_named_layout() -> None:
-    """A vertical release has an owner once, and a mixed one several groups: else shares are not what they say."""
+    """A vertical release has an owner once, a mixed one several groups: else shares are not what they say."""
     share = {"epsilon": Decimal("0.5"), "epsilon_joint": Decimal("0.5")}
     twice = (
         task("north", attributes=(planned("age", **share),)),
