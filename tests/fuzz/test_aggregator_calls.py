@@ -136,7 +136,7 @@ async def test_answers(siege) -> None:
 
 
 async def test_other_calls_of_owners(siege) -> None:
-    """Connects, polls, upload states, uploads, renewals: answered, or refused in words."""
+    """Connects, polls, upload states, uploads, renewals, recalls: answered, or refused in words."""
     aggregator, owners = siege
     found = await _answers(aggregator, owners)
     channel = owners[0].channel
@@ -153,6 +153,12 @@ async def test_other_calls_of_owners(siege) -> None:
             await _in_crowds(_sent(channel, f"{_OWNER}{name}", data) for data in mutations(message))
         polls = mutations(wire.PollRequest(busy=busy, ledger_head=owners[0].head(3)))
         await _in_crowds(_sent(channel, f"{_OWNER}Poll", data, 0.02) for data in polls)
+        streamed = {
+            "Recall": wire.RecallRequest(),
+            "Select": wire.SelectRequest(release="r1", plan_digest=upload.blob.plan_digest),
+        }
+        for name, message in streamed.items():
+            await _in_crowds(_streamed(channel, f"{_OWNER}{name}", data) for data in mutations(message))
         await _in_crowds(_uploaded(channel, data) for data in mutations(upload))
 
 
@@ -192,6 +198,12 @@ async def test_calls_of_operators(siege) -> None:
             named = control.ReleaseRequest(release="r1")
             for name in ("Confirm", "Show", "Cancel", "Delete"):
                 await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(named))
-            listed = mutations(control.ListActionsRequest(after=3, release="r1"))
-            await _in_crowds(_sent(channel, f"{_CONTROL}ListActions", data) for data in listed)
+            listed = {
+                "Status": control.StatusRequest(),
+                "ListOwners": control.ListOwnersRequest(after="a"),
+                "ListReleases": control.ListReleasesRequest(after="r1"),
+                "ListActions": control.ListActionsRequest(after=3, release="r1"),
+            }
+            for name, message in listed.items():
+                await _in_crowds(_sent(channel, f"{_CONTROL}{name}", data) for data in mutations(message))
             await _in_crowds(_streamed(channel, f"{_CONTROL}Watch", data) for data in mutations(named))
