@@ -43,7 +43,7 @@ class ScriptedOwner:
         *, identifier: bool = True,
     ) -> None:  # fmt: skip
         files = (certificates / f"owner-{owner}.pem", certificates / f"owner-{owner}.key")
-        self.owner, self.tokens = owner, tokens
+        self.owner, self.tokens, self.kept = owner, tokens, tokens
         self.schema = Schema(
             attributes(*names),
             IdentifierRules(1, ("trim",)) if identifier else None,
@@ -119,21 +119,33 @@ class ScriptedOwner:
             linked.tokens_digest = hashlib.sha256(blob).hexdigest()
         return wire.AnswerRequest(release=work.release, plan_digest=work.plan_digest, linked=linked)
 
+    async def selection(self, work: wire.Work) -> bytes:
+        """Fetch which of its records all groups hold."""
+        request = wire.SelectRequest(release=work.release, plan_digest=work.plan_digest)
+        return b"".join([chunk.data async for chunk in self.calls.Select(request)])
+
+    async def select(self, work: wire.Work) -> None:
+        """Keep the records that are to be masked: all, unless the addendum says otherwise."""
+        self.kept = self.tokens
+        if self.owner in Addendum.from_bytes(work.mask.addendum).selections:
+            bits = np.unpackbits(np.frombuffer(await self.selection(work), np.uint8))[: len(self.tokens)]
+            self.kept = self.tokens[by_token(self.tokens)][bits.astype(np.bool_)]
+
     def seal(self, work: wire.Work) -> wire.AnswerRequest:
         """Make a fragment and state what it is."""
         assigned = self.plan.assignment_of(self.owner)
         wanted = [self.plan.attribute(each.name) for each in assigned.attributes]
-        n = len(self.tokens)
+        n = len(self.kept)
         columns = random_columns(np.random.default_rng(7), wanted, n)
         grid = self.plan.n_groups > 1
-        order = by_token(self.tokens) if grid else np.arange(n, dtype=np.int64)
-        self.fragment = encoded(assigned, columns, order, self.tokens if grid else None)
+        order = by_token(self.kept) if grid else np.arange(n, dtype=np.int64)
+        self.fragment = encoded(assigned, columns, order, self.kept if grid else None)
         return self.state(work)
 
     def state(self, work: wire.Work) -> wire.AnswerRequest:
         """State and sign what the fragment is."""
         addendum = Addendum.from_bytes(work.mask.addendum)
-        n = len(self.tokens)
+        n = len(self.kept)
         digest, size = self.fragment_identity()
         statement = FragmentStatement(
             work.release, self.owner, work.plan_digest, addendum.digest, digest, size, n
@@ -188,6 +200,8 @@ class ScriptedOwner:
         elif step == "link":
             request = await self.link(work)
         else:
+            if step == "mask":
+                await self.select(work)
             request = {"describe": self.describe, "consent": self.consent, "mask": self.seal}[str(step)](work)
         await self.calls.Answer(request)
 

@@ -19,6 +19,7 @@ from common.schema import Schema
 from common.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
+from owner_node.connection.client import AggregatorClient
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.release.download import download
@@ -395,6 +396,15 @@ async def test_downloads_that_lie(siege: Siege, tmp_path: Path) -> None:
         assert isinstance(caught.value, expected), name
         assert not out.exists()
         assert [path.name for path in tmp_path.iterdir()] == ["a"], name
+
+
+async def test_a_selection_without_end(siege: Siege) -> None:
+    """Of which records are common an owner takes as many bits as it has records, however many come."""
+    siege.hostile.selections = [b"x" * 100_000] * 50
+    section, tls = siege.config.aggregators[0], siege.config.tls
+    async with AggregatorClient(section.address, tls) as client:
+        with pytest.raises(IntegrityError, match="more than the 8 bytes of a selection"):
+            await client.selection("r1", "ab" * 32, 8)
 
 
 async def test_a_download_that_stalls(siege: Siege, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

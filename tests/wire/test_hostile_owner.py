@@ -168,6 +168,7 @@ TOKENS: dict[str, Callable[[np.ndarray], bytes]] = {
     "unsorted": lambda tokens: tokens[::-1].tobytes(),
     "repeated": lambda tokens: np.repeat(tokens[:1], 30, axis=0).tobytes(),
     "fewer": lambda tokens: tokens[:-1].tobytes(),
+    "more": lambda tokens: np.concatenate([tokens, np.full((1, 16), 255, np.uint8)]).tobytes(),
 }
 
 

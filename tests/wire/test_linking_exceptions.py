@@ -1,0 +1,121 @@
+"""Selections over real TLS: each owner gets its own, when it is due, the same again; lies about tokens."""
+
+import asyncio
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from common.fragment import Addendum
+from common.wire.v1 import control_pb2 as control
+from common.wire.v1 import owner_pb2 as wire
+from tests.fakes.releases import by_token
+from tests.fakes.scripted_owner import ScriptedOwner, all_until
+from tests.wire.test_hostile_owner import ended
+from tests.wire.test_operations import refused
+
+
+async def started(
+    aggregator: Any, parts: dict[str, tuple[list[str], np.ndarray]], **options: Any
+) -> list[Any]:
+    """Return connected owners of a release that has been started."""
+    owners = [aggregator.owner(name, names, tokens) for name, (names, tokens) in parts.items()]
+    for owner in owners:
+        await owner.connect()
+    await aggregator.start(*parts, **options)
+    return owners
+
+
+def selected(owner: ScriptedOwner, bits: bytes) -> set[bytes]:
+    """Return the tokens that a selection selects."""
+    chosen = np.unpackbits(np.frombuffer(bits, np.uint8))[: len(owner.tokens)].astype(np.bool_)
+    return {each.tobytes() for each in owner.tokens[by_token(owner.tokens)][chosen]}
+
+
+async def test_every_owner_gets_its_own_selection(launch, records) -> None:
+    """It selects the common records, in the order of the owner's tokens, and is gone once all have sealed."""
+    aggregator = await launch()
+    parts = {"a": (["age"], records[:40]), "b": (["income"], records[20:])}
+    owners = await started(aggregator, parts, layout="vertical", on_mismatch="intersect", min_common="20")
+    await all_until(owners, "link")
+    early = wire.SelectRequest(release="r1", plan_digest=owners[0].plan.digest)
+    assert (await refused(owners[0].calls.Select(early).read())).code == "protocol"
+    works = await all_until(owners, "mask")
+    common = {each.tobytes() for each in records[20:40]}
+    for owner, work in zip(owners, works, strict=True):
+        bits = await owner.selection(work)
+        assert bits == await owner.selection(work)
+        addendum = Addendum.from_bytes(work.mask.addendum)
+        assert addendum.selections[owner.owner] == hashlib.sha256(bits).hexdigest()
+        assert (addendum.linking, addendum.common, addendum.records) == (
+            "intersected",
+            20,
+            {"a": 20, "b": 20},
+        )
+        assert selected(owner, bits) == common
+    stranger = aggregator.owner("stranger", ["age"], records[:5])
+    await stranger.connect()
+    assert (await refused(stranger.calls.Select(early).read())).code == "not_connected"
+    other = wire.SelectRequest(release="r1", plan_digest="ab" * 32)
+    assert (await refused(owners[0].calls.Select(other).read())).code == "conflict"
+    assert await ended(owners) == ["published", "published"]
+    assert (await refused(owners[0].calls.Select(early).read())).code == "protocol"
+
+
+async def test_a_restart_keeps_selections(launch, records) -> None:
+    """Whoever has to mask after the aggregator came back gets the bits that were signed."""
+    aggregator = await launch()
+    parts = {"a": (["age"], records[:40]), "b": (["income"], records[20:])}
+    owners = await started(aggregator, parts, layout="vertical", on_mismatch="intersect")
+    works = await all_until(owners, "mask")
+    before = [await owner.selection(work) for owner, work in zip(owners, works, strict=True)]
+    await aggregator.daemon.stop()
+    again = await launch()
+    back = [again.owner(name, names, tokens) for name, (names, tokens) in parts.items()]
+    for owner, known in zip(back, owners, strict=True):
+        owner.plan, owner.sequence = known.plan, known.sequence
+        await owner.connect()
+    works = await all_until(back, "mask")
+    assert [await owner.selection(work) for owner, work in zip(back, works, strict=True)] == before
+    assert await ended(back) == ["published", "published"]
+
+
+async def test_nothing_is_selected_where_all_is_masked(launch, records) -> None:
+    """Groups that are equal are masked as they are, under a plan that would have intersected them."""
+    aggregator = await launch()
+    parts = {"a": (["age"], records), "b": (["income"], records)}
+    owners = await started(aggregator, parts, layout="vertical", on_mismatch="intersect")
+    works = await all_until(owners, "mask")
+    assert Addendum.from_bytes(works[0].mask.addendum).linking == "equal"
+    request = wire.SelectRequest(release="r1", plan_digest=works[0].plan_digest)
+    assert (await refused(owners[0].calls.Select(request).read())).code == "protocol"
+    assert await ended(owners) == ["published", "published"]
+
+
+async def test_the_list_of_another_owner(launch, records) -> None:
+    """An owner that sends a co-owner's persons is found to share them; its group's lack is found, too."""
+    aggregator = await launch()
+    grid = [control.OwnerGroup(owners=owners) for owners in (["a", "b"], ["c"])]
+    parts = {
+        "a": (["age"], records[:30]),
+        "b": (["age"], records[:30]),
+        "c": (["income"], records),
+    }
+    owners = await started(aggregator, parts, layout="mixed", groups=grid)
+    assert await ended(owners) == ["conflict"] * 3
+    message = (await aggregator.show()).error.message
+    assert "a and b share 30 persons" in message
+    assert "a and b lack 30 records" in message
+
+
+async def test_more_tokens_than_records_were_described(launch, records) -> None:
+    """A list that is longer than the described records allow is refused before any of it is kept."""
+    aggregator = await launch()
+    parts = {"a": (["age"], records[:10]), "b": (["age"], records[20:30])}
+    owners = await started(aggregator, parts)
+    works = await all_until(owners, "link")
+    blob = records[by_token(records)].tobytes()
+    key = owners[0].key(works[0], wire.BLOB_KIND_TOKENS, blob)
+    assert (await refused(owners[0].calls.UploadState(wire.UploadStateRequest(blob=key)))).code == "protocol"
+    await asyncio.gather(*(owner.answer(work) for owner, work in zip(owners, works, strict=True)))
+    assert await ended(owners) == ["published", "published"]
