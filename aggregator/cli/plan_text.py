@@ -17,22 +17,33 @@ def show_plan(plan: "Plan") -> None:
     from common.guarantee import invariants, promises
     from common.linking_text import allowed
 
+    _show_tasks(plan)
+    console.print_line()
+    _show_errors(plan)
+    for title, lines in (
+        ("What linking may find", allowed(plan)),
+        ("What is promised", promises(plan)),
+        ("What is not hidden", invariants(plan)),
+    ):
+        if not lines:
+            continue
+        console.print_line()
+        console.print_line(title)
+        for line in lines:
+            console.print_line(f"- {line}")
+    console.print_line()
+    console.print_line(f"plan digest: {plan.digest}")
+
+
+def _show_tasks(plan: "Plan") -> None:
+    group = ("group",) if plan.n_groups > 1 else ()
     console.table(
         f"plan of release {plan.release} ({plan.layout}, ε {plan.epsilon:f})",
-        (
-            "owner",
-            *(("group",) if plan.n_groups > 1 else ()),
-            "records",
-            "ε",
-            "ε joint",
-            "ε table",
-            "k",
-            "mechanism",
-        ),
+        ("owner", *group, "records", "ε", "ε joint", "ε table", "k", "mechanism"),
         [
             (
                 task.owner,
-                *((task.group + 1,) if plan.n_groups > 1 else ()),
+                *((task.group + 1,) if group else ()),
                 f"≥ {task.records_rounded}",
                 task.epsilon,
                 _bound(task.epsilon_joint),
@@ -43,7 +54,9 @@ def show_plan(plan: "Plan") -> None:
             for task in plan.tasks
         ],
     )
-    console.print_line()
+
+
+def _show_errors(plan: "Plan") -> None:
     console.table(
         "expected error of every attribute, as a share of the variance of a uniform attribute",
         ("owner", "attribute", "carried by", "rank noise", "ε", "error", ""),
@@ -65,19 +78,6 @@ def show_plan(plan: "Plan") -> None:
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
         "whole domain and before they are brought back into it; what the data really give is often less."
     )
-    for title, lines in (
-        ("What linking may find", allowed(plan)),
-        ("What is promised", promises(plan)),
-        ("What is not hidden", invariants(plan)),
-    ):
-        if not lines:
-            continue
-        console.print_line()
-        console.print_line(title)
-        for line in lines:
-            console.print_line(f"- {line}")
-    console.print_line()
-    console.print_line(f"plan digest: {plan.digest}")
 
 
 def _bound(bound: "Decimal | None") -> str:
