@@ -1,5 +1,6 @@
 """What an operator asked for, checked as far as it can be without any owner."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -19,8 +20,8 @@ from common.plan import LONGEST_PURPOSE, ON_MISMATCH, BudgetSplit, Layout, is_pu
 from common.privacy import DEFAULT_MECHANISM, parse_epsilon
 from common.rank_noise import NONE, RankNoise, parse_rank_noise
 
-_MOST = 2**40
-"""More than there are people, or owners."""
+_COUNT = re.compile(r"[1-9][0-9]{0,11}")
+"""From 1 on, up to more than there are people, or owners."""
 FORMATS = ("parquet", "csv")
 """Formats that a release can be published in."""
 
@@ -249,7 +250,7 @@ def _common(text: str, mismatch: str, groups: Sequence[Sequence[str]]) -> int:
 
 
 def _count(option: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text[:19]) <= _MOST:
+    if not _COUNT.fullmatch(text):
         raise UsageError(f"--{option} {text!r} is no count", "write a whole number from 1 on")
     return int(text)
 

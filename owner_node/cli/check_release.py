@@ -194,7 +194,7 @@ def _exceptions(max_overlap: str, on_mismatch: str, groups: Sequence[Sequence[st
     from common.plan import ON_MISMATCH
 
     largest = max(map(len, groups))
-    if max_overlap and not (max_overlap.isascii() and max_overlap.isdigit()):
+    if max_overlap and not (max_overlap.isascii() and max_overlap.isdigit() and len(max_overlap) < 10):
         raise UsageError(f"--max-overlap {max_overlap!r} is no count", "write a whole number from 1 on")
     overlap = int(max_overlap or 1)
     if not 1 <= overlap <= largest:

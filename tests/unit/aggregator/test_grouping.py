@@ -116,6 +116,7 @@ def test_an_owner_twice_goes_with_the_mixed_layout_alone():
         ({"max_overlap": "0"}, "no count"),
         ({"max_overlap": "two"}, "no count"),
         ({"max_overlap": "9" * 5000}, "no count"),
+        ({"max_overlap": "0" * 18 + "1" * 5000}, "no count"),
         ({"on_mismatch": "ignore"}, "mismatches"),
         ({"on_mismatch": "intersect", "min_common": "0"}, "no count"),
         ({"on_mismatch": "intersect", "min_common": "-1"}, "no count"),
