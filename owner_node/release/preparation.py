@@ -40,6 +40,8 @@ class Prepared:
     """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.consent.appraisal`)."""
     known_by: tuple[Column, ...] = ()
     """What all declared columns, the identifiers among them, are recognised by."""
+    dropped: int = 0
+    """Records that were left out for a missing value."""
 
     def by_token(self) -> Int64Array:
         """Return the record positions in the order of their tokens, shape (n_records,)."""
@@ -118,6 +120,7 @@ def prepare(
         loaded.n_records,
         loaded.digest,
         _known_by(dataset, loaded, source_key),
+        loaded.counts.dropped,
     )
 
 

@@ -72,7 +72,7 @@ class Production:
                 self._appraisal.check_linking(session)
                 self._cases.note(
                     tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
-                    co_owners=proved,
+                    co_owners=proved, **({"dropped": prepared.dropped} if prepared.dropped else {}),
                 )  # fmt: skip
             self._cases.records.sessions.advance(
                 tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -238,6 +239,20 @@ def test_fewer_than_k_records_at_linking(offering: Offering) -> None:
         offering.node.production.link("r1", plan.digest)
     assert offering.node.fail("r1", caught.value).code == "unusable_data"
     assert offering.kinds() == ["reserve", "return"]
+
+
+def test_records_that_were_left_out_are_counted(offering: Offering) -> None:
+    """How many records `missing = "drop"` left out of a release is in its owner's history alone."""
+    offering.config = replace(
+        offering.config, datasets=(replace(offering.config.datasets[0], missing="drop"),)
+    )
+    with offering.source.open("a") as file:
+        file.write("p-1,\n,7\n")
+    offering.restart()
+    plan = accepted(offering)
+    assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
+    (linked,) = (line for line in offering.records.history.entries() if line.event == "linked")
+    assert (linked.details["records"], linked.details["dropped"]) == (str(N_RECORDS), "2")
 
 
 def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
