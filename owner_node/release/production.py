@@ -70,9 +70,10 @@ class Production:
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
                 self._appraisal.check_linking(session)
+                left_out: dict[str, Any] = {"dropped": prepared.dropped} if prepared.dropped else {}
                 self._cases.note(
                     tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
-                    co_owners=proved, **({"dropped": prepared.dropped} if prepared.dropped else {}),
+                    co_owners=proved, **left_out,
                 )  # fmt: skip
             self._cases.records.sessions.advance(
                 tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records
