@@ -1,7 +1,8 @@
-"""Exact geometric numbers of one scale for many elements: inversion, digit by digit, in a few bytes each.
+"""Exact geometric numbers for many elements: inversion, digit by digit, in a few bytes each.
 
 `geometric_magnitudes(n, t)` draws Y >= 0 with P(Y = y) ∝ exp(-y/t), which discrete Laplace noise takes its
 magnitude from (`noise`). One scale for all elements lets tables do what `noise` does with coins.
+`mixed_magnitudes` makes draws of every element's own scale from draws of one scale.
 
 Proof.
 
@@ -13,6 +14,11 @@ Proof.
    bits are drawn as it takes to know on which side of every C_d it lies: 16 bits, a table's index, settle all
    but those in whose cell a C_d lies; then 64; then 64 more at a time. floor(2^b C_d) is exact: it is
    computed in decimals with a bound on the error, and again with more digits should that bound leave it open.
+
+3. Of its own scale t an element gets floor(t E), E exponentially distributed: P(t E >= y) = exp(-y/t). Of E
+   is drawn G = floor(2^57 E), which is geometric of scale 2^57, so E lies from G/2^57 to (G + 1)/2^57. Where
+   an integer lies within t times that, more digits of E are drawn, of scale 2^67, 2^77, … as in 1; that is
+   rare. From 64 on, which is rarer still, E is 64 and another E: P(E >= 64 + x) = exp(-64) P(E >= x).
 
 No double and no rounded probability enters. Y above 2^63 - 1 is returned as 2^63 - 1, as in `noise`.
 
@@ -36,13 +42,19 @@ from owner_node.masking.bits import BitSource
 LARGEST_INT64 = 2**63 - 1
 LARGEST_SCALE = 2**57
 """No scale of masking is larger (`calibration.fraction_bits`)."""
+LARGEST_MIXED_SCALE = 2**48
+"""Up to it products of scales with a few digits fit into 64 bits, and few draws need more digits."""
 BASE_BITS = 10
 INDEX_BITS = 16
 _BASE = 2**BASE_BITS
 _REACH = 32
 """Scales up to which the last digit is drawn at once; further it goes with probability below e^-16."""
 _UNDECIDED = -1
-_TABLES_KEPT = 8
+_TABLES_KEPT = 12
+_UNIT_BITS = 57
+_FARTHEST = 64
+"""E from which on `geometric_magnitudes` cuts draws of scale 2^57."""
+_PIECE_BITS = 15
 
 
 def geometric_magnitudes(n_draws: int, scale: int, bits: BitSource) -> Int64Array:
@@ -70,6 +82,56 @@ def geometric_magnitudes(n_draws: int, scale: int, bits: BitSource) -> Int64Arra
         values += digit.draw(n_draws, bits) << (BASE_BITS * place)
     values[too_far] = LARGEST_INT64
     return values
+
+
+def mixed_magnitudes(scales: Int64Array, bits: BitSource) -> Int64Array:
+    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, of every element's own scale.
+
+    Args:
+        scales: t, each from 1 to `LARGEST_MIXED_SCALE`, `(n,)`.
+        bits: Source of random bits.
+
+    Returns:
+        Independent draws, `(n,)`, in the units of the scales.
+    """
+    grid = geometric_magnitudes(scales.size, 2**_UNIT_BITS, bits)
+    values, rest = _whole_products(grid, scales)
+    for index in np.flatnonzero(rest + scales > 2**_UNIT_BITS).tolist():
+        values[index] = _with_more_digits(int(grid[index]), int(scales[index]), bits)
+    beyond = np.flatnonzero(grid == LARGEST_INT64)
+    if beyond.size:
+        values[beyond] = _FARTHEST * scales[beyond] + mixed_magnitudes(scales[beyond], bits)
+    return values
+
+
+def _whole_products(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return floor(t G / 2^57) and what is left, as in multiplication by hand, 15 bits at a time."""
+    fraction = grid & (2**_UNIT_BITS - 1)
+    carried, rest = np.zeros_like(grid), np.zeros_like(grid)
+    for low in range(0, _UNIT_BITS, _PIECE_BITS):
+        width = min(_PIECE_BITS, _UNIT_BITS - low)
+        carried += ((fraction >> low) & (2**width - 1)) * scales
+        rest |= (carried & (2**width - 1)) << low
+        carried >>= width
+    carried += (grid >> _UNIT_BITS) * scales
+    return carried, rest
+
+
+def _with_more_digits(grid: int, scale: int, bits: BitSource) -> int:
+    """Draw more digits of E until they say what t E is rounded down."""
+    n_bits = _UNIT_BITS
+    while True:
+        n_bits += BASE_BITS
+        grid = grid << BASE_BITS | int(_finer_digit(n_bits).draw(1, bits)[0])
+        least, most = grid * scale >> n_bits, (grid + 1) * scale - 1 >> n_bits
+        if least == most:
+            return least
+
+
+@lru_cache(_TABLES_KEPT)
+def _finer_digit(n_bits: int) -> "_Digit":
+    """Return the lowest digit of floor(2^n_bits E)."""
+    return _Digit.of(_Law(2**n_bits, 0, _BASE, is_last=False))
 
 
 @lru_cache(_TABLES_KEPT)

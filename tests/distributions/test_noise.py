@@ -18,7 +18,7 @@ from owner_node.masking.centroids import trimmed_sums
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.mask import AttributeTask, mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
-from owner_node.masking.noise import FEWEST_SHARED, discrete_laplace
+from owner_node.masking.noise import FEWEST_MIXED, FEWEST_SHARED, discrete_laplace
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4
@@ -54,11 +54,20 @@ def standardised_p_value(noise: np.ndarray, scale: float) -> float:
     return float(stats.kstest(noise / scale, stats.laplace.cdf).pvalue)
 
 
-def few_at_a_time(scale: int, bits: SeededBits) -> np.ndarray:
-    """Draws by coins, as where few elements share a scale."""
-    size = FEWEST_SHARED // 2
+def in_parts(scale: int, bits: SeededBits, size: int) -> np.ndarray:
+    """Draws of so many elements at a time."""
     drawn = [discrete_laplace(np.full(size, scale), bits) for _ in range(N_DRAWS // size + 1)]
     return np.concatenate(drawn)[:N_DRAWS]
+
+
+def by_coins(scale: int, bits: SeededBits) -> np.ndarray:
+    """Draws as where there are few elements."""
+    return in_parts(scale, bits, FEWEST_MIXED // 2)
+
+
+def by_products(scale: int, bits: SeededBits) -> np.ndarray:
+    """Draws as where many elements have scales of their own."""
+    return in_parts(scale, bits, FEWEST_SHARED // 2)
 
 
 def all_together(scale: int, bits: SeededBits) -> np.ndarray:
@@ -66,7 +75,7 @@ def all_together(scale: int, bits: SeededBits) -> np.ndarray:
     return discrete_laplace(np.full(N_DRAWS, scale), bits)
 
 
-WAYS = pytest.mark.parametrize("draw", [few_at_a_time, all_together])
+WAYS = pytest.mark.parametrize("draw", [by_coins, by_products, all_together])
 
 
 @WAYS
@@ -83,10 +92,12 @@ def test_the_chi_square_sees_a_wrong_scale(draw, scale, claimed):
     assert chi_square_exact(draw(scale, SeededBits(scale)), claimed) < HOPELESS
 
 
-def test_every_element_has_its_own_scale():
+@pytest.mark.parametrize("size", [FEWEST_MIXED // 2, N_DRAWS])
+def test_every_element_has_its_own_scale(size):
     """Scales mixed within one call: each element's draws follow its own."""
-    scales = np.tile(np.array([1, 5, 2, 11]), N_DRAWS // 4)
-    draws = discrete_laplace(scales, SeededBits(11)).reshape(-1, 4)
+    bits, scales = SeededBits(11), np.tile(np.array([1, 5, 2, 11]), size // 4)
+    drawn = [discrete_laplace(scales, bits) for _ in range(N_DRAWS // size)]
+    draws = np.concatenate(drawn).reshape(-1, 4)
     for column, scale in enumerate([1, 5, 2, 11]):
         assert chi_square_exact(draws[:, column], scale) > BAD
 

@@ -4,9 +4,16 @@ from decimal import Context, Decimal
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from owner_node.masking import shared_scale
-from owner_node.masking.shared_scale import LARGEST_SCALE, geometric_magnitudes
+from owner_node.masking.shared_scale import (
+    LARGEST_MIXED_SCALE,
+    LARGEST_SCALE,
+    geometric_magnitudes,
+    mixed_magnitudes,
+)
 from tests.fakes.bits import SeededBits
 from tests.unit.masking.test_noise import QueuedBits
 
@@ -82,3 +89,58 @@ def test_beyond_63_bits_is_the_largest_number(monkeypatch, top, expected):
     lower = [Queue(0) for _ in range(5)]
     monkeypatch.setattr(shared_scale, "_digits", lambda _scale: (*lower, Queue(*top)))
     assert geometric_magnitudes(1, 2**57, SeededBits(1)).tolist() == [expected]
+
+
+UNIT = 2**57
+SCALES = st.integers(1, LARGEST_MIXED_SCALE)
+
+
+@given(st.lists(st.tuples(st.integers(0, 64 * UNIT - 1), SCALES), min_size=1, max_size=20))
+def test_products_are_those_of_whole_numbers(pairs):
+    """floor(t G / 2^57) and what is left, against Python's integers, up to the largest of both."""
+    grid, scales = (np.array(each, dtype=np.int64) for each in zip(*pairs, strict=True))
+    whole, rest = shared_scale._whole_products(grid, scales)
+    expected = [divmod(g * t, UNIT) for g, t in pairs]
+    assert list(zip(whole.tolist(), rest.tolist(), strict=True)) == expected
+
+
+@given(grid=st.integers(0, 60 * UNIT), scale=SCALES, digits=st.lists(st.integers(0, BASE - 1), min_size=8))
+def test_draws_of_own_scales_are_the_product_rounded_down(grid, scale, digits):
+    """Where 57 bits leave it open what t E is rounded down, more digits decide, as many as it takes."""
+    exact, n_bits, taken = grid, 57, 0
+    while exact * scale >> n_bits != (exact + 1) * scale - 1 >> n_bits and taken < len(digits):
+        exact, n_bits, taken = exact * BASE + digits[taken], n_bits + 10, taken + 1
+    queue = Queue(*digits, *[0] * 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared_scale, "geometric_magnitudes", lambda *_: np.array([grid]))
+        patch.setattr(shared_scale, "_finer_digit", lambda _n_bits: queue)
+        assert mixed_magnitudes(np.array([scale]), SeededBits(1)).tolist() == [exact * scale >> n_bits]
+
+
+def test_a_product_at_the_edge_takes_more_digits():
+    """Where t E may lie on either side of an integer, one more digit says on which."""
+    scale = 2**20 + 7
+    grid = (5 * UNIT - 1) // scale
+    assert grid * scale >> 57 == 4
+    assert (grid + 1) * scale >> 57 == 5
+    found = []
+    for digit in (0, BASE - 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shared_scale, "geometric_magnitudes", lambda *_: np.array([grid]))
+            patch.setattr(shared_scale, "_finer_digit", lambda _n, digit=digit: Queue(digit, 0, 0, 0))
+            found += mixed_magnitudes(np.array([scale]), SeededBits(1)).tolist()
+    assert found == [4, 5]
+
+
+def test_further_digits_have_their_own_tables():
+    """The digit after 57 bits is that of scale 2^67, not of another."""
+    digit = shared_scale._finer_digit(67)
+    exact = cumulative(2**67, 0, 300, is_last=False)
+    assert int(digit.thresholds[300]) == int(Context(prec=700).multiply(exact, Decimal(2**64)))
+
+
+def test_beyond_sixty_four_scales_is_drawn_on(monkeypatch):
+    """A draw that is cut is no draw: 64 scales and another draw."""
+    drawn = [np.array([2**63 - 1, UNIT]), np.array([3 * UNIT])]
+    monkeypatch.setattr(shared_scale, "geometric_magnitudes", lambda *_: drawn.pop(0))
+    assert mixed_magnitudes(np.array([1000, 7]), SeededBits(1)).tolist() == [67_000, 7]
