@@ -3,95 +3,33 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from common.errors import IntegrityError, NotConnectedError, TesseraError, UsageError
 from common.fragment import LedgerHead
 from common.identity import load_certificates
 from common.plan import Layout, Plan
 from common.schema import Schema
 from common.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.config import OwnerConfig, PolicyConfig
-from owner_node.connection.client import AggregatorClient
 from owner_node.ledger.ledger import Ledger
-from owner_node.linking import linkage_key
-from owner_node.release.download import download
 from owner_node.state.database import Database
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import State
-from owner_node.state.sessions import Sessions
-from tests.fakes.hostile_aggregator import HostileAggregator, serving
+from tests.fakes.hostile_aggregator import HostileAggregator
 from tests.fakes.ledgers import reserve
-from tests.wire.test_owner_daemon import owner, running
-
-POLICY = PolicyConfig(
-    max_epsilon_per_release=Decimal(2), min_k=5, mechanisms=("idp-joint",), layouts=("horizontal",),
-    purposes=("", "care"),
-)  # fmt: skip
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass
-class Siege:
-    """A running owner daemon and the aggregator that it is connected to."""
-
-    hostile: HostileAggregator
-    config: OwnerConfig
-
-    def kinds(self) -> list[str]:
-        """Return the kinds of all ledger entries, the chain checked."""
-        with Database(self.config.owner.state_dir, make=False) as db:
-            ledger = Ledger(db, _now)
-            ledger.verify()
-            return [str(entry.kind) for entry in ledger.entries() if str(entry.kind) != "budget"]
-
-    def state(self, release: str) -> State | None:
-        """Return where a session is."""
-        with Database(self.config.owner.state_dir, make=False) as db:
-            session = Sessions(db, _now).get("hub", release)
-            return session.state if session else None
-
-    async def refused(self, work: wire.Work) -> str:
-        """Tell work that is to be refused; return the code that comes back."""
-        answer = await self.hostile.ask(work)
-        assert answer.WhichOneof("answer") == "failure", answer
-        assert answer.release == work.release
-        return answer.failure.code
-
-    async def accepted(self, release: str) -> Plan:
-        """Bring a release to a reservation."""
-        plan = self.hostile.plan(await self.hostile.schema(release), release)
-        assert (await self.hostile.ask(self.hostile.consent(plan))).WhichOneof("answer") == "consented"
-        return plan
+from tests.wire.siege import Siege, besieged, now
 
 
 @pytest.fixture
 async def siege(tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Siege]:
     """An owner daemon with a policy, at a hostile aggregator; afterwards an honest release still works."""
-    for name in ("_REST_SECONDS", "_RETRY_SECONDS", "_FIRST_WAIT_SECONDS", "_LONGEST_WAIT_SECONDS"):
-        monkeypatch.setattr(f"owner_node.connection.connection.{name}", 0.02)
-    hostile = HostileAggregator(certificates)
-    async with serving(hostile, certificates) as address:
-        config = replace(owner(tmp_path / "a", "a", address, certificates), policy=POLICY)
-        linkage_key.new(config.owner.state_dir)
-        siege = Siege(hostile, config)
-        async with running(config):
-            async with asyncio.timeout(20):
-                await hostile.connected.wait()
-            yield siege
-            before = siege.kinds()
-            await hostile.honest_release("good")
-            assert siege.kinds() == [*before, "reserve", "spend"]
+    async with besieged(tmp_path, certificates, monkeypatch) as made:
+        yield made
 
 
 def _stretched(plan: Plan, **changes: Any) -> Plan:
@@ -354,69 +292,6 @@ async def _drained(hostile: HostileAggregator, last: wire.Work) -> None:
         pass
 
 
-LISTED = wire.DownloadChunk(files=["manifest.json"], sizes=[10])
-
-
-def _endless(_file: str) -> list[wire.DownloadChunk]:
-    return [LISTED] if not _file else [wire.DownloadChunk(data=b"x" * 1000)] * 10_000
-
-
-DOWNLOADS = {
-    "nothing": (lambda _file: [], IntegrityError),
-    "no sizes": (lambda _file: [wire.DownloadChunk(files=["manifest.json"])], IntegrityError),
-    "more than listed": (_endless, IntegrityError),
-    "less than listed": (lambda file: [wire.DownloadChunk(data=b"x")] if file else [LISTED], IntegrityError),
-    "empty pieces": (lambda file: [wire.DownloadChunk()] * 99 if file else [LISTED], IntegrityError),
-    "more than there is room for": (
-        lambda _file: [wire.DownloadChunk(files=["a"], sizes=[2**60])],
-        UsageError,
-    ),
-    "elsewhere": (lambda _file: [wire.DownloadChunk(files=["../a"], sizes=[1])], IntegrityError),
-    "hidden": (lambda _file: [wire.DownloadChunk(files=[".a"], sizes=[1])], IntegrityError),
-    "thousands": (
-        lambda _file: [wire.DownloadChunk(files=[f"f{n}" for n in range(5000)], sizes=[1] * 5000)],
-        IntegrityError,
-    ),
-    "something else": (
-        lambda file: [wire.DownloadChunk(data=b"x" * 10)] if file else [LISTED],
-        IntegrityError,
-    ),
-}
-
-
-async def test_downloads_that_lie(siege: Siege, tmp_path: Path) -> None:
-    """A download takes what was listed and nothing more, and leaves no folder unless all of it holds."""
-    hostile = siege.hostile
-    await hostile.honest_release("r1")
-    out = tmp_path / "out"
-    for name, (downloads, expected) in DOWNLOADS.items():
-        hostile.downloads = downloads
-        with pytest.raises(TesseraError) as caught:
-            await download(siege.config, "r1", out)
-        assert isinstance(caught.value, expected), name
-        assert not out.exists()
-        assert [path.name for path in tmp_path.iterdir()] == ["a"], name
-
-
-async def test_a_selection_without_end(siege: Siege) -> None:
-    """Of which records are common an owner takes as many bits as it has records, however many come."""
-    siege.hostile.selections = [b"x" * 100_000] * 50
-    section, tls = siege.config.aggregators[0], siege.config.tls
-    async with AggregatorClient(section.address, tls) as client:
-        with pytest.raises(IntegrityError, match="more than the 8 bytes of a selection"):
-            await client.selection("r1", "ab" * 32, 8)
-
-
-async def test_a_download_that_stalls(siege: Siege, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A download in which nothing more comes is given up."""
-    monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 0.3)
-    await siege.hostile.honest_release("r1")
-    siege.hostile.misbehave["Download"] = lambda _request, _context: asyncio.Event().wait()
-    with pytest.raises(NotConnectedError):
-        await download(siege.config, "r1", tmp_path / "out")
-    monkeypatch.setattr("owner_node.connection.client._CALL_SECONDS", 20.0)
-
-
 async def test_charges_of_its_own_are_told_with_a_poll(siege: Siege) -> None:
     """Where the ledger is goes with polls until the aggregator shows it again: no backup can deny it."""
     polls: asyncio.Queue[wire.PollRequest] = asyncio.Queue()
@@ -430,8 +305,8 @@ async def test_charges_of_its_own_are_told_with_a_poll(siege: Siege) -> None:
     async with asyncio.timeout(20):
         assert not (await polls.get()).HasField("ledger_head")
         with Database(siege.config.owner.state_dir) as db:
-            reserve(db, Ledger(db, _now), "query-1", "0.1", aggregator="(local)", budget="other")
-            newest = Ledger(db, _now).head()
+            reserve(db, Ledger(db, now), "query-1", "0.1", aggregator="(local)", budget="other")
+            newest = Ledger(db, now).head()
         for _ in range(2):
             while not (told := (await polls.get()).ledger_head).sequence:
                 continue
