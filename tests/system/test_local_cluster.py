@@ -12,7 +12,7 @@ import pytest
 
 from common.errors import UsageError
 from deploy.local_cluster import LocalCluster
-from deploy.local_process import LocalProcessError
+from deploy.local_process import PROGRAMS, LocalProcessError, program_path
 from deploy.local_setup import control_socket, dataset, make_setup, section
 
 DATASET = dataset(
@@ -119,3 +119,11 @@ def test_long_folder(tmp_path):
         assert control_socket(deep / "aggregator").exists()
         assert cluster.cli("aggregator", "status", "--check").returncode == 0
     assert not control_socket(deep / "aggregator").parent.exists()
+
+
+def test_program_that_is_not_installed(tmp_path, monkeypatch):
+    """Where a program is not installed that is said, with what to do, before a process is started."""
+    monkeypatch.setenv(PROGRAMS, str(tmp_path))
+    with pytest.raises(LocalProcessError) as raised:
+        program_path("owner-node")
+    assert "make setup" in raised.value.hint
