@@ -137,4 +137,6 @@ class Node:
         """Return the epsilon that a session's plan asks of this owner, as text; empty without a plan."""
         if session is None or session.plan is None:
             return ""
-        return format(Plan.from_bytes(session.plan).assignment_of(self._cases.config.owner.id).epsilon, "f")
+        plan = Plan.from_bytes(session.plan)
+        own = plan.assignment_of(self._cases.config.owner.id)
+        return format(own.epsilon_at(plan.most_multiples), "f")
