@@ -305,7 +305,10 @@ def test_owner_finds_its_own_values_exchanged(made, tmp_path):
 def test_same_id_returns_to_the_release(made):
     """The same command again shows the same release and charges nothing; other arguments are refused."""
     dataset = "patients" if made.layout == "horizontal" else "members"
-    same = {"layout": made.layout, "dataset": dataset, "owners": "a,b,c", "purpose": "a system test"}
+    same = {
+        "layout": made.layout, "dataset": dataset, "owners": "a,b,c", "purpose": "a system test",
+        "mechanism": "idp-joint",
+    }  # fmt: skip
     code, document = released(made.cluster, made.release, **same)
     assert (code, document["manifest_digest"]) == (0, made.document["manifest_digest"])
     assert len(spends(made.cluster, "a", made.release)) == 1
