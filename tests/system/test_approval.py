@@ -229,6 +229,8 @@ def test_another_plan_is_not_approved(cluster):
     assert states(cluster, "other")["a"] == "awaiting_approval"
     shown = ask(cluster, "owner-node", "show", "other", owner="a")[1]
     assert shown["plan_digest"] == ask(cluster, "aggregator", "show", "other")[1]["plan_digest"]
+    # The plan was tried on the data for the person who decides, and its noise was for nothing else.
+    assert {"linkage", "structure"} <= {each["attack"] for each in shown["preview"]["risks"]}
     assert approve(cluster, "other", "--digest", shown["plan_digest"][:12])[0] == ExitCode.DONE
     check_published(cluster, command, "other")
 
