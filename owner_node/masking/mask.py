@@ -29,7 +29,7 @@ from owner_node.masking.taxonomy import Taxonomy
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
-CLUSTERS_PER_BLOCK = 2**11
+RANKS_PER_BLOCK = 2**16
 DRAWN_ASIDE = 2**18
 """From so many records on the noise on ranks is drawn while they are ranked."""
 _T = TypeVar("_T")
@@ -76,13 +76,16 @@ class MaskedAttribute:
     def by_record(self) -> Int64Array:
         """Return the masked value of every record, `(n_records,)`, in the order of the original records."""
         values = np.empty(self.order.size, dtype=np.int64)
-        sizes = self.released.sizes
-        ends = np.cumsum(sizes)
-        # Blocks of clusters: the repeated values of all records never exist beside their places.
-        for first in range(0, sizes.size, CLUSTERS_PER_BLOCK):
-            block = slice(first, first + CLUSTERS_PER_BLOCK)
-            places = self.order[ends[first] - sizes[first] : ends[block][-1]]
-            values[places] = np.repeat(self.released.values[block], sizes[block])
+        sizes, ends = self.released.sizes, np.cumsum(self.released.sizes)
+        # Blocks of ranks: the repeated values of all records never exist beside their places.
+        for first in range(0, values.size, RANKS_PER_BLOCK):
+            last = min(first + RANKS_PER_BLOCK, values.size)
+            entries = slice(
+                int(np.searchsorted(ends, first, side="right")), int(np.searchsorted(ends, last)) + 1
+            )
+            begins = np.maximum(ends[entries] - sizes[entries], first)
+            repeats = np.minimum(ends[entries], last) - begins
+            values[self.order[first:last]] = np.repeat(self.released.values[entries], repeats)
         return values
 
 

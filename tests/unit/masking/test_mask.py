@@ -170,9 +170,9 @@ def test_two_masks_of_a_table_differ():
     assert mask_table(columns, chosen)["age"].tolist() != mask_table(columns, chosen)["age"].tolist()
 
 
-def test_blocks_of_clusters_join_without_a_gap(monkeypatch):
+def test_blocks_of_ranks_join_without_a_gap(monkeypatch):
     """Values are put in their places block by block; the remainder is in the last one."""
-    monkeypatch.setattr(mask, "CLUSTERS_PER_BLOCK", 4)
+    monkeypatch.setattr(mask, "RANKS_PER_BLOCK", 4)
     values = np.random.default_rng(9).permutation(53) * 10
     wide = integer(upper=10**4)
     masked = mask_attribute(values, task(wide, VERY_LARGE_EPSILON), SeededBits(7)).by_record()
