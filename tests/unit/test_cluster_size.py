@@ -58,10 +58,12 @@ def test_the_ends(mechanism):
 
 
 def test_what_takes_the_smallest_k_or_none():
-    """idp-cbls is best with the smallest clusters; dp and idp have none."""
+    """idp-cbls is best with the smallest clusters; dp, idp and dp-hist have none."""
     assert chosen("idp-cbls") == 3
     assert chosen("idp-cbls", g=4) == 9
-    assert [chosen(each) for each in MECHANISMS if not MECHANISMS[each].clustered] == [None, None]
+    unclustered = [each for each in MECHANISMS if not MECHANISMS[each].clustered]
+    assert unclustered == ["dp", "idp", "dp-hist"]
+    assert [chosen(each) for each in unclustered] == [None] * 3
 
 
 def test_every_owners_policy_counts():
