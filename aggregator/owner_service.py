@@ -218,9 +218,7 @@ class OwnerService(OwnerServiceServicer):
         _log.warning("owner recalls its releases", extra={"owner": owner})
 
     @raises
-    async def Select(
-        self, request: wire.SelectRequest, context: Context
-    ) -> AsyncIterator[wire.SelectChunk]:
+    async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
         """Send an owner which of its own records all groups hold, until all owners have masked those."""
         owner = self._caller(context)
         release = self._release(request.release, owner)
