@@ -1,6 +1,7 @@
 """The calls to one aggregator. Errors of the other side arrive as errors of the catalogue."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -39,7 +40,9 @@ _KINDS = dict(zip((wire.BLOB_KIND_TOKENS, wire.BLOB_KIND_FRAGMENT), KINDS, stric
 
 
 class NotTakenError(Exception):
-    """The aggregator did not take an answer or an upload. It says nothing about this owner's own work.
+    """The aggregator did not take an answer or an upload, or did not send a selection.
+
+    It says nothing about this owner's own work.
 
     Args:
         error: What the aggregator said.
@@ -155,26 +158,25 @@ class AggregatorClient:
             size: How many bytes that is.
 
         Raises:
+            NotConnectedError: If the connection broke before all of it came.
+            NotTakenError: If the aggregator did not send it.
             IntegrityError: If something longer comes.
         """
         request = wire.SelectRequest(release=release, plan_digest=plan_digest)
         found = bytearray()
-        try:
-            async for chunk in self._calls.Select(request, timeout=_transfer_seconds(size)):
-                found += _readable(chunk).data
+        with _handing_over():
+            async for chunk in _stream(lambda: self._calls.Select(request, timeout=_transfer_seconds(size))):
+                found += chunk.data
                 if len(found) > size:
-                    raise IntegrityError(f"the aggregator sends more than the {size} bytes of a selection")
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+                    break
+        if len(found) > size:
+            raise IntegrityError(f"the aggregator sends more than the {size} bytes of a selection")
         return bytes(found)
 
     async def recall(self) -> AsyncIterator[wire.RecallItem]:
         """Ask what this owner signed at this aggregator: its ledger heads, and for its releases."""
-        try:
-            async for item in self._calls.Recall(wire.RecallRequest(), timeout=_RECALL_SECONDS):
-                yield _readable(item)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+        async for item in _stream(lambda: self._calls.Recall(wire.RecallRequest(), timeout=_RECALL_SECONDS)):
+            yield item
 
     async def files(self, release: str) -> dict[str, int]:
         """Return the files of a published release by name, with their sizes in bytes.
@@ -206,11 +208,8 @@ class AggregatorClient:
 
     async def _download(self, release: str, name: str, seconds: float) -> AsyncIterator[wire.DownloadChunk]:
         request = wire.DownloadRequest(release=release, file=name)
-        try:
-            async for chunk in self._calls.Download(request, timeout=seconds):
-                yield _readable(chunk)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+        async for chunk in _stream(lambda: self._calls.Download(request, timeout=seconds)):
+            yield chunk
 
     async def _chunks(self, blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
         # The first message names the blob even if nothing of it is left to send.
@@ -251,13 +250,37 @@ def _transfer_seconds(size: int) -> float:
     return _CALL_SECONDS + size / _SLOWEST_BYTES_PER_SECOND
 
 
-async def _call(make: Callable[[], Any]) -> Any:
+@contextmanager
+def _catalogued() -> Iterator[None]:
+    """Let what gRPC raises in a call be an error of the catalogue."""
     try:
-        return _readable(await make())
+        yield
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
     except grpc.aio.UsageError:
         raise NotConnectedError("the connection was closed") from None
+
+
+@contextmanager
+def _handing_over() -> Iterator[None]:
+    """Let an error of the other side in the middle of a piece of work say nothing about that work."""
+    try:
+        yield
+    except NotConnectedError:
+        raise
+    except TesseraError as error:
+        raise NotTakenError(error) from None
+
+
+async def _call(make: Callable[[], Any]) -> Any:
+    with _catalogued():
+        return _readable(await make())
+
+
+async def _stream(make: Callable[[], Any]) -> AsyncIterator[Any]:
+    with _catalogued():
+        async for response in make():
+            yield _readable(response)
 
 
 def _readable(response: Any) -> Any:
@@ -268,9 +291,5 @@ def _readable(response: Any) -> Any:
 
 
 async def _hand_over(make: Callable[[], Any]) -> Any:
-    try:
+    with _handing_over():
         return await _call(make)
-    except NotConnectedError:
-        raise
-    except TesseraError as error:
-        raise NotTakenError(error) from None

@@ -124,6 +124,8 @@ class HostileAggregator(OwnerServiceServicer):
 
     async def Select(self, request: wire.SelectRequest, context: Any) -> AsyncIterator[wire.SelectChunk]:
         """Send the selections that the test wants sent."""
+        if "Select" in self.misbehave:
+            await self.misbehave["Select"](request, context)
         for data in self.selections:
             yield wire.SelectChunk(data=data)
 

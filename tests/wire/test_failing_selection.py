@@ -1,0 +1,110 @@
+"""An aggregator that does not send its selection: no fault of the owner, and no end of its release."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from common.errors import ConflictError, InternalError, NotConnectedError, TesseraError
+from common.wire.status import abort
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.connection.client import AggregatorClient, NotTakenError
+from owner_node.connection.worker import Outcome, Worker
+from owner_node.state.session import State
+from tests.fakes.hostile_aggregator import HostileAggregator, serving
+from tests.fakes.offered_plans import session
+from tests.fakes.offering import Offering
+from tests.protocol.test_linking_exceptions import POLICY, intersected, linked, selection, signed
+
+CHOSEN = selection()
+
+
+@pytest.fixture
+def offering(tmp_path: Path) -> Iterator[Offering]:
+    """One owner node whose policy allows a selection, and what its aggregator signs."""
+    made = Offering(tmp_path, POLICY)
+    yield made
+    made.records.db.close()
+
+
+def _work(offering: Offering, state: State, patch: pytest.MonkeyPatch) -> wire.Work:
+    """Bring a release to linking, or to between spending and sealing; return the work of masking."""
+    plan = linked(offering, "vertical", on_mismatch="intersect")
+    addendum, signature = signed(offering, intersected(plan, CHOSEN))
+    if state is State.SPENT:
+        with patch.context() as broken:
+            broken.setattr("owner_node.release.sealing.encode", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                offering.node.production.mask("r1", plan.digest, addendum, signature, b"", CHOSEN)
+        offering.restart()
+    assert session(offering).state is state
+    told = wire.Mask(addendum=addendum, signature=signature, certificate=offering.hub.chain_pem.encode())
+    return wire.Work(release="r1", plan_digest=plan.digest, mask=told)
+
+
+def _dies(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@asynccontextmanager
+async def _working(offering: Offering) -> AsyncIterator[tuple[Worker, HostileAggregator, AggregatorClient]]:
+    hostile = HostileAggregator(offering.folder)
+    async with serving(hostile, offering.folder) as address:
+        port = address.rpartition(":")[2]
+        async with AggregatorClient(f"localhost:{port}", offering.config.tls) as client:
+            worker = Worker(offering.node)
+            worker.answer_through(client)
+            yield worker, hostile, client
+
+
+def _says(error: TesseraError) -> Callable[[Any, Any], Awaitable[None]]:
+    return lambda _request, context: abort(context, error)
+
+
+def _ends(status: grpc.StatusCode) -> Callable[[Any, Any], Awaitable[None]]:
+    return lambda _request, context: context.abort(status, "")
+
+
+FAILURES = {
+    "its disk is broken": (_says(InternalError("an internal fault of the other side")), NotTakenError),
+    "it has another plan": (_says(ConflictError("another plan")), NotTakenError),
+    "too many calls": (_ends(grpc.StatusCode.RESOURCE_EXHAUSTED), NotTakenError),
+    "it goes away": (_ends(grpc.StatusCode.UNAVAILABLE), NotConnectedError),
+}
+
+
+@pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
+async def test_a_selection_that_is_not_sent(
+    offering: Offering, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However fetching it fails, the release stays where it is, and is sealed when the selection comes."""
+    work = _work(offering, state, monkeypatch)
+    kinds = offering.kinds()
+    async with _working(offering) as (worker, hostile, _):
+        for name, (failure, expected) in FAILURES.items():
+            hostile.misbehave["Select"] = failure
+            with pytest.raises(expected):
+                await worker.do(work)
+            assert (name, session(offering).state, offering.kinds()) == (name, state, kinds)
+        assert hostile.answers.empty()
+        del hostile.misbehave["Select"]
+        hostile.selections = [CHOSEN]
+        assert await worker.do(work) is Outcome.DONE
+        assert (await hostile.answer()).WhichOneof("answer") == "sealed"
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+@pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
+async def test_a_connection_that_was_closed(
+    offering: Offering, state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work that outlives its connection is told again by the next one; it is no fault of the release."""
+    work = _work(offering, state, monkeypatch)
+    async with _working(offering) as (worker, _, client):
+        await client.close()
+        with pytest.raises(NotConnectedError):
+            await worker.do(work)
+    assert session(offering).state is state
