@@ -20,7 +20,7 @@ from common.privacy import (
     epsilon_joint,
     most_clusters,
     plain,
-    rank_loss,
+    planned_rank_loss,
 )
 from common.rank_noise import NONE, RankNoise
 from common.schema import Attribute, TaxonomyMethod, most_records
@@ -84,7 +84,7 @@ def plan_attribute(
             chosen, size or 1, records_rounded, epsilon, g, n_values=attribute.n_values, rank_noise=noise
         ),
         noise,
-        rank_loss(noise, g) if noise else NO_RANK_NOISE,
+        planned_rank_loss(chosen, noise, g, frequency_order=attribute.by_frequency),
     )
 
 

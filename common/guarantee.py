@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from common.plan import Plan
-from common.privacy import MECHANISMS
+from common.privacy import MECHANISMS, is_ordered_by_data
 from common.rank_promise import rank_promises, shown_by_clusters, shown_by_lists
 from common.schema import CategoryOrder
 
@@ -199,7 +199,7 @@ def _attribute_promises(plan: Plan) -> list[str]:
 
 
 def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
-    unordered = kind.by_frequency and not MECHANISMS[kind.mechanism].counts
+    unordered = is_ordered_by_data(kind.mechanism, frequency_order=kind.by_frequency)
     promise = _FREQUENCY_PROMISE if unordered else _PROMISE[kind.mechanism]
     notion = _notion(individual=MECHANISMS[kind.mechanism].individual)
     told = promise.format(notion=notion, epsilon=kind.epsilon, joint=kind.joint)

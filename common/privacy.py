@@ -150,7 +150,8 @@ def is_rank_noise(value: Decimal) -> bool:
 def rank_loss(rank_noise: Decimal, g: int) -> Decimal:
     """Return 2g/w, which bounds what rank noise lets be told about who got which entry (MECHANISMS §8).
 
-    It bounds 2g(n - 1)/t, with t = max(1, ceil(w n)), whatever the number of records n is.
+    It bounds 2g(n - 1)/t, with t = max(1, ceil(w n)), whatever the number of records n is. That holds for
+    values in a public order only, see `planned_rank_loss`.
 
     Args:
         rank_noise: w, above 0.
@@ -161,6 +162,40 @@ def rank_loss(rank_noise: Decimal, g: int) -> Decimal:
     """
     bound = _EXACT.divide(Decimal(2 * g), rank_noise)
     return plain(bound.quantize(Decimal(1).scaleb(-SHARE_PLACES), rounding=ROUND_CEILING, context=_EXACT))
+
+
+def planned_rank_loss(
+    mechanism: str, rank_noise: Decimal, g: int, *, frequency_order: bool
+) -> Decimal | None:
+    """Return the bound on what is told about who got which entry of an attribute's list.
+
+    Args:
+        mechanism: A mechanism id.
+        rank_noise: w; 0 for none.
+        g: The most records that one person has.
+        frequency_order: Whether its categories are declared to be ordered by the data.
+
+    Returns:
+        2g/w; 0 without rank noise; None where one record can change the order of the categories, and so move
+        any number of records by any number of ranks.
+    """
+    if not rank_noise:
+        return NO_RANK_NOISE
+    return (
+        None if is_ordered_by_data(mechanism, frequency_order=frequency_order) else rank_loss(rank_noise, g)
+    )
+
+
+def is_ordered_by_data(mechanism: str, *, frequency_order: bool) -> bool:
+    """Whether an attribute is masked in an order that comes from the data, which one record can change.
+
+    Counts are the same in any order, so there the declared one is used and none is made from the data.
+
+    Args:
+        mechanism: A mechanism id.
+        frequency_order: Whether its categories are declared to be ordered by the data.
+    """
+    return frequency_order and not MECHANISMS[mechanism].counts
 
 
 def plain(value: Decimal) -> Decimal:
@@ -237,8 +272,7 @@ def epsilon_joint(
     Returns:
         The bound, or None where there is none.
     """
-    # Counts are the same in any order, so the declared one is used and none is made from the data.
-    if frequency_order and not MECHANISMS[mechanism].counts:
+    if is_ordered_by_data(mechanism, frequency_order=frequency_order):
         return None
     factor = MECHANISMS[mechanism].joint_factor
     return plain(_EXACT.multiply(Decimal(n_clusters) if factor is None else factor, epsilon))

@@ -7,7 +7,8 @@ moves a record by few ranks is hardly seen, one that moves it far is. The words 
 from decimal import ROUND_CEILING, Decimal
 
 from common.plan import Plan
-from common.privacy import MECHANISMS, rank_loss
+from common.privacy import MECHANISMS, is_ordered_by_data, rank_loss
+from common.task import PlannedAttribute
 
 _NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
 _SMALL = Decimal(3)
@@ -30,7 +31,8 @@ def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
             "random noise, and so a record gets the value of another one near it: rank noise "
             f"{_by_attribute(plan)}."
         ),
-        *(_by_distance(share, plan.max_records_per_person) for share in _shares(plan)),
+        *(_by_distance(share, plan.max_records_per_person) for share in _bounded_shares(plan)),
+        *_unbounded(plan),
         _table(plan, notion),
     )
 
@@ -83,17 +85,32 @@ def without_rank_noise(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _shares(plan: Plan) -> list[Decimal]:
-    return sorted({each.rank_noise for task in plan.tasks for each in task.attributes if each.rank_noise})
+def _noisy(plan: Plan) -> list[PlannedAttribute]:
+    return [each for task in plan.tasks for each in task.attributes if each.rank_noise]
+
+
+def _is_bounded(plan: Plan, planned: PlannedAttribute) -> bool:
+    """Whether the bound on rank noise holds: not where one record can change the order of all."""
+    by_frequency = plan.attribute(planned.name).by_frequency
+    return not is_ordered_by_data(planned.mechanism, frequency_order=by_frequency)
+
+
+def _bounded_shares(plan: Plan) -> list[Decimal]:
+    return sorted({each.rank_noise for each in _noisy(plan) if _is_bounded(plan, each)})
+
+
+def _ordered_by_data(plan: Plan) -> tuple[str, ...]:
+    """Return the attributes whose rank noise has no bound at some owner, each once."""
+    return tuple(dict.fromkeys(each.name for each in _noisy(plan) if not _is_bounded(plan, each)))
 
 
 def _by_attribute(plan: Plan) -> str:
     """Return every rank noise with its attributes."""
-    names: dict[Decimal, list[str]] = {share: [] for share in _shares(plan)}
-    for task in plan.tasks:
-        for each in task.attributes:
-            if each.rank_noise and each.name not in names[each.rank_noise]:
-                names[each.rank_noise].append(each.name)
+    names: dict[Decimal, list[str]] = {}
+    for each in sorted(_noisy(plan), key=lambda noisy: noisy.rank_noise):
+        of_share = names.setdefault(each.rank_noise, [])
+        if each.name not in of_share:
+            of_share.append(each.name)
     return "; ".join(f"{share:f} of the number of records for {', '.join(of)}" for share, of in names.items())
 
 
@@ -109,6 +126,20 @@ def _by_distance(share: Decimal, g: int) -> str:
     )
 
 
+def _unbounded(plan: Plan) -> tuple[str, ...]:
+    names = ", ".join(_ordered_by_data(plan))
+    if not names:
+        return ()
+    return (
+        (
+            f"Protection by distance of {names}: not bounded, the order depends on the data. The categories "
+            "are in the order of how often they occur, and one record can make two of them change places, "
+            "and so move every record that has either. Rank noise blurs who has which value; no number says "
+            "how much."
+        ),
+    )
+
+
 def _factor(exponent: Decimal) -> str:
     rounded = exponent.quantize(Decimal("0.01"), rounding=ROUND_CEILING)
     written = f"exp({rounded:f})"
@@ -120,8 +151,11 @@ def _factor(exponent: Decimal) -> str:
 def _table(plan: Plan, notion: str) -> str:
     unit = "person" if plan.linking.tokens else "record"
     if plan.epsilon_table is None:
-        names = ", ".join(without_rank_noise(plan))
-        why = f"{names}: no rank noise" if names else "there is none for the list of one of them"
+        reasons = {
+            "no rank noise": without_rank_noise(plan), "the order depends on the data": _ordered_by_data(plan)
+        }  # fmt: skip
+        whys = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
+        why = "; ".join(whys) or "there is none for the list of one of them"
         return f"For the released table as a whole, who has which value included, there is no bound ({why})."
     return (
         f"The released table as a whole, all attributes of one {unit} and who has which value included: "

@@ -32,8 +32,9 @@ class PlannedAttribute:
     """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
     rank_noise: Decimal = NO_RANK_NOISE
     """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
-    rank_loss: Decimal = NO_RANK_NOISE
-    """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise."""
+    rank_loss: Decimal | None = NO_RANK_NOISE
+    """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise, None where
+    the order of the values comes from the data, so that there is no bound."""
 
     @property
     def epsilon_table(self) -> Decimal | None:
@@ -43,7 +44,7 @@ class PlannedAttribute:
         """
         if self.epsilon_joint is None or not is_listed(self.mechanism):
             return self.epsilon_joint
-        return total([self.epsilon_joint, self.rank_loss]) if self.rank_noise else None
+        return total_or_unbounded([self.epsilon_joint, self.told_ranks])
 
     @property
     def told_ranks(self) -> Decimal | None:
@@ -80,7 +81,7 @@ class PlannedAttribute:
             read_bound(document["epsilon_joint"]),
             read_decimal(document["expected_error"]),
             read_decimal(document.get("rank_noise", "0")),
-            read_decimal(document.get("rank_loss", "0")),
+            _read_rank_loss(document.get("rank_loss", "0")),
         )
 
 
@@ -257,6 +258,10 @@ def read_epsilon(text: Any) -> Decimal:
     if value <= 0:
         raise ValueError("an epsilon must be positive")
     return value
+
+
+def _read_rank_loss(text: Any) -> Decimal | None:
+    return None if text is None else read_decimal(text)
 
 
 def read_bound(text: Any) -> Decimal | None:

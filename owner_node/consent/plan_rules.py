@@ -11,15 +11,13 @@ from common.privacy import (
     LARGEST_EPSILON,
     LARGEST_JOINT,
     MECHANISMS,
-    NO_RANK_NOISE,
     SHARE_PLACES,
     epsilon_joint,
     is_rank_noise,
     is_share,
     most_clusters,
     plain,
-    rank_loss,
-    total,
+    planned_rank_loss,
 )
 from common.schema import TaxonomyMethod, most_records
 from common.task import PlannedAttribute, Task
@@ -132,12 +130,13 @@ def ranks(request: Request) -> Iterator[Objection]:
     for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
         if planned.rank_noise and not MECHANISMS[planned.mechanism].listed:
             yield Objection(f"{planned.mechanism} takes no rank noise, {planned.name!r} has some")
-        g = request.plan.max_records_per_person
-        found = rank_loss(planned.rank_noise, g) if planned.rank_noise else NO_RANK_NOISE
+        found = planned_rank_loss(
+            planned.mechanism, planned.rank_noise, request.plan.max_records_per_person,
+            frequency_order=_is_by_frequency(request, planned),
+        )  # fmt: skip
         if planned.rank_loss != found:
-            yield Objection(
-                f"rank_loss of {planned.name!r} is {found:f}, the plan says {planned.rank_loss:f}"
-            )
+            told, bound = _bound_text(planned.rank_loss), _bound_text(found)
+            yield Objection(f"rank_loss of {planned.name!r} is {bound}, the plan says {told}")
 
 
 def errors(request: Request) -> Iterator[Objection]:
@@ -156,21 +155,24 @@ def errors(request: Request) -> Iterator[Objection]:
 
 
 def _shares_of_person(plan: Plan) -> Iterator[Objection]:
-    by_group = [[each.epsilon for each in plan.tasks if each.group == g] for g in range(plan.n_groups)]
-    of_person = total(max(epsilons) for epsilons in by_group)
+    of_person = plan.epsilon_of_person((1,) * plan.n_groups)
     if of_person > plan.epsilon:
         yield Objection(f"the shares of one person add up to {of_person}, more than epsilon {plan.epsilon}")
 
 
 def _joint(request: Request, planned: PlannedAttribute) -> Decimal | None:
-    own = request.schema.by_name.get(planned.name)
-    # The order that counts is the one this owner masks with; without one the plan's is as good as any.
-    settings = own if own is not None else request.plan.attribute(planned.name)
     # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
     n_clusters = most_clusters(most_records(request.schema.records_rounded), planned.k)
+    by_frequency = _is_by_frequency(request, planned)
     return epsilon_joint(
-        planned.mechanism, planned.epsilon, frequency_order=settings.by_frequency, n_clusters=n_clusters
+        planned.mechanism, planned.epsilon, frequency_order=by_frequency, n_clusters=n_clusters
     )
+
+
+def _is_by_frequency(request: Request, planned: PlannedAttribute) -> bool:
+    own = request.schema.by_name.get(planned.name)
+    # The order that counts is the one this owner masks with; without one the plan's is as good as any.
+    return (own if own is not None else request.plan.attribute(planned.name)).by_frequency
 
 
 def _bound_text(bound: Decimal | None) -> str:

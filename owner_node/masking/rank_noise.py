@@ -12,6 +12,10 @@ whatever s is. The new order is a function of s and of fresh randomness. At wors
 is below 2/w. For g records of one person it is g times as much, one record after the other. List and
 assignment are drawn independently, so the bounds of both add up to one for the whole table.
 
+All this takes an order of the values that does not depend on the data. Where categories are masked in the
+order of how often they occur, one record can make two of them change places, which moves every record that
+has either: no bound is stated there (`common.privacy.planned_rank_loss`).
+
 Equal values keep no order of their own: ties are broken by random numbers, in both sorts; where those are
 equal, too, by record, which has no regard to the data either. Ties of noisy positions must never be broken by
 the original positions: the new order would be a function of more than s.

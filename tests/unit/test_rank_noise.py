@@ -19,6 +19,9 @@ from tests.fakes.protocol_peers import request, schema
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
 WIDE = Attribute("wide", AttributeType.INTEGER, 0, 10**6)
 FEW = Attribute("few", AttributeType.BOOLEAN, 0, 1)
+BY_FREQUENCY = Attribute(
+    "c", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), order=CategoryOrder.FREQUENCY
+)
 USUAL = RankNoise()
 THIRD = Decimal("66.666666666667")
 
@@ -128,14 +131,46 @@ def test_a_k_goes_to_the_clusters_only():
         make_plan(request("a", k=4), {"a": replace(own, max_records_per_person=2)}, **MADE)
 
 
+def by_frequency(mechanism: str, **changes) -> Plan:
+    """A plan of one owner with categories in the order of their frequency, and an attribute of numbers."""
+    own = schema(attributes=(BY_FREQUENCY, WIDE), records=1000)
+    return make_plan(request("a", k=None, mechanism=mechanism, **changes), {"a": own}, **MADE)
+
+
 def test_frequency_order_is_bounded_with_counts():
     """Counts are the same in any order, so the order of the data is not used, and no bound is lost."""
-    by_frequency = Attribute(
-        "c", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), order=CategoryOrder.FREQUENCY
-    )
-    plan = make_plan(request("a", k=None), {"a": schema(attributes=(by_frequency,), records=1000)}, **MADE)
+    own = {"a": schema(attributes=(BY_FREQUENCY,), records=1000)}
+    plan = make_plan(request("a", k=None), own, **MADE)
     assert plan.epsilon_joint == 1
+    assert plan.tasks[0].rank_loss == THIRD
     assert "no bound" not in " ".join(promises(plan))
+    assert "not bounded" not in " ".join(promises(plan))
+
+
+@pytest.mark.parametrize("mechanism", ["idp-ls", "idp-joint", "idp-cbls", "dp-ir"])
+def test_rank_noise_on_an_order_of_the_data_has_no_bound(mechanism):
+    """One record can swap two categories, and move every record that has either: no number is stated."""
+    plan = by_frequency(mechanism)
+    ordered, wide = plan.tasks[0].attributes
+    assert (ordered.rank_noise, ordered.rank_loss, ordered.told_ranks) == (DEFAULT, None, None)
+    assert wide.rank_loss == THIRD
+    assert plan.tasks[0].rank_loss is plan.assignment_of("a").rank_loss_at([2]) is plan.epsilon_table is None
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert ordered.to_document()["rank_loss"] is None
+
+
+def test_protection_by_distance_is_promised_of_public_orders_only():
+    """The words leave out what has an order of the data, and say that nothing bounds it."""
+    noise = RankNoise(DEFAULT, (("c", Decimal("0.05")),))
+    told = promises(by_frequency("idp-ls", rank_noise=noise))
+    assert [line[:45] for line in told if line.startswith("Protection by distance, with")] == [
+        "Protection by distance, with rank noise 0.03:"
+    ]
+    (unbounded,) = (line for line in told if line.startswith("Protection by distance of"))
+    assert unbounded.startswith("Protection by distance of c: not bounded, the order depends on the data. ")
+    assert "there is no bound (c: the order depends on the data)." in " ".join(told)
+    shares = "rank noise 0.03 of the number of records for wide; 0.05 of the number of records for c."
+    assert shares in " ".join(told)
 
 
 def test_too_many_values_for_counts():

@@ -16,7 +16,17 @@ from owner_node.consent.judge import Accept
 from owner_node.ledger.ledger import Ledger
 from owner_node.local.policy import Use, check_policy
 from owner_node.state.database import Database
-from tests.fakes.consent_plans import PLAN, judged, only_rule, planned, with_task
+from tests.fakes.consent_plans import (
+    AGE,
+    BY_FREQUENCY,
+    PAY,
+    PLAN,
+    SCHEMA,
+    judged,
+    only_rule,
+    planned,
+    with_task,
+)
 from tests.fakes.ledgers import clock, give_back, reserve, spend
 
 NOISE = Decimal("0.04")
@@ -94,7 +104,35 @@ def test_total_rank_loss() -> None:
         "policy.total_rank_loss = 150: budget 'people' has lost 51, this would be 100 more"
     )
     assert only_rule(judged(PLAN, policy=policy)) == (
-        "policy.total_rank_loss = 150 takes no lists without rank noise"
+        "policy.total_rank_loss = 150 takes no lists without rank noise, and none of categories in an order "
+        "that depends on the data"
+    )
+
+
+def test_no_bound_may_be_stated_where_the_order_depends_on_the_data() -> None:
+    """The formula's proof takes a public order; without one the plan must say so, and no limit can hold."""
+    schema, policy = (
+        replace(SCHEMA, attributes=(AGE, BY_FREQUENCY, PAY)),
+        PolicyConfig(accounting="per-centroid"),
+    )
+
+    def by_frequency(**changes: Any) -> Plan:
+        plan = plan_of(noisy(), noisy("ward", epsilon_joint=None, **changes))
+        return replace(plan, attributes=(AGE, BY_FREQUENCY))
+
+    stated, honest = by_frequency(), by_frequency(rank_loss=None)
+    assert only_rule(judged(stated, schema=schema, policy=policy)) == (
+        "rank_loss of 'ward' is not bounded, the plan says 50"
+    )
+    verdict = judged(honest, schema=schema, policy=policy)
+    assert isinstance(verdict, Accept)
+    assert verdict.rank_loss is None
+    limited = replace(policy, total_rank_loss=Decimal(1000))
+    assert "none of categories in an order that depends on the data" in only_rule(
+        judged(honest, schema=schema, policy=limited)
+    )
+    assert only_rule(judged(plan_of(noisy(), noisy("ward", rank_loss=None)))) == (
+        "rank_loss of 'ward' is 50, the plan says not bounded"
     )
 
 
