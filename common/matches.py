@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Any, Self
 
 from common.plan import Plan
@@ -103,9 +102,15 @@ def fit(matches: Sequence[Match], plan: Plan, records: Mapping[str, int]) -> boo
         False if they speak of other groups, of a pair twice, or, where groups have to have the same persons,
         of any other number than all.
     """
-    groups = [tuple(task.owner for task in plan.tasks if task.group == each) for each in range(plan.n_groups)]
+    first: dict[tuple[str, ...], int] = {}
+    last: dict[tuple[str, ...], int] = {}
+    for number, owners in enumerate(plan.groups):
+        first.setdefault(owners, number)
+        last[owners] = number
     pairs = [match.groups for match in matches]
-    if len(set(pairs)) != len(pairs) or not set(pairs) <= set(combinations(groups, 2)):
+    # The same owners can be several groups. Every pair of groups would be the square of their number.
+    known = all(one in first and other in last and first[one] < last[other] for one, other in pairs)
+    if len(set(pairs)) != len(pairs) or not known:
         return False
     if plan.linking.on_mismatch != "stop" or plan.linking.max_overlap != 1:
         return True

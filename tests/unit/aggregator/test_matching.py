@@ -1,6 +1,7 @@
 """The match report: counts against plain Python sets, and the sentences made of them."""
 
-from itertools import pairwise
+import tracemalloc
+from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from common.arrays import sortable
 from common.errors import ConflictError
 from common.fragment import Addendum
 from common.matches import Match, fit, likely_cause, told
+from common.schema import Attribute, AttributeType
 from tests.fakes.releases import by_token, make_plan
 
 
@@ -120,6 +122,34 @@ def test_matches_that_cannot_be(lie):
     assert fit((true,), plan, {"a": 7, "b": 7})
     assert not fit((lie,), plan, {"a": 7, "b": 7})
     assert not fit((true, true), plan, {"a": 7, "b": 7})
+
+
+def test_the_same_owners_in_several_groups():
+    """Matches fit by the groups' own order, where some owners hold several groups of attributes."""
+    grid = [(["age"], ["a", "b"]), (["income"], ["c"]), (["ward"], ["a", "b"]), (["stay"], ["c"])]
+    attributes = tuple(Attribute(names[0], AttributeType.INTEGER, 0, 9) for names, _ in grid)
+    plan = make_plan(grid, attributes=attributes)
+    records = {"a": 4, "b": 3, "c": 7}
+    orders = set(combinations(plan.groups, 2))
+    assert len(orders) == 4
+    for one, other in product([("a", "b"), ("c",), ("a",)], repeat=2):
+        match = Match((one, other), 7, dict.fromkeys(one + other, 0))
+        assert fit((match,), plan, records) is ((one, other) in orders)
+
+
+def test_matches_of_very_many_groups():
+    """Every owner and every verifier does this: it makes no pairs of groups that nothing is said about."""
+    names = [f"x{number}" for number in range(400)]
+    attributes = tuple(Attribute(name, AttributeType.INTEGER, 0, 9) for name in names)
+    plan = make_plan([([name], [f"o{name}"]) for name in names], attributes=attributes)
+    match = Match((("ox0",), ("ox399",)), 7, {"ox0": 0, "ox399": 0})
+    tracemalloc.start()
+    try:
+        assert fit((match,), plan, {"ox0": 7, "ox399": 7})
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 1_000_000
 
 
 @pytest.mark.parametrize(

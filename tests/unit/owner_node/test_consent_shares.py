@@ -1,6 +1,8 @@
 """What a plan charges: its shares and bounds, computed anew."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -8,12 +10,17 @@ import pytest
 
 from common.plan import BudgetSplit, Layout, Plan
 from common.schema import TaxonomyMethod
+from common.task import Task
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept, Refuse, Verdict
+from owner_node.consent.plan_rules import composition
+from owner_node.consent.request import Request
 from tests.fakes.consent_plans import (
     AGE,
     BY_FREQUENCY,
+    DATASET,
     PLAN,
+    SCHEMA,
     WARD,
     judged,
     only_rule,
@@ -166,6 +173,40 @@ def test_shares_of_one_person_under_other_budget_splits() -> None:
         rule = only_rule(judged(plan("0.750000000001", split)))
         assert rule == "the shares of one person add up to 1.000000000001, more than epsilon 1"
     assert "over 2 groups" in only_rule(judged(plan("0.75", BudgetSplit.OWNER)))
+
+
+class Counted(tuple[Task, ...]):  # noqa: SLOT001 - a tuple takes no slots of its own
+    """Tasks that know how often somebody went through them."""
+
+    n_passes = 0
+
+    def __iter__(self) -> Iterator[Task]:
+        self.n_passes += 1
+        return super().__iter__()
+
+
+def test_shares_of_one_person_in_very_many_groups() -> None:
+    """An owner goes through the tasks of a plan equally often however many groups it has."""
+
+    def passes(n_groups: int) -> int:
+        names = [f"x{number}" for number in range(n_groups)]
+        tasks = Counted(
+            task("north" if not group else f"o{group}", group=group, attributes=(planned(name),))
+            for group, name in enumerate(names)
+        )
+        plan = replace(
+            PLAN, layout=Layout.VERTICAL, attributes=tuple(replace(AGE, name=name) for name in names),
+            tasks=tasks, budget_split=BudgetSplit.ATTRIBUTE, epsilon=Decimal(n_groups),
+        )  # fmt: skip
+        request = Request(
+            plan, plan.assignment_of("north"), "north", "hub", "trust", PolicyConfig(), DATASET, SCHEMA,
+            Decimal(3), date(2026, 1, 2),
+        )  # fmt: skip
+        tasks.n_passes = 0
+        assert not list(composition(request))
+        return tasks.n_passes
+
+    assert passes(2) == passes(40)
 
 
 def test_an_expected_error_that_is_not_the_formulas() -> None:
