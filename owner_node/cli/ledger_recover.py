@@ -142,13 +142,20 @@ def _nothing(*, as_json: bool) -> None:
 def _unstated(recovery: "Recovery") -> UsageError:
     return UsageError(
         f"{recovery.missing} entries of the ledger were lost, and {recovery.unexplained} of them are not "
-        "explained by releases; charges of mask and query, and what was written after the newest entry that "
-        "an aggregator keeps, no aggregator knows; nothing was changed",
+        f"explained by releases{_possible(recovery)}; charges of mask and query, and what was written after "
+        "the newest entry that an aggregator keeps, no aggregator knows; nothing was changed",
         "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they charged "
         "nothing); or charge all that is left: --exhaust",
-        {"missing": recovery.missing, "unexplained": recovery.unexplained,
+        {"missing": recovery.missing, "unexplained": recovery.unexplained, "possible": recovery.possible,
          "charges": [_document(each) for each in recovery.charges]},
     )  # fmt: skip
+
+
+def _possible(recovery: "Recovery") -> str:
+    """Say how many of the unexplained entries need not be a sign of anything."""
+    if not recovery.possible:
+        return ""
+    return f" (up to {recovery.possible} may be ends of these releases or returns of a part of their charges)"
 
 
 def _document(charge: Any) -> dict[str, Any]:
@@ -167,7 +174,8 @@ def _show(recovery: "Recovery", shown: Sequence["Shown"], without: Sequence[str]
             )
     for name in without:
         console.note(f"warning: {name} is not asked; what was released there is not charged")
-    console.print_line(f"lost entries: {recovery.missing}, unexplained: {recovery.unexplained}")
+    unexplained = f"{recovery.unexplained}{_possible(recovery)}"
+    console.print_line(f"lost entries: {recovery.missing}, unexplained: {unexplained}")
     columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
     rows = [
         (each.budget, each.charge, each.aggregator, each.release, each.plan_digest[:12], each.proved)
@@ -202,7 +210,8 @@ def _carry_out(
     left = balances(owner, records.ledger)
     if as_json:
         charges = [_document(each) for each in recovery.charges]
-        document = {"recovered": True, "missing": recovery.missing, "unexplained": recovery.unexplained}
+        document = {"recovered": True, "missing": recovery.missing, "unexplained": recovery.unexplained,
+                    "possible": recovery.possible}  # fmt: skip
         console.print_json({**document, "charges": charges, "balances": left, "head": asdict(head)})
         return 0
     console.print_line(f"the ledger goes on from entry {head.sequence}")

@@ -45,6 +45,16 @@ class Recalled:
         """How many entries the ledger surely had for it: its reservation, and if settled its end."""
         return 2 if self.sealed or self.settled else 1
 
+    def most_entries(self, owner: str) -> int:
+        """Return how many entries the ledger may have had for it.
+
+        A spend of less than was reserved has a return beside it. What linking left of it only the addendum
+        says, which aggregators do not show; where a plan allows for shared persons it may have been less.
+        """
+        multiples, own = self.plan.most_multiples, self.plan.assignment_of(owner)
+        reserves_more = any(multiples[group] > 1 for group in own.groups)
+        return 3 if reserves_more and (self.masking_asked or self.sealed) else 2
+
 
 @dataclass(frozen=True, slots=True)
 class Shown:
@@ -96,6 +106,9 @@ class Recovery:
     """How many of them no release explains that this owner is proved to have accepted."""
     charges: tuple[LostCharge, ...]
     """Releases that are charged in full."""
+    possible: int = 0
+    """How many of the unexplained ones these releases may have written all the same: an end that no
+    aggregator has heard of, or the return of what linking showed not to be needed."""
 
 
 def assess(
@@ -129,7 +142,7 @@ def assess(
     }
     missing = max((head.sequence - _fork(head, shown, own) for head in lost), default=0)
     releases = [release for each in shown for release in each.releases]
-    explained = sum(max(each.entries - len(_of(each.key, entries)), 0) for each in releases if each.proved)
+    surely, at_most = _written(releases, entries, owner)
     charges = [
         LostCharge(
             own.dataset,
@@ -146,9 +159,20 @@ def assess(
     return Recovery(
         tuple(sorted(lost, key=lambda head: (head.sequence, head.hash))),
         missing,
-        max(missing - explained, 0),
+        max(missing - surely, 0),
         (*charges, *(_held(entries, releases) if lost or charges else ())),
+        max(min(missing, at_most) - surely, 0),
     )
+
+
+def _written(releases: Iterable[Recalled], entries: Sequence[Entry], owner: str) -> tuple[int, int]:
+    """Return how many entries that the ledger lacks these releases surely wrote, and how many at most."""
+    surely = at_most = 0
+    for release in (each for each in releases if each.proved and not _settled(each, entries)):
+        n_own = len(_of(release.key, entries))
+        surely += max(release.entries - n_own, 0)
+        at_most += max(release.most_entries(owner) - n_own, 0)
+    return surely, at_most
 
 
 def _fork(head: Head, shown: Sequence[Shown], own: Mapping[int, str]) -> int:
