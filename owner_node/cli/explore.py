@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from owner_node.explore.cells import Grid
     from owner_node.explore.sweep import Question, Table
 
-EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03", 5
+EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.1", 5
 NONE = "none"
 MOST_REPETITIONS = 1000
 FORMATS = (".html", ".json")
@@ -45,7 +45,8 @@ KnownOption = Annotated[
     typer.Option("--known", help="Attributes that an intruder knows of everybody.", show_default="all"),
 ]
 MeasuresOption = Annotated[
-    str | None, typer.Option("--measures", help="Beside the mean SSE; or none.", show_default="all")
+    str | None,
+    typer.Option("--measures", help="Beside the mean SSE; or none.", show_default="all that are installed"),
 ]
 AttacksOption = Annotated[str | None, typer.Option("--attacks", help="Or none.", show_default="all")]
 OutOption = Annotated[
@@ -145,7 +146,6 @@ def _question(
     attacks: str | None,
 ) -> "Question":
     from common.masking_arguments import distinct
-    from owner_node.explore.assessment import ALL_MEASURES
     from owner_node.explore.attacks import ATTACKS
     from owner_node.explore.sweep import DEEP_REPETITIONS, Question
 
@@ -159,11 +159,23 @@ def _question(
         repetitions,
         # Two would leave intervals of confidence as wide as the scale.
         DEEP_REPETITIONS if repetitions > 1 else 1,
-        _some("measure", measures, ALL_MEASURES),
+        _measures(measures, class_attribute),
         _some("attack", attacks, ATTACKS),
         distinct("attribute", _listed(known)),
         class_attribute,
     )
+
+
+def _measures(text: str | None, class_attribute: str | None) -> tuple[str, ...]:
+    """Return what is asked for: unless it is said, what is installed; a class asks for its model."""
+    from owner_node.explore.assessment import ALL_MEASURES
+    from owner_node.explore.models import INSTALLED_WITH, is_installed
+    from owner_node.explore.utility import MEASURES
+
+    if text is not None or class_attribute is not None or is_installed():
+        return _some("measure", text, ALL_MEASURES)
+    console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
+    return tuple(MEASURES)
 
 
 def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ...]:

@@ -20,16 +20,24 @@ TRAINING = 0.66
 N_TREES = 100
 
 
+INSTALLED_WITH = "pip install 'tessera-release[explore]'"
+
+
+def is_installed() -> bool:
+    """Whether scikit-learn is there."""
+    return find_spec("sklearn") is not None
+
+
 def check_installed() -> None:
     """Look whether scikit-learn is there.
 
     Raises:
         UsageError: If it is not.
     """
-    if find_spec("sklearn") is None:
+    if not is_installed():
         raise UsageError(
             "scikit-learn is not installed, which the measures pmse and f-measure need",
-            "pip install 'tessera-release[explore]', or name other measures (--measures divergence, or none)",
+            f"{INSTALLED_WITH}, or name other measures (--measures divergence, or none)",
         )
 
 

@@ -50,9 +50,9 @@ def test_table_and_advice(folder, capsys):
     """Every setting is a line, with and without rank noise; advice is in words, progress is apart."""
     code, out, err = ask(capsys)
     assert code == 0
-    assert [line.split()[3] for line in out.splitlines() if line.startswith("auto")] == ["0", "0.03"]
+    assert [line.split()[3] for line in out.splitlines() if line.startswith("auto")] == ["0", "0.03", "0.1"]
     assert "recommended" in out or "No setting here is worth releasing" in out
-    assert "settings: 2 of 2" in err
+    assert "settings: 3 of 3" in err
     assert "settings" not in out
 
 
@@ -94,13 +94,22 @@ def test_arguments_that_cannot_be(folder, capsys, arguments, told):
 
 
 def test_without_scikit_learn(folder, capsys, monkeypatch):
-    """The error names the command that installs it, before data are loaded; the rest works without it."""
+    """The default leaves out what needs it and says so; asked for, it is an error before data are loaded."""
     monkeypatch.setattr("owner_node.explore.models.find_spec", lambda _name: None)
-    code, _, err = ask(capsys)
-    assert code == 2
+    code, out, err = ask(capsys, "--json")
+    assert code == 0
+    assert "without the measures pmse and f-measure" in err
     assert "tessera-release[explore]" in err
-    assert "loading" not in err
-    assert ask(capsys, "--measures", "divergence")[0] == 0
+    (first, *_) = json.loads(out)["cells"]
+    assert (first["pmse"], first["f_measure"]) == (None, None)
+    assert first["divergence"] is not None
+    for asked in (("--measures", "pmse"), ("--class", "ward")):
+        code, _, err = ask(capsys, *asked)
+        assert code == 2
+        assert "tessera-release[explore]" in err
+        assert "loading" not in err
+    code, _, err = ask(capsys, "--measures", "divergence")
+    assert (code, "scikit-learn" in err) == (0, False)
 
 
 def test_daemons_do_not_import_it():
