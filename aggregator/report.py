@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import charts
 from common.evidence import Evidence
-from common.linking_text import found
+from common.linking_text import WRITTEN_DIFFERENTLY, compared_as, found
 from common.pages import render
 from common.plan import Plan
 from common.privacy import total_or_unbounded
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 _MOST_OWNERS_NAMED = 8
 _MOST_LABELS_LISTED = 40
+_COMPARED = "Identifiers were compared by keyed tokens ({how})"
 _LINKING = {
-    "disjoint": "Identifiers were compared by keyed tokens: no person is at two owners.",
-    "overlapping": "Identifiers were compared by keyed tokens: persons are at several owners.",
-    "equal": "Identifiers were compared by keyed tokens: the owners' attributes are about the same records.",
-    "intersected": "Identifiers were compared by keyed tokens: only persons at the owners of all attributes "
-    "were masked.",
+    "disjoint": f"{_COMPARED}: no identifier is at two owners of the same attributes. {WRITTEN_DIFFERENTLY}",
+    "overlapping": f"{_COMPARED}: some are at several owners. {WRITTEN_DIFFERENTLY}",
+    "equal": f"{_COMPARED}: the owners of different attributes hold the same ones.",
+    "intersected": f"{_COMPARED}: only persons at the owners of all attributes were masked.",
     "asserted": "Identifiers were not compared: disjointness asserted by the owners, not checked.",
 }
 
@@ -71,7 +71,8 @@ def _linking(evidence: Evidence) -> str:
     """Return what linking compared, and what it found of what the plan allows."""
     lines = found(evidence.plan, evidence.addendum)
     more = f" Found: {'; '.join(lines)}." if lines else ""
-    return _LINKING[evidence.addendum.linking] + more
+    how = compared_as(evidence.plan.identifier)
+    return _LINKING[evidence.addendum.linking].format(how=how) + more
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
+from common.linking_text import WRITTEN_DIFFERENTLY, compared_as
 from common.plan import Plan
 from common.privacy import MECHANISMS, is_ordered_by_data
 from common.rank_promise import rank_promises, shown_by_clusters, shown_by_lists
@@ -86,24 +87,38 @@ def promises(plan: Plan) -> tuple[str, ...]:
 
 def composition(plan: Plan) -> str:
     """Say by which rule the owners' and attributes' epsilons make the release's."""
-    shared = plan.linking.max_overlap
-    parallel = (
-        "The owners of the same attributes hold different records, so the largest of their ε counts and not "
-        "the sum (parallel composition)."
-        if shared == 1
-        else f"A person can be at up to {shared} owners of the same attributes, so the ε of as many of them "
-        "add up, the largest ones (sequential composition); those of the others do not."
-    )
     sequential = "The ε of different attributes of one record add up (sequential composition)"
     if plan.n_groups > 1:
         sequential += ", also where different owners hold them"
     several = len(plan.tasks) > plan.n_groups
-    rules = [parallel] if several else []
+    rules = [_parallel(plan)] if several else []
     return " ".join([
         *rules,
         f"{sequential}.",
         "Releases from the same data add up as well: every owner's ledger counts them, for ever.",
     ])  # fmt: skip
+
+
+def _parallel(plan: Plan) -> str:
+    """Say what owners of the same attributes make of their epsilons, and what that takes as given."""
+    shared = plan.linking.max_overlap
+    if not plan.linking.tokens:
+        return (
+            "The owners of the same attributes assert that they hold different persons, which was not "
+            "checked: so the largest of their ε counts and not the sum (parallel composition). Of a person "
+            "who is at two owners all the same, they add up."
+        )
+    how = compared_as(plan.identifier)
+    if shared == 1:
+        return (
+            f"No identifier is at two owners of the same attributes ({how}), so the largest of their ε "
+            f"counts and not the sum (parallel composition). {WRITTEN_DIFFERENTLY}"
+        )
+    return (
+        f"An identifier can be at up to {shared} owners of the same attributes ({how}), so the ε of as many "
+        "of them add up, the largest ones (sequential composition); those of the others do not. "
+        f"{WRITTEN_DIFFERENTLY}"
+    )
 
 
 _INTERSECTED = (
@@ -125,7 +140,7 @@ def found(plan: Plan, multiples: Sequence[int]) -> str:
         f"Linking found persons at up to {max(multiples)} owners of the same attributes, and nobody at more. "
         f"All attributes of one person together, as found: {bound}; charged at every owner as often as that."
         if max(multiples) > 1
-        else "Linking found no person at two owners of the same attributes. All attributes of one person "
+        else "Linking found no identifier at two owners of the same attributes. All attributes of one person "
         f"together, as found: {bound}."
     )
 
@@ -233,13 +248,13 @@ def _unit(plan: Plan) -> str:
     checks = []
     if len(plan.tasks) > plan.n_groups:
         shared = plan.linking.max_overlap
-        most = "counted at two owners" if shared == 1 else f"at more than {shared} owners"
-        checks.append(f"that no person is {most} of the same attributes")
+        most = "at two owners" if shared == 1 else f"at more than {shared} owners"
+        checks.append(f"that no identifier is {most} of the same attributes")
     if plan.n_groups > 1:
         checks.append(
-            "that the owners of different attributes hold the same persons"
+            "that the owners of different attributes hold the same identifiers"
             if not plan.linking.intersects
-            else "that the masked persons are those that the owners of all attributes hold"
+            else "that the masked persons are those whose identifiers the owners of all attributes hold"
         )
     checked = " and ".join(checks)
     how = "compared before anything is masked, by keyed tokens of identifiers; else there is no release"

@@ -2,6 +2,21 @@
 
 from common.fragment import Addendum
 from common.plan import Plan
+from common.schema import IdentifierRules
+
+WRITTEN_DIFFERENTLY = (
+    "A person who is written differently at two owners counts as two there, and then their ε add up."
+)
+"""What no comparison of identifiers can rule out."""
+
+
+def compared_as(rules: IdentifierRules | None) -> str:
+    """Say how identifiers are written before they are compared; equal ones are all that is ever found."""
+    if rules is None:
+        return "not compared"
+    of_columns = [f"column {n}: {', '.join(steps)}" for n, steps in enumerate(rules.also, 1) if steps]
+    steps = "; ".join([*([", ".join(rules.normalise)] if rules.normalise else []), *of_columns])
+    return f"as normalised: {steps}" if steps else "as they are written: no normalisation is declared"
 
 
 def allowed(plan: Plan) -> tuple[str, ...]:
@@ -30,7 +45,7 @@ def found(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
         if multiple > 1:
             lines.append(f"persons at up to {multiple} of {', '.join(owners)}")
     if addendum.multiples and not lines:
-        lines.append("nobody at two owners of the same attributes")
+        lines.append("nobody at two owners of the same attributes, by equal identifiers")
     if addendum.common is not None:
         lines.append(f"{addendum.common:,} persons whom the owners of all attributes hold, alone masked")
     return tuple(lines)

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from common.guarantee import composition, invariants, promises
+from common.linking_text import compared_as
+from common.plan import Linking
 from common.privacy import MECHANISMS
-from common.schema import Attribute, AttributeType, CategoryOrder
+from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
 
@@ -103,6 +105,27 @@ def test_unit_of_privacy():
     assert "asserted" not in checked
     several = " ".join(promises(make_plan([(["age"], ["a"])], max_records_per_person=4)))
     assert "at most 4 records" in several
+
+
+def test_only_what_was_compared_is_promised_of_persons():
+    """No person is said to be at one owner only: no equal identifier is, and how they were made equal."""
+    plan = make_plan([(["age"], ["a", "b"])])
+    shared = replace(plan, linking=Linking(tokens=True, max_overlap=2))
+    asserted = make_plan([(["age"], ["a", "b"])], tokens=False)
+    told = " ".join(promises(plan))
+    assert "No identifier is at two owners of the same attributes (as normalised: trim)" in told
+    for each in (plan, shared):
+        assert "written differently at two owners counts as two" in composition(each)
+    assert "which was not checked" in composition(asserted)
+    for each in (plan, shared, asserted):
+        assert "hold different records" not in composition(each)
+
+
+def test_columns_of_an_identifier_are_told_with_their_steps():
+    """What was done to every column before it was compared is in the words, and that nothing was."""
+    steps = IdentifierRules(2, ("trim",), also=((), ("date",)))
+    assert compared_as(steps) == "as normalised: trim; column 2: date"
+    assert compared_as(IdentifierRules()) == "as they are written: no normalisation is declared"
 
 
 def test_composition_follows_the_grid():

@@ -64,6 +64,7 @@ def test_what_readers_need_is_there(made):
     text = (made.folder / "report.html").read_bytes().decode()
     for expected in (
         *("individual differential privacy with ε = 0.1", "parallel composition", "What is not hidden"),
+        *("no identifier is at two owners", "written differently at two owners counts as two"),
         *("quality of care", "idp-joint", "median", made.plan.digest, "aggregator verify FOLDER --ca"),
         *("How to cite it", "protected release of 600 records", "owner-node verify FOLDER"),
     ):
