@@ -88,7 +88,7 @@ class Daemon:
         stack.enter_context(daemon_lock(state_dir))
         records.ledger.verify()
         records.clean_outbox()
-        records.presence.started(os.getpid(), __version__)
+        records.presence.started(os.getpid(), __version__, self._config.digest)
         stack.callback(records.presence.stopped)
         return records
 

@@ -186,6 +186,9 @@ def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
         yield warned("daemon", "it does not run", "start it: owner-node run")
         return
     yield passed("daemon", f"runs as process {state.pid} since {state.started}, version {state.version}")
+    outdated = state.outdated(owner.digest)
+    if outdated:
+        yield warned("daemon", outdated, "restart it: owner-node run reads owner.toml when it starts")
     for each in state.connections:
         if each.connected:
             yield passed("daemon", f"connected to {each.aggregator!r} since {each.since}")

@@ -12,6 +12,8 @@ from common.errors import DataError, TesseraError, UsageError
 from common.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.state.database import Database
+from owner_node.state.presence import Presence
 
 if TYPE_CHECKING:
     from owner_node.consent.hypothetical import Question
@@ -238,20 +240,43 @@ def _show(
 ) -> None:
     if as_json:
         about = {"configuration": str(owner.path), "owner": owner.owner.id}
-        warnings = list(_identity_warnings(owner))
+        warnings = list(_warnings(owner))
         console.print_json(
             {**about, "policy": dict(_policy(owner)), "datasets": results, "warnings": warnings}
             | ({} if release is None else {"release": release})
         )
         return
     console.print_line(f"configuration {owner.path} of owner {owner.owner.id!r} is valid")
-    for warning in _identity_warnings(owner):
+    for warning in _warnings(owner):
         console.print_line(f"warning: {warning}")
     console.print_line()
-    console.table("policy in force, written or by default", ("key", "value"), list(_policy(owner)))
+    console.table("policy of this file, written or by default", ("key", "value"), list(_policy(owner)))
     for result in results:
         console.print_line()
         _show_dataset(result)
+
+
+def _warnings(owner: OwnerConfig) -> Iterator[str]:
+    yield from _identity_warnings(owner)
+    yield from _linkage_key_warnings(owner)
+    try:
+        with Database(owner.owner.state_dir, make=False) as db:
+            outdated = Presence(db, lambda: datetime.now(UTC)).state().outdated(owner.digest)
+    except TesseraError as error:
+        yield f"whether the daemon runs with this owner.toml is not known: {error.message}"
+    else:
+        yield from [outdated] if outdated else []
+
+
+def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
+    """Tell that releases with other owners cannot be linked yet."""
+    from owner_node.linking import linkage_key
+
+    if any(dataset.identifier for dataset in owner.datasets):
+        try:
+            linkage_key.load(owner.owner.state_dir)
+        except TesseraError as error:
+            yield f"releases with other owners would fail: {error.message}; {error.hint}"
 
 
 def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
@@ -270,7 +295,8 @@ def _policy(owner: OwnerConfig) -> Iterator[tuple[str, str]]:
         if isinstance(value, tuple):
             yield key, ", ".join(map(str, value)) or "any"
         else:
-            yield key, "no limit" if value is None else str(value)
+            shown = str(value).lower() if isinstance(value, bool) else str(value)
+            yield key, "no limit" if value is None else shown
 
 
 def _show_dataset(result: dict[str, Any]) -> None:

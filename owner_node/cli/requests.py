@@ -15,6 +15,7 @@ from owner_node.consent.decisions import Decisions, this_person
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import Database
 from owner_node.state.doorbell import ring
+from owner_node.state.presence import Presence
 from owner_node.state.sessions import Session
 
 _LONGEST_REASON = 400
@@ -56,6 +57,9 @@ def requests(
     with _opened(owner) as (db, decisions):
         sessions = decisions.all() if every else decisions.waiting()
         found = [_summary(each, owner, db, decisions) for each in sessions]
+        outdated = Presence(db, _now).state().outdated(owner.digest)
+    if outdated:
+        console.note(f"warning: {outdated}")
     if as_json:
         console.print_json({"requests": found})
         return

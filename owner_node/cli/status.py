@@ -38,6 +38,7 @@ def status(
             "pid": daemon.pid,
             "version": daemon.version,
             "started": daemon.started,
+            "outdated": daemon.outdated(owner.digest) or None,
             "certificate": _certificate(owner),
             "linkage_key": _linkage_key(owner),
             "aggregators": _aggregators(owner, daemon),
@@ -135,6 +136,8 @@ def _show(document: dict[str, Any]) -> None:
     else:
         running = "not running"
     console.print_line(f"owner {document['owner']}: the daemon is {running}")
+    if document["outdated"]:
+        console.note(f"warning: {document['outdated']}")
     if document["certificate"]["warning"]:
         console.note(f"warning: {document['certificate']['warning']}")
     key = document["linkage_key"]

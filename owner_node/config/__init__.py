@@ -190,6 +190,8 @@ class OwnerConfig:
     """Where its metrics are."""
     datasets: tuple[DatasetConfig, ...] = ()
     """What it offers."""
+    digest: str = ""
+    """SHA-256 of the file as it was read, hexadecimal; empty if it came from none."""
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a data set by name.

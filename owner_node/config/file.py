@@ -1,5 +1,6 @@
 """The shape of `owner.toml` as a person writes it, and its way to `owner_node.config`."""
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
@@ -57,6 +58,8 @@ def parse(path: Path) -> OwnerConfig:
     Raises:
         ConfigurationError: With every problem of the file.
     """
+    # Taken first: a file that changes meanwhile differs from what the daemon notes, and that is said.
+    digest = _digest(path)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path.parent))
     return OwnerConfig(
         path=path,
@@ -67,7 +70,15 @@ def parse(path: Path) -> OwnerConfig:
         audit=file.audit.section(),
         metrics=file.metrics.section(),
         datasets=tuple(each.section() for each in file.dataset),
+        digest=digest,
     )
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return ""  # `read` says why
 
 
 # --- what does not fit together between tables, found in the document as it was read -----------------------

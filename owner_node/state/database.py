@@ -157,6 +157,10 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
                 AND aggregator = NEW.aggregator AND release = NEW.release)
             BEGIN SELECT RAISE(ABORT, 'a spend is never returned'); END""",
     ),
+    (
+        # Which owner.toml the daemon runs with: commands beside it read the file as it is now.
+        "ALTER TABLE daemon ADD COLUMN configuration TEXT NOT NULL DEFAULT ''",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

@@ -44,6 +44,20 @@ class DaemonState:
     """ISO 8601, UTC; empty if it does not run."""
     connections: tuple[Connection, ...]
     """One per aggregator it has tried; empty if it does not run."""
+    configuration: str = ""
+    """SHA-256 of the owner.toml that it runs with; empty if it does not run, or did not tell."""
+
+    def outdated(self, configuration: str) -> str:
+        """Say that the daemon runs with another owner.toml than commands read; empty if it does not.
+
+        Args:
+            configuration: SHA-256 of the file as it is now.
+        """
+        if not self.running or self.configuration in ("", configuration):
+            return ""
+        return (
+            "the daemon runs with another owner.toml than this: restart it, until then the former one holds"
+        )
 
 
 @contextmanager
@@ -83,13 +97,21 @@ class Presence:
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
-    def started(self, pid: int, version: str) -> None:
-        """Note that the daemon runs; what an earlier one wrote is forgotten."""
+    def started(self, pid: int, version: str, configuration: str = "") -> None:
+        """Note that the daemon runs; what an earlier one wrote is forgotten.
+
+        Args:
+            pid: Its process id.
+            version: Its software version.
+            configuration: SHA-256 of the owner.toml that it runs with.
+        """
         with self._db.transaction() as tx:
             tx.execute("DELETE FROM connections")
-            values = (pid, version, self._clock().isoformat())
+            values = (pid, version, self._clock().isoformat(), configuration)
             tx.execute(
-                "INSERT OR REPLACE INTO daemon (id, pid, version, started) VALUES (1, ?, ?, ?)", values
+                "INSERT OR REPLACE INTO daemon (id, pid, version, started, configuration) "
+                "VALUES (1, ?, ?, ?, ?)",
+                values,
             )
 
     def connected(self, aggregator: str, since: str = "") -> None:
@@ -113,7 +135,7 @@ class Presence:
 
     def state(self) -> DaemonState:
         """Return what is known, judged by the lock."""
-        daemon = self._db.rows("SELECT pid, version, started FROM daemon")
+        daemon = self._db.rows("SELECT pid, version, started, configuration FROM daemon")
         if not is_running(self._db.state_dir):
             return DaemonState(False, None, "", "", ())
         rows = self._db.rows(
@@ -124,7 +146,8 @@ class Presence:
         )
         if not daemon:
             return DaemonState(True, None, "", "", connections)
-        return DaemonState(True, daemon[0]["pid"], daemon[0]["version"], daemon[0]["started"], connections)
+        pid, version, started, configuration = daemon[0]
+        return DaemonState(True, pid, version, started, connections, configuration)
 
     def _note(self, aggregator: str, *, connected: bool, since: str, reason: str) -> None:
         values = (aggregator, int(connected), since or self._clock().isoformat(), reason)

@@ -10,6 +10,7 @@ import pytest
 
 from common import console
 from deploy.development_ca import DevelopmentCa
+from owner_node import config
 from owner_node.cli import application
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
@@ -258,3 +259,18 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
         assert (code, document["pid"], document["aggregators"][0]["connected"]) == (0, 17, True)
         assert document["aggregators"][0]["since"] == _now().isoformat()
     assert _run(capsys, "status", "--check")[0] == 6
+
+
+def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
+    """Whoever changes owner.toml is told that the daemon does not know it, wherever they look."""
+    with Database(used / "state") as db, daemon_lock(used / "state"):
+        presence = Presence(db, _now)
+        presence.started(17, "1.0", config.load(used / "owner.toml").digest)
+        assert _json(capsys, "status")[1]["outdated"] is None
+        assert "another owner.toml" not in "".join(_run(capsys, "requests")[1:])
+        path = used / "owner.toml"
+        path.write_text(path.read_text() + "\n# changed\n")
+        assert "restart it" in _json(capsys, "status")[1]["outdated"]
+        for command in ("status", "requests", "check", "doctor"):
+            assert "the daemon runs with another owner.toml" in "".join(_run(capsys, command)[1:]), command
+    assert _json(capsys, "status")[1]["outdated"] is None
