@@ -1,16 +1,17 @@
 """Metrics over HTTP, for Prometheus: `GET /metrics` on a local port. Only imported where one is configured.
 
 Anybody who reaches the port can read what is there: it holds states, counts and ids of parties and data sets,
-never a value of a record, an identifier, a token or a purpose. Requests are answered one at a time, and one
-that does not come on is hung up on.
+never a value of a record, an identifier, a token or a purpose. Requests are answered one at a time, and who
+has not asked and read within some seconds is hung up on, however slowly it goes on.
 """
 
 import asyncio
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from socketserver import TCPServer
-from threading import Thread
+from threading import Thread, Timer
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -22,14 +23,29 @@ from common.tally import BOUNDS, Tally
 
 _REQUEST_SECONDS = 5.0
 _SHUTDOWN_SECONDS = 0.1
+_CLOSE_SECONDS = 1.0
 _log = logging.getLogger(__name__)
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = _REQUEST_SECONDS
+    def handle(self) -> None:
+        """Answer a request; the connection is cut once it has taken too long as a whole."""
+        # A time limit of the socket would be one for every piece, and a byte now and then would keep to it.
+        deadline = Timer(_REQUEST_SECONDS, _cut, (self.connection,))
+        deadline.daemon = True
+        deadline.start()
+        try:
+            super().handle()
+        finally:
+            deadline.cancel()
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name is the library's
         """Say nothing of requests."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Server(WSGIServer):
@@ -97,8 +113,13 @@ class Endpoint:
         _log.info("metrics", extra={"address": self.address})
 
     async def close(self) -> None:
-        """Answer no more requests; the loop goes on meanwhile, for a request may ask it."""
-        await asyncio.to_thread(self._server.shutdown)
+        """Answer no more requests; the loop goes on meanwhile, for a request may ask it.
+
+        A request that is being answered is waited for a second at most: its thread ends with the process.
+        """
+        stopping = Thread(target=self._server.shutdown, daemon=True)
+        stopping.start()
+        await asyncio.to_thread(stopping.join, _CLOSE_SECONDS)
         self._server.server_close()
 
 

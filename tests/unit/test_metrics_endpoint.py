@@ -1,8 +1,11 @@
 """The port for Prometheus: what it answers, to whom it does not wait, and how it closes."""
 
+import asyncio
 import logging
 import socket
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
+from threading import Event, Thread
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -104,13 +107,61 @@ async def test_other_methods_are_refused(opened):
 
 async def test_a_client_that_says_nothing_is_not_waited_for(opened, monkeypatch):
     """Requests are answered one at a time, and whoever holds a connection without asking is hung up on."""
-    monkeypatch.setattr(metrics._Handler, "timeout", 0.2)
+    monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 0.2)
     endpoint = opened()
-    host, _, port = endpoint.address.rpartition(":")
-    with socket.create_connection((host, int(port))) as silent:
+    with connected(endpoint) as silent:
         assert ask(endpoint)[0] == 200
-        silent.settimeout(10)
         assert silent.recv(1) == b""
+
+
+def connected(endpoint):
+    """Return a connection to an endpoint."""
+    host, _, port = endpoint.address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=10)
+
+
+@contextmanager
+def trickling(endpoint):
+    """Hold a connection that sends a byte of a request now and then, for as long as it is let."""
+    over, cut = Event(), Event()
+    with connected(endpoint) as slow:
+        slow.send(b"G")
+
+        def trickle():
+            with suppress(OSError):
+                while not over.wait(0.05):
+                    slow.send(b"G")
+            cut.set()
+
+        thread = Thread(target=trickle)
+        thread.start()
+        try:
+            yield cut
+        finally:
+            over.set()
+            thread.join()
+
+
+async def test_a_client_that_trickles_is_not_waited_for(opened, monkeypatch):
+    """The time limit is one of the whole request: a byte now and then does not prolong it."""
+    monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 0.2)
+    endpoint = opened()
+    with trickling(endpoint) as cut:
+        assert ask(endpoint)[0] == 200
+        assert cut.wait(10)
+
+
+async def test_a_client_that_trickles_does_not_hold_up_the_end(monkeypatch):
+    """A daemon can stop while a request is on its way, however long that may take."""
+    monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 60.0)
+    endpoint = Endpoint("127.0.0.1:0", families)
+    with trickling(endpoint):
+        with pytest.raises(TimeoutError):
+            ask(endpoint, timeout=0.5)
+        async with asyncio.timeout(10):
+            await endpoint.close()
+        with pytest.raises(ConnectionRefusedError):
+            ask(endpoint)
 
 
 async def test_the_port_is_closed_and_free_again(opened):
