@@ -1,13 +1,16 @@
 """What a plan that waits for a person would do to the data it asks for, tried on them before they answer."""
 
+import logging
 from typing import Any
 
 from common import console
 from common.errors import TesseraError
+from common.log import places
 from owner_node.config import OwnerConfig
 from owner_node.state.session import State
 from owner_node.state.sessions import Session
 
+_log = logging.getLogger(__name__)
 _ATTACKS = {
     "unchanged-values": "values that leave as they are",
     "unchanged-records": "records that leave as they are",
@@ -31,6 +34,11 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
         return _tried(session.plan, session.dataset, owner)
     except TesseraError as error:
         return {"problem": error.message}
+    except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
+        _log.warning("plan not tried", exc_info=fault)
+        return {
+            "problem": f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
+        }
 
 
 def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
@@ -38,14 +46,15 @@ def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any
 
     from common.plan import Plan
     from owner_node.explore.assessment import Randomness
-    from owner_node.explore.preview import MOST_VALUES, preview
+    from owner_node.explore.preview import MOST_EFFORT, effort, preview
     from owner_node.masking.bits import SystemBits
     from owner_node.release.preparation import prepare
 
     plan = Plan.from_bytes(plan_bytes)
     asked = plan.assignment_of(owner.owner.id)
-    if asked.records_rounded * len(asked.attributes) > MOST_VALUES:
-        return {"problem": f"it would take long with so many records: owner-node explore --dataset {dataset}"}
+    masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
+    if effort(asked.records_rounded, masked) > MOST_EFFORT:
+        return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     prepared = prepare(owner.dataset(dataset), plan, asked, None)
     return preview(prepared.columns, prepared.tasks, Randomness(SystemBits(), np.random.default_rng()))
 
@@ -64,6 +73,11 @@ def show_preview(found: dict[str, Any] | None) -> None:
         ("attack", "right about", "from", "to", "without the release"),
         [_line(risk) for risk in found["risks"]],
     )
+    n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
+    if 0 < n_inferred < found["attributes"]:
+        console.print_line(
+            f"Inference was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
+        )
     error = found["mean_sse"]
     if error is not None:
         console.print_line(

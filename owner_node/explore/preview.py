@@ -3,22 +3,48 @@
 The draws are made for this alone, so that what is shown says nothing about the noise of the release.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from common.privacy import HISTOGRAM
+from common.schema import Attribute
 from owner_node.explore.assessment import Randomness, Wanted, risks_of
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.estimates import document_of
 from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import measure
 from owner_node.masking.arrays import Int64Array
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.mask import AttributeTask, check_table
 
 REPETITIONS, DEEP_REPETITIONS = 3, 3
-MOST_VALUES = 500_000
-"""Records times attributes up to which a preview is made: it takes some seconds then."""
+MOST_INFERRED = 5
+"""Attributes whose values are inferred, chosen anew: each is inferred from all others."""
+MOST_EFFORT = 300_000
+"""Up to this effort a preview is made: it takes some seconds then, however long or wide the table is."""
+_RECORDS_PER_ATTRIBUTE = 1_000
+_DISTANCES_PER_RECORD = 20
+
+
+def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
+    """Return what a preview costs, in the time that one value of a long table takes.
+
+    Few records do not make an attribute cheap; counts are drawn for every possible value, and a taxonomy has
+    a table of distances.
+
+    Args:
+        n_records: How many records are masked.
+        attributes: Each that is, and its mechanism.
+    """
+    total = 0
+    for attribute, mechanism in attributes:
+        total += n_records + _RECORDS_PER_ATTRIBUTE
+        if mechanism == HISTOGRAM:
+            total += attribute.n_values
+        if attribute.taxonomy:
+            total += attribute.n_values**2 // _DISTANCES_PER_RECORD
+    return total
 
 
 def preview(
@@ -32,16 +58,19 @@ def preview(
         randomness: Where noise and choices come from.
 
     Returns:
-        `{mean_sse, mean_sse_of_means, risks}`, each as in `results`.
+        `{attributes, mean_sse, mean_sse_of_means, risks}`: their number, and the others as in `results`.
 
     Raises:
-        UnusableDataError: If there are too few records.
+        UnusableDataError: If there are fewer records than k, or than two.
     """
+    check_table(columns, tasks)
     everything = np.arange(len(tasks))
-    wanted = Wanted(REPETITIONS, DEEP_REPETITIONS, (), ATTACKS, everything, everything)
-    subject = subject_of(columns, tasks, wanted, randomness)
+    inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
+    wanted = Wanted(REPETITIONS, DEEP_REPETITIONS, (), ATTACKS, everything, inferred)
+    subject = subject_of(columns, tasks, wanted, randomness, max(task.k or 1 for task in tasks))
     found = measure(subject.whole, tasks, REPETITIONS, (), randomness.bits)
     return {
+        "attributes": len(tasks),
         "mean_sse": document_of(found.mean_sse()),
         "mean_sse_of_means": 1 / len(tasks),
         "risks": [risk.to_document() for risk in risks_of(tasks, subject, randomness)],

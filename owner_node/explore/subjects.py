@@ -21,6 +21,7 @@ def subject_of(
     tasks: Sequence[AttributeTask],
     wanted: Wanted,
     randomness: Randomness,
+    fewest_members: int = 0,
 ) -> Subject:
     """Sort all attributes once, and once more without the people who are left out for the attacks.
 
@@ -29,6 +30,7 @@ def subject_of(
         tasks: Any way of masking them.
         wanted: What is to be found out.
         randomness: Where ties and choices come from.
+        fewest_members: People who are not left out, at least: no clusters of k are made of fewer than k.
 
     Raises:
         UnusableDataError: If there are too few records to leave one out.
@@ -40,7 +42,7 @@ def subject_of(
     classes = baseline_of(whole, wanted, int(randomness.choices.integers(2**31)))
     if not wanted.attacks:
         return Subject(whole, None, None, classes, wanted)
-    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS)
+    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS, max(n_records - fewest_members, 0))
     left_out = np.zeros(n_records, dtype=np.bool_)
     left_out[randomness.choices.choice(n_records, n_outside, replace=False)] = True
     members = _sorted({name: column[~left_out] for name, column in columns.items()}, tasks, randomness.bits)

@@ -1,24 +1,40 @@
 """A plan that waits for a person is tried on the data it asks for, and that changes nothing."""
 
 import json
+import logging
 from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from common.log import JsonFormatter
+from common.schema import Attribute, AttributeType, TaxonomyMethod
 from owner_node.cli.request_preview import preview_of, show_preview
 from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
+from owner_node.explore.assessment import Randomness
+from owner_node.masking.bits import SystemBits
+from owner_node.masking.mask import AttributeTask
+from owner_node.masking.taxonomy import Taxonomy
 from owner_node.state.sessions import Session
-from tests.fakes.offering import Offering
+from tests.fakes.offering import N_RECORDS, Offering
+
+
+def asked_for(tmp_path: Path, k: str = "5") -> Offering:
+    """Return an owner node that asks a person about every plan, and has been asked for one."""
+    made = Offering(tmp_path, PolicyConfig(approval="manual"))
+    plan = made.plan(made.node.invitations.describe("r1", "cohort"), "r1", k=k)
+    assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
+    return made
 
 
 @pytest.fixture
 def offering(tmp_path: Path) -> Iterator[Offering]:
     """An owner node that asks a person about every plan, and has been asked for one."""
-    made = Offering(tmp_path, PolicyConfig(approval="manual"))
-    plan = made.plan(made.node.invitations.describe("r1", "cohort"), "r1")
-    assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
+    made = asked_for(tmp_path)
     yield made
     made.records.db.close()
 
@@ -59,7 +75,7 @@ def test_only_what_waits_is_tried(offering):
 
 def test_what_cannot_be_tried_is_shown_all_the_same(offering, capsys, monkeypatch):
     """Too many records, and data that cannot be loaded, are said in a line; the plan is still shown."""
-    monkeypatch.setattr(trial, "MOST_VALUES", 1)
+    monkeypatch.setattr(trial, "MOST_EFFORT", 1)
     found = preview_of(session(offering), offering.config)
     assert found is not None
     assert "owner-node explore" in found["problem"]
@@ -70,3 +86,73 @@ def test_what_cannot_be_tried_is_shown_all_the_same(offering, capsys, monkeypatc
     assert found["problem"]
     show_preview(found)
     assert "was not tried" in capsys.readouterr().out
+
+
+def test_clusters_nearly_as_large_as_the_table(tmp_path):
+    """As many people are left out for the attacks as leave enough for one cluster."""
+    made = asked_for(tmp_path, k=str(N_RECORDS - 2))
+    found = preview_of(session(made), made.config)
+    made.records.db.close()
+    assert found is not None
+    assert {"linkage", "structure"} <= {each["attack"] for each in found["risks"]}
+
+
+def test_no_fault_of_the_trial_hides_the_plan(offering, monkeypatch, caplog):
+    """A fault of the program is told by its kind and place: its text could quote a value."""
+
+    def fail(*_):
+        raise ValueError("Zq7Qz")
+
+    monkeypatch.setattr(trial, "subject_of", fail)
+    with caplog.at_level(logging.WARNING):
+        found = preview_of(session(offering), offering.config)
+    assert found is not None
+    assert "ValueError at" in found["problem"]
+    assert "Zq7Qz" not in found["problem"]
+    assert [record.getMessage() for record in caplog.records] == ["plan not tried"]
+    assert "Zq7Qz" not in JsonFormatter().format(caplog.records[0])
+
+
+def integers(n_attributes: int, n_values: int = 100) -> list[Attribute]:
+    """Return attributes of integers."""
+    return [Attribute(f"a{each}", AttributeType.INTEGER, 0, n_values - 1) for each in range(n_attributes)]
+
+
+@pytest.mark.parametrize(
+    ("n_records", "n_attributes", "mechanism", "n_values", "tried"),
+    [
+        (20_000, 10, "idp-joint", 100, True),
+        (500, 150, "idp-joint", 100, True),
+        (50_000, 10, "idp-joint", 100, False),
+        (500, 1_000, "idp-joint", 100, False),
+        (500, 10, "idp-joint", 10**6, True),
+        (500, 10, "dp-hist", 10**6, False),
+    ],
+)
+def test_what_would_take_long_is_not_tried(n_records, n_attributes, mechanism, n_values, tried):
+    """Long tables, wide ones and many counts: what is tried takes some seconds."""
+    masked = [(each, mechanism) for each in integers(n_attributes, n_values)]
+    assert (trial.effort(n_records, masked) <= trial.MOST_EFFORT) == tried
+
+
+def test_distances_of_a_taxonomy_are_no_small_effort():
+    """A small table of categories with a large taxonomy is not tried."""
+    labels = tuple(f"c{each}" for each in range(5_000))
+    plain = Attribute("code", AttributeType.CATEGORY, 0, len(labels) - 1, categories=labels)
+    tree = Taxonomy(tuple(("*", label) for label in labels))
+    in_tree = replace(plain, taxonomy=tree.digest, method=TaxonomyMethod.RANK)
+    assert trial.effort(100, [(plain, "idp-joint")]) <= trial.MOST_EFFORT
+    assert trial.effort(100, [(in_tree, "idp-joint")]) > trial.MOST_EFFORT
+
+
+def test_of_many_attributes_some_are_inferred(capsys):
+    """Each is inferred from all others, so that all of many would take long; how many is said."""
+    attributes = integers(12)
+    tasks = [AttributeTask(each, Decimal(1), 5, "idp-joint") for each in attributes]
+    draw = np.random.default_rng(1)
+    columns = {each.name: draw.integers(0, 100, 200) for each in attributes}
+    found = trial.preview(columns, tasks, Randomness(SystemBits(), draw))
+    inferred = [each["attribute"] for each in found["risks"] if each["attack"] == "inference"]
+    assert len(set(inferred)) == len(inferred) == trial.MOST_INFERRED
+    show_preview(found)
+    assert f"{trial.MOST_INFERRED} of 12 attributes" in capsys.readouterr().out
