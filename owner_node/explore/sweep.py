@@ -107,7 +107,8 @@ def explore(
         progress: Called after every setting.
 
     Raises:
-        UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent.
+        UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent;
+            or if no setting is possible.
         UnusableDataError: If there is no record.
     """
     wanted = _wanted(table, question)
@@ -116,6 +117,7 @@ def explore(
     n_members = None if subject.members is None else subject.members.n_records
     n_outside = 0 if n_members is None else subject.whole.n_records - n_members
     cells = [_checked(cell, table.columns, n_members) for cell in cells]
+    _check_any(cells)
     results = _assessed(cells, subject, sources, progress)
     advice = advise(results, len(table.schema.attributes))
     chosen = advice.cell if advice.cell is not None else _best(results)
@@ -181,10 +183,24 @@ def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
 
 def _subject(table: Table, cells: Sequence[Cell], wanted: Wanted, sources: Sources) -> Subject:
     """Sort everything once, as the first setting that is possible has it."""
-    planned = next((cell for cell in cells if not cell.problem), None)
-    if planned is None:
-        raise UsageError(str(cells[0].problem) if cells else "there is nothing to look at")
+    _check_any(cells)
+    planned = next(cell for cell in cells if not cell.problem)
     return subject_of(table.columns, planned.tasks, wanted, Randomness(sources.bits, sources.choices))
+
+
+def _check_any(cells: Sequence[Cell]) -> None:
+    """Refuse a grid in which nothing is possible.
+
+    Raises:
+        UsageError: If every setting has a problem.
+    """
+    if any(not cell.problem for cell in cells):
+        return
+    problems = sorted({cell.problem for cell in cells if cell.problem})
+    raise UsageError(
+        "; ".join(("no setting here can be made of these data", *problems)),
+        "a smaller --k or --k auto, another --mechanism, a larger --epsilon, or more records",
+    )
 
 
 def _checked(cell: Cell, columns: Mapping[str, Int64Array], n_members: int | None) -> Cell:

@@ -84,6 +84,7 @@ def test_document_and_files(folder, capsys):
         (("--rank-noise", "2"), "rank noise"),
         (("--k", "5,5"), "twice"),
         (("--mechanism", "ir"), "evaluation only"),
+        (("--k", "5000,6000"), "a smaller --k"),
     ],
 )
 def test_arguments_that_cannot_be(folder, capsys, arguments, told):
