@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from common import console
-from common.errors import UsageError
+from common.errors import ExitCode, UsageError
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.consent.decisions import Decisions, this_person
@@ -99,10 +99,14 @@ def approve(
     release: ReleaseArgument,
     digest: DigestOption = "",
     valid: ValidOption = _VALID,
+    yes: console.YesOption = False,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
-) -> None:
-    """Agree to the plan that waits: to this plan digest alone, and for a limited time."""
+) -> int:
+    """Agree to the plan that waits: to this plan digest alone, and for a limited time.
+
+    Without --digest it asks whether the plan that waits is meant, and needs --yes where there is no terminal.
+    """
     from common.setting_types import parse_duration
 
     owner = config.load(config_file)
@@ -110,17 +114,34 @@ def approve(
         duration = parse_duration(valid)
     except ValueError as problem:
         raise UsageError(f"--valid {valid}: {problem}", "for example --valid 24h") from None
-    with _opened(owner) as (_, decisions):
+    with _opened(owner) as (db, decisions):
+        if not digest:
+            session = decisions.awaiting(release)
+            # Agreed to is what was shown: another plan that comes while the person reads is a conflict.
+            digest = session.plan_digest
+            if not (yes or _means(_document(session, owner, db, decisions))):
+                console.note("nothing was approved")
+                return ExitCode.REFUSED
         session, approval = decisions.approve(release, digest, this_person(), duration)
     told = ring(owner.owner.state_dir)
     if as_json:
         until = approval.until.isoformat()
         console.print_json({**_named(session), "by": approval.by, "until": until, "daemon_told": told})
-        return
+        return ExitCode.DONE
     what = f"release {session.release} of {session.aggregator}"
     console.print_line(f"{approval.by} approved {what} until {_moment(approval.until)}")
     console.print_line(f"plan digest: {session.plan_digest}")
     console.print_line("the daemon goes on with it" if told else "the daemon is not running: owner-node run")
+    return ExitCode.DONE
+
+
+def _means(document: dict[str, Any]) -> bool:
+    """Ask whether the plan that waits is the one that a person has seen."""
+    name = f"{document['aggregator']}/{document['release']}"
+    return console.confirm(
+        f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {document.get('charge', 'what is not known')} "
+        f"(all of it: owner-node show {name})?"
+    )
 
 
 def refuse(

@@ -113,7 +113,7 @@ class Decisions:
             ConflictError: If another plan waits there.
         """
         with self._db.transaction() as tx:
-            session = self._awaiting(name, digest)
+            session = self.awaiting(name, digest)
             approval = self.approvals.approve(tx, session, person, valid, self._epsilon(session))
             return session, approval
 
@@ -131,7 +131,7 @@ class Decisions:
             ConflictError: If another plan waits there.
         """
         with self._db.transaction() as tx:
-            session = self._awaiting(name, digest)
+            session = self.awaiting(name, digest)
             self._note_refusal(tx, session, person, reason)
             text = f"refused by {person.name}: {reason}"
             return self._sessions.advance(tx, session, Event.REFUSE, reason=text, refusal=PERSON)
@@ -148,7 +148,17 @@ class Decisions:
             epsilon=self._epsilon(session), plan_digest=session.plan_digest, details=person.to_document(),
         )  # fmt: skip
 
-    def _awaiting(self, name: str, digest: str) -> Session:
+    def awaiting(self, name: str, digest: str = "") -> Session:
+        """Return the session that waits for a person under a name.
+
+        Args:
+            name: As `find` takes it.
+            digest: Of the plan that the person has seen, or its beginning; empty for the one that waits.
+
+        Raises:
+            UsageError: If nothing waits there.
+            ConflictError: If another plan waits there.
+        """
         session = self.find(name)
         known = {"release": session.release, "aggregator": session.aggregator, "state": str(session.state)}
         if session.state is not State.AWAITING_APPROVAL:

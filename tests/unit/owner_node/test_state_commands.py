@@ -12,11 +12,13 @@ from common import console
 from deploy.development_ca import DevelopmentCa
 from owner_node import config
 from owner_node.cli import application
+from owner_node.consent.decisions import Decisions
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.state.database import Database
 from owner_node.state.history import History
 from owner_node.state.presence import Presence, daemon_lock
+from owner_node.state.session import Event
 from owner_node.state.sessions import Sessions
 
 OWNER = """
@@ -274,3 +276,19 @@ def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
         for command in ("status", "requests", "check", "doctor"):
             assert "the daemon runs with another owner.toml" in "".join(_run(capsys, command)[1:]), command
     assert _json(capsys, "status")[1]["outdated"] is None
+
+
+def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
+    """Nobody agrees unseen: without a digest and a terminal approving takes --yes."""
+    with Database(used / "state") as db:
+        sessions = Sessions(db, _now)
+        with db.transaction() as tx:
+            session = sessions.open(tx, "hub", "r9", "patients")
+            session = sessions.learn(tx, session, plan_digest="ab" * 32, purpose="study")
+            sessions.advance(tx, session, Event.WAIT)
+        code, _, err = _run(capsys, "approve", "r9")
+        assert (code, "no terminal" in err) == (2, True)
+        assert Decisions(db, _now).approvals.newest(Decisions(db, _now).find("r9")) is None
+        assert _run(capsys, "approve", "r9", "--digest", "cd" * 6)[0] == 3
+        assert _run(capsys, "approve", "r9", "--digest", "ab" * 6)[0] == 0
+        assert _run(capsys, "approve", "r9", "--yes")[0] == 0
