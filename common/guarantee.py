@@ -19,6 +19,7 @@ from common.plan import Plan
 from common.privacy import MECHANISMS, is_ordered_by_data
 from common.rank_promise import rank_promises, shown_by_clusters, shown_by_lists
 from common.schema import CategoryOrder
+from common.shown_bounds import bound_text
 
 INDIVIDUAL = "individual differential privacy"
 GLOBAL = "differential privacy"
@@ -135,7 +136,7 @@ def found(plan: Plan, multiples: Sequence[int]) -> str:
         multiples: By group: the largest number of owners that hold one person.
     """
     joint = plan.epsilon_joint_of_person(multiples)
-    bound = "no bound, because there is none for one of them" if joint is None else f"ε = {joint}"
+    bound = "no bound, because there is none for one of them" if joint is None else f"ε = {bound_text(joint)}"
     return (
         f"Linking found persons at up to {max(multiples)} owners of the same attributes, and nobody at more. "
         f"All attributes of one person together, as found: {bound}; charged at every owner as often as that."
@@ -217,7 +218,7 @@ def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
     unordered = is_ordered_by_data(kind.mechanism, frequency_order=kind.by_frequency)
     promise = _FREQUENCY_PROMISE if unordered else _PROMISE[kind.mechanism]
     notion = _notion(individual=MECHANISMS[kind.mechanism].individual)
-    told = promise.format(notion=notion, epsilon=kind.epsilon, joint=kind.joint)
+    told = promise.format(notion=notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
     return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {told}"
 
 
@@ -227,8 +228,8 @@ def _total(plan: Plan) -> str:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
     protected = "the lists of released values of all attributes" if _has_lists(plan) else "the released table"
     return (
-        f"All attributes of one {unit} together: {_notions(plan)[0]} with ε = {plan.epsilon_joint} for "
-        f"{protected}."
+        f"All attributes of one {unit} together: {_notions(plan)[0]} with ε = "
+        f"{bound_text(plan.epsilon_joint)} for {protected}."
     )
 
 

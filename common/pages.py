@@ -5,7 +5,10 @@ A page is a template of the package that makes it, built on `templates/page.html
 """
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
+
+from common.shown_bounds import bound_text
 
 
 def render(package: str, template: str, values: Mapping[str, Any]) -> str:
@@ -30,7 +33,12 @@ def render(package: str, template: str, values: Mapping[str, Any]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["grouped"] = grouped
+    environment.filters["bound"] = _bound
     return environment.get_template(template).render(values)
+
+
+def _bound(value: Decimal | None) -> str:
+    return bound_text(value, "not bounded")
 
 
 def grouped(value: int) -> str:

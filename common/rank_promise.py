@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, Decimal
 
 from common.plan import Plan
 from common.privacy import MECHANISMS, is_ordered_by_data, rank_loss
+from common.shown_bounds import bound_text
 from common.task import PlannedAttribute
 
 _NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
@@ -120,7 +121,7 @@ def _by_distance(share: Decimal, g: int) -> str:
     records = "a record's value is" if g == 1 else f"the values of up to {g} records of a person are"
     return (
         f"Protection by distance, with rank noise {share:f}: if {records} replaced by one that is 1 % of "
-        f"the ranks away, no result becomes more than {near} times as probable or improbable, as far as it "
+        f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
         f"depends on ranks; at 10 % {far}; whatever it is replaced by, {_factor(whole)}. So the release "
         "hardly tells a value from its neighbours, and does tell it from very different ones."
     )
@@ -141,11 +142,11 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
 
 
 def _factor(exponent: Decimal) -> str:
-    rounded = exponent.quantize(Decimal("0.01"), rounding=ROUND_CEILING)
-    written = f"exp({rounded:f})"
-    if rounded > _SMALL:
-        return written
-    return f"{written} = {rounded.exp().quantize(Decimal('0.01'), rounding=ROUND_CEILING):f}"
+    """Return exp of it; a small one as a number that is at least as large."""
+    written = f"exp({bound_text(exponent)})"
+    if exponent > _SMALL:
+        return f"{written} times"
+    return f"{exponent.exp().quantize(Decimal('0.01'), rounding=ROUND_CEILING):f} times, {written},"
 
 
 def _table(plan: Plan, notion: str) -> str:
@@ -159,7 +160,7 @@ def _table(plan: Plan, notion: str) -> str:
         return f"For the released table as a whole, who has which value included, there is no bound ({why})."
     return (
         f"The released table as a whole, all attributes of one {unit} and who has which value included: "
-        f"{notion} with ε = {plan.epsilon_table:f}. It is the sum of the ε above and, for every "
+        f"{notion} with ε = {bound_text(plan.epsilon_table)}. It is the sum of the ε above and, for every "
         "attribute, of what can be told about ranks at most. Taken alone so large a number promises next to "
         "nothing; what it is worth is the protection by distance."
     )

@@ -6,7 +6,6 @@ from common import console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from decimal import Decimal
 
     from common.plan import Plan
     from common.task import PlannedAttribute, Task
@@ -36,6 +35,8 @@ def show_plan(plan: "Plan") -> None:
 
 
 def _show_tasks(plan: "Plan") -> None:
+    from common.shown_bounds import bound_cell, rounded_up
+
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
         f"plan of release {plan.release} ({plan.layout}, ε {plan.epsilon:f})",
@@ -45,9 +46,9 @@ def _show_tasks(plan: "Plan") -> None:
                 task.owner,
                 *((task.group + 1,) if group else ()),
                 f"≥ {task.records_rounded}",
-                task.epsilon,
-                _bound(task.epsilon_joint),
-                _bound(task.epsilon_table),
+                rounded_up(task.epsilon),
+                bound_cell(task.epsilon_joint),
+                bound_cell(task.epsilon_table),
                 _several("–" if attribute.k is None else attribute.k for attribute in task.attributes),
                 _several(attribute.mechanism for attribute in task.attributes),
             )
@@ -57,6 +58,8 @@ def _show_tasks(plan: "Plan") -> None:
 
 
 def _show_errors(plan: "Plan") -> None:
+    from common.shown_bounds import rounded_up
+
     console.table(
         "expected error of every attribute, as a share of the variance of a uniform attribute",
         ("owner", "attribute", "carried by", "rank noise", "ε", "error", ""),
@@ -66,7 +69,7 @@ def _show_errors(plan: "Plan") -> None:
                 attribute.name,
                 _carrier(plan, task, attribute),
                 attribute.rank_noise,
-                attribute.epsilon,
+                rounded_up(attribute.epsilon),
                 f"{attribute.expected_error:.3g}",
                 "its mean would do as well" if attribute.expected_error >= 1 else "",
             )
@@ -78,10 +81,6 @@ def _show_errors(plan: "Plan") -> None:
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
         "whole domain and before they are brought back into it; what the data really give is often less."
     )
-
-
-def _bound(bound: "Decimal | None") -> str:
-    return "unbounded" if bound is None else f"{bound:f}"
 
 
 def _carrier(plan: "Plan", task: "Task", attribute: "PlannedAttribute") -> str:

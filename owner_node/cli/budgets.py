@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from common import console
+from common.shown_bounds import bound_cell
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
 
@@ -60,7 +61,7 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
     """Print balances as a table."""
     columns = ("budget", "total", "reserved", "spent", "remaining")
     rows = [
-        [*(each[column] for column in columns), each["rank_loss"], each["without_rank_loss"]]
+        [*(each[column] for column in columns), bound_cell(each["rank_loss"]), each["without_rank_loss"]]
         for each in documents
     ]
     console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without one"), rows)

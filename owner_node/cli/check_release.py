@@ -12,6 +12,7 @@ from common.linking_text import allowed
 from common.plan import Layout, Plan
 from common.privacy import parse_epsilon, plain
 from common.schema import Schema
+from common.shown_bounds import bound_cell
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.consent.attempts import Attempts
 from owner_node.consent.judge import Accept, Refuse, judge
@@ -237,8 +238,8 @@ def show_answer(document: dict[str, Any]) -> None:
         columns,
         [
             (
-                each["name"], each["mechanism"], each["k"], each.get("rank_noise"), each["epsilon"],
-                "unbounded" if each["epsilon_joint"] is None else each["epsilon_joint"],
+                each["name"], each["mechanism"], each["k"], each.get("rank_noise"),
+                bound_cell(each["epsilon"]), bound_cell(each["epsilon_joint"]),
                 f"{each['expected_error']:.3g}",
                 *(foreseen[each["name"]][key] for key in ("error", "unchanged")),
             )

@@ -8,6 +8,7 @@ import typer
 
 from common import console
 from common.errors import IntegrityError, UsageError
+from common.shown_bounds import bound_cell
 from owner_node import config
 from owner_node.cli import ledger_budget, ledger_recover
 from owner_node.cli.budgets import balances, note_raised, show_balances
@@ -127,7 +128,7 @@ def _show(lines: tuple[Entry, ...]) -> None:
     rows = [
         (
             *(e.sequence, e.time, str(e.kind), e.budget or None, e.aggregator or None, e.release or None),
-            *(e.charge if e.release else None, e.rank_loss, _note(e) or None),
+            *(e.charge if e.release else None, bound_cell(e.rank_loss, ""), _note(e) or None),
         )
         for e in lines
     ]

@@ -216,6 +216,7 @@ def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bo
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     from common.attribute_plan import carrier_reason
     from common.guarantee import invariants, promises
+    from common.shown_bounds import bound_cell
 
     (task,) = job.plan.tasks
     console.table(
@@ -224,8 +225,8 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
         [
             (
                 each.name,
-                each.epsilon,
-                "unbounded" if each.epsilon_joint is None else each.epsilon_joint,
+                bound_cell(each.epsilon),
+                bound_cell(each.epsilon_joint),
                 each.k,
                 each.mechanism,
                 each.rank_noise,

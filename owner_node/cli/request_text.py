@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from common import console
+from common.shown_bounds import bound_cell, bound_text
 from owner_node.cli.request_preview import show_preview
 from owner_node.consent.request_view import shown_records
 
@@ -53,7 +54,7 @@ def _fields(document: dict[str, Any]) -> None:
             "asked by the aggregator on": document["created"],
             "to be answered until": document["deadline"],
             "ε of the release": f"{document['release_epsilon']:f}",
-            "ε of this owner": f"{document['epsilon']:f}, for each released value by itself",
+            "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
             "ε joint of this owner": _joint(document["epsilon_joint"]),
             "ε table of this owner": _table(document["epsilon_table"]),
             "charge": _charge(document),
@@ -65,11 +66,11 @@ def _fields(document: dict[str, Any]) -> None:
 
 
 def _joint(bound: Any) -> str:
-    return "not bounded" if bound is None else f"{bound:f}, for whole lists of released values"
+    return "not bounded" if bound is None else f"{bound_text(bound)}, for whole lists of released values"
 
 
 def _table(bound: Any) -> str:
-    return "not bounded" if bound is None else f"{bound:f}, for who has which value, too"
+    return "not bounded" if bound is None else f"{bound_text(bound)}, for who has which value, too"
 
 
 def _charge(document: dict[str, Any]) -> str:
@@ -92,11 +93,12 @@ def _attributes(document: dict[str, Any]) -> None:
     columns = (
         "attribute", "type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint", "expected error"
     )  # fmt: skip
-    keys = ("name", "type", "domain", "mechanism", "k", "rank_noise", "epsilon")
+    keys = ("name", "type", "domain", "mechanism", "k", "rank_noise")
     rows = [
         (
             *(each[key] for key in keys),
-            "unbounded" if each["epsilon_joint"] is None else each["epsilon_joint"],
+            bound_cell(each["epsilon"]),
+            bound_cell(each["epsilon_joint"]),
             f"{each['expected_error']:.3g}",
         )
         for each in document["attributes"]

@@ -53,7 +53,7 @@ def test_the_default_release(cluster):
         assert spent.charge == Decimal(owner["epsilon_joint"])
     assert manifest["totals"]["epsilon_table"] == manifest["plan"]["document"]["epsilon_table"]
     told = " ".join(manifest["guarantee"])
-    assert "1 % of the ranks away, no result becomes more than exp(0.67) = 1.96 times" in told
+    assert "1 % of the ranks away, no result becomes more than 1.95 times, exp(0.6667)," in told
     assert "who has which value included" in told
     assert "not of the attachment" not in " ".join(manifest["invariants"])
     for program, owner in (("aggregator", ""), ("owner-node", "a"), ("owner-node", "b")):

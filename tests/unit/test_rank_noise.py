@@ -14,6 +14,7 @@ from common.plan import Plan
 from common.privacy import MOST_HISTOGRAM_VALUES
 from common.rank_noise import DEFAULT, NONE, RankNoise, parse_rank_noise
 from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.shown_bounds import rounded_up
 from tests.fakes.protocol_peers import request, schema
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
@@ -257,11 +258,14 @@ def test_words_say_the_distance_and_the_bound():
     """A data protection officer reads what a small change, a large one and any change can do."""
     told = " ".join(promises(planned(RankNoise(Decimal("0.03"), (("few", Decimal("0.1")),)))))
     assert "0.03 of the number of records for wide; 0.1 of the number of records for few" in told
-    assert "1 % of the ranks away, no result becomes more than exp(0.67) = 1.96 times" in told
-    assert "at 10 % exp(6.67); whatever it is replaced by, exp(66.67)" in told
-    assert "more than exp(0.20) = 1.23 times" in told
+    assert "1 % of the ranks away, no result becomes more than 1.95 times, exp(0.6667)," in told
+    assert "at 10 % exp(6.6667) times; whatever it is replaced by, exp(66.6667) times" in told
+    assert "more than 1.23 times, exp(0.2)," in told
     table = Decimal(1) + THIRD + 20
-    assert f"who has which value included: individual differential privacy with ε = {table}" in told
+    assert (
+        f"who has which value included: individual differential privacy with ε = {rounded_up(table):f}."
+        in told
+    )
 
 
 def test_words_of_what_rank_noise_does_not_hide():
@@ -286,5 +290,5 @@ def test_words_for_several_records_of_a_person():
     own = Schema((WIDE,), IdentifierRules(1, ("trim",)), 2, 1000)
     told = " ".join(promises(make_plan(request("a", k=None), {"a": own}, **MADE)))
     assert "up to 2 records of a person are replaced" in told
-    assert "exp(1.34) = 3.82 times" in told
-    assert "exp(133.34)" in told
+    assert "3.80 times, exp(1.3334)," in told
+    assert "exp(133.3334)" in told
