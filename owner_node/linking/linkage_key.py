@@ -49,6 +49,10 @@ _LARGEST_FILE = 64 * 1024
 _NONCE = bytes(12)
 
 
+class NoLinkageKeyError(ConfigurationError):
+    """This owner has no linkage key yet; others may hear that, so that they know what is waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkageKey:
     """The owners' secret."""
@@ -84,11 +88,12 @@ def load(state_dir: Path) -> LinkageKey:
     """Read the linkage key.
 
     Raises:
-        ConfigurationError: If there is none, or its file is open to others or damaged.
+        NoLinkageKeyError: If there is none.
+        ConfigurationError: If its file is open to others or damaged.
     """
     path = state_dir / _KEY_FILE
     if not path.exists():
-        raise ConfigurationError(
+        raise NoLinkageKeyError(
             f"there is no linkage key in {state_dir}",
             hint="one owner makes it (owner-node linkage-key new), the others import it from there",
         )

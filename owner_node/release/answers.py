@@ -11,8 +11,14 @@ NOT_OUR_FAULT = frozenset({"protocol", "integrity", "identity", "conflict"})
 PERSON = "person"
 """What a refusal by a person is kept as; to the aggregator its code is "refused"."""
 
+UNLINKABLE = "no_linkage_key"
+"""What a missing linkage key is told as; to the aggregator its code is "configuration"."""
+
+_TOLD_AS = {PERSON: "refused", UNLINKABLE: "configuration"}
+
 _PUBLIC = {
     PERSON: "a person at the owner refused",
+    UNLINKABLE: "the owner has no linkage key yet (owner-node linkage-key)",
     "refused": "refused by owner policy",
     "balance": "the budget does not cover the charge",
     "unusable_data": "the data set cannot take part in this plan",
@@ -88,10 +94,13 @@ class Failure:
 
     @classmethod
     def of(cls, code: str) -> "Failure":
-        """Return the failure of a code or of `PERSON`; codes that say nothing to others become "internal"."""
+        """Return the failure of a code, of `PERSON` or of `UNLINKABLE`.
+
+        Codes that say nothing to others become "internal".
+        """
         if code not in _PUBLIC:
             return cls("internal", "an internal fault at the owner")
-        return cls("refused" if code == PERSON else code, _PUBLIC[code])
+        return cls(_TOLD_AS.get(code, code), _PUBLIC[code])
 
 
 class RefusedBeforeError(Exception):

@@ -16,7 +16,8 @@ from common.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
 from owner_node.connection.trust import Trust
 from owner_node.consent.appraisal import Appraisal
-from owner_node.release.answers import NOT_OUR_FAULT, Failure, SignedHead
+from owner_node.linking.linkage_key import NoLinkageKeyError
+from owner_node.release.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
 from owner_node.release.cases import Cases
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
@@ -98,6 +99,7 @@ class Node:
         session = records.sessions.get(self._cases.aggregator, release)
         rules = error.details.get("rules", [])
         mine = error.code not in NOT_OUR_FAULT
+        told = UNLINKABLE if isinstance(error, NoLinkageKeyError) else error.code
         with records.db.transaction() as tx:
             if (mine and session is not None) or self._is_news(release, error):
                 records.history.record(
@@ -113,12 +115,12 @@ class Node:
                 self._cases.give_back(tx, session)
                 event = Event.END if session.state in CHARGED else Event.REFUSE
                 reason = error.message[:_LONGEST_REASON]
-                records.sessions.advance(tx, session, event, reason=reason, refusal=error.code)
+                records.sessions.advance(tx, session, event, reason=reason, refusal=told)
         if stopped:
             self._appraisal.forget(release)
             # Only now: of a release that was published, the fragment is this owner's proof.
             records.outbox.destroy(self._cases.aggregator, release)
-        return Failure.of(error.code)
+        return Failure.of(told)
 
     def _is_news(self, release: str, error: TesseraError) -> bool:
         """Whether a message that comes to nothing goes into the history: each once, and not any number a day.

@@ -8,8 +8,9 @@ import pytest
 from common.errors import ConfigurationError
 from common.plan import Plan
 from owner_node.linking import linkage_key
-from owner_node.linking.linkage_key import LinkageKey
+from owner_node.linking.linkage_key import LinkageKey, NoLinkageKeyError
 from owner_node.linking.tokens import key_check, release_key
+from owner_node.release.answers import RefusedBeforeError
 from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering
 
@@ -130,3 +131,18 @@ def test_a_release_that_an_older_version_agreed_to(offering: Offering) -> None:
         offering.node.production.link("r1", plan.digest)
     offering.node.fail("r1", caught.value)
     assert offering.kinds() == ["reserve", "return"]
+
+
+def test_without_a_linkage_key_the_aggregator_hears_what_is_missing(offering: Offering) -> None:
+    """An owner that has no linkage key yet says that, in a fixed sentence, and the same when asked again."""
+    (offering.config.owner.state_dir / "linkage.key").unlink()
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
+    with pytest.raises(NoLinkageKeyError) as caught:
+        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+    told = offering.node.fail("r1", caught.value)
+    assert told.code == "configuration"
+    assert told.message.startswith("the owner has no linkage key yet")
+    with pytest.raises(RefusedBeforeError) as again:
+        offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
+    assert again.value.failure == told
+    assert offering.kinds() == []
