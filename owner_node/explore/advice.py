@@ -7,14 +7,19 @@ right about a fifth of them more than it would be without the release. These are
 what is promised is what the mechanism promises, and an attack that was not tried may do better.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from math import inf
 
+from common.privacy import is_listed
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Recommendation, Risk
 
 USEFUL = 0.25
 MOST_EXCESS = 0.2
 AIMED_AT_PERSONS = ("unchanged-records", "linkage", "structure", "inference")
+_GRID = {"epsilon": "ε", "k": "k", "rank_noise": "rank noise"}
+_LITTLE = 0.05
+"""Shares that differ by less are called alike: the intervals of confidence are about as wide."""
 _IN_WORDS = {
     "unchanged-records": "leave unchanged as whole records",
     "linkage": "are linked to their record by what the intruder knows of them",
@@ -27,34 +32,47 @@ def advise(cells: Sequence[CellResult], n_attributes: int) -> Recommendation:
     """Choose among settings.
 
     Args:
-        cells: What was found of each.
+        cells: What was found of each; at least one could be masked.
         n_attributes: l; replacing every value by its mean has mean SSE 1/l.
     """
     of_means = 1 / n_attributes
-    measured = [number for number, cell in enumerate(cells) if cell.mean_sse is not None]
-    if not measured:
-        problems = sorted({cell.problem for cell in cells if cell.problem})
-        return Recommendation(
-            NOTHING, None, ("No setting here can be made of these data.", *(f"{each}." for each in problems))
-        )
-    useful = [number for number in measured if _error(cells[number]) <= USEFUL * of_means]
+    useful = _useful(cells, of_means)
+    best = most_protective(cells, n_attributes)
     if not useful:
-        return _nothing_useful(cells, measured, of_means)
-    bounded = [number for number in useful if cells[number].epsilon_joint is not None]
-    best = min(bounded or useful, key=lambda number: _preference(cells[number]))
+        return _nothing_useful(cells, of_means)
     worst = _worst(cells[best])
     if worst is not None and worst.excess > MOST_EXCESS:
-        return _nothing_safe(cells[best], worst, of_means)
+        return _nothing_safe(cells, cells[best], worst, of_means)
     return Recommendation(
         RECOMMENDED, best, tuple(_why(cells[best], worst, of_means, len(useful), len(cells)))
     )
 
 
+def most_protective(cells: Sequence[CellResult], n_attributes: int) -> int:
+    """Return which useful setting reveals least; of all settings, where none is useful.
+
+    Args:
+        cells: What was found of each; at least one could be masked.
+        n_attributes: l.
+    """
+    possible = _useful(cells, 1 / n_attributes) or _measured(cells)
+    bounded = [number for number in possible if cells[number].epsilon_joint is not None]
+    return min(bounded or possible, key=lambda number: _preference(cells[number]))
+
+
 def name_of(cell: CellResult) -> str:
-    """Name a setting."""
+    """Name a setting; with its rank noise also where that is 0, which is no default anywhere."""
     k = "" if cell.k is None else f", k = {cell.k}"
-    noise = "" if Decimal(cell.rank_noise) == 0 else f", rank noise {cell.rank_noise}"
+    noise = f", rank noise {cell.rank_noise}" if is_listed(cell.mechanism) else ""
     return f"{cell.mechanism}, ε = {cell.epsilon}{k}{noise}"
+
+
+def _measured(cells: Sequence[CellResult]) -> list[int]:
+    return [number for number, cell in enumerate(cells) if cell.mean_sse is not None]
+
+
+def _useful(cells: Sequence[CellResult], of_means: float) -> list[int]:
+    return [number for number in _measured(cells) if _error(cells[number]) <= USEFUL * of_means]
 
 
 def _error(cell: CellResult) -> float:
@@ -67,17 +85,27 @@ def _worst(cell: CellResult) -> Risk | None:
     return max(aimed, key=lambda risk: risk.excess, default=None)
 
 
-def _preference(cell: CellResult) -> tuple[float, Decimal, float]:
-    """Order settings: what they reveal, to the nearest 5 %, then what they cost, then their error."""
+def _excess(cell: CellResult) -> float:
     worst = _worst(cell)
-    revealed = 0.0 if worst is None else round(worst.excess * 20) / 20
+    return 0.0 if worst is None else worst.excess
+
+
+def _preference(cell: CellResult) -> tuple[float, Decimal, Decimal, float]:
+    """Order settings: what they reveal, to the nearest 5 %, then what they cost, then their error.
+
+    Where no attack says what they reveal, the more rank noise is taken to be the safer, not the less.
+    """
+    worst = _worst(cell)
     cost = Decimal(cell.epsilon if cell.epsilon_joint is None else cell.epsilon_joint)
-    return revealed, cost, _error(cell)
+    if worst is None:
+        noise = Decimal(cell.rank_noise) if is_listed(cell.mechanism) else Decimal("Infinity")
+        return 0.0, cost, -noise, _error(cell)
+    return round(worst.excess * 20) / 20, cost, Decimal(0), _error(cell)
 
 
-def _nothing_useful(cells: Sequence[CellResult], measured: Sequence[int], of_means: float) -> Recommendation:
-    best = min(measured, key=lambda number: _error(cells[number]))
-    error = _error(cells[best])
+def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendation:
+    cell = min((cells[number] for number in _measured(cells)), key=_error)
+    error = _error(cell)
     compared = (
         "no less than replacing every value by its attribute's mean, which reveals nothing about anybody"
         if error >= of_means
@@ -88,16 +116,17 @@ def _nothing_useful(cells: Sequence[CellResult], measured: Sequence[int], of_mea
         None,
         (
             "No setting here is worth releasing: too little of the data is left.",
-            f"The best of them, {name_of(cells[best])}, has a mean SSE of {error:.3g}: {compared}.",
-            (
-                f"Useful would be at most {_percent(USEFUL)} of it. A larger ε, fewer attributes or more "
-                "records lower the error."
-            ),
+            f"The best of them, {name_of(cell)}, has a mean SSE of {error:.3g}: {compared}.",
+            f"Useful would be at most {_percent(USEFUL)} of it.",
+            *_by_what(cells, cell, "That share", lambda each: _error(each) / of_means),
+            "Fewer attributes than these were not tried (--attributes).",
         ),
     )
 
 
-def _nothing_safe(cell: CellResult, worst: Risk, of_means: float) -> Recommendation:
+def _nothing_safe(
+    cells: Sequence[CellResult], cell: CellResult, worst: Risk, of_means: float
+) -> Recommendation:
     error = _error(cell)
     return Recommendation(
         NOTHING,
@@ -109,27 +138,82 @@ def _nothing_safe(cell: CellResult, worst: Risk, of_means: float) -> Recommendat
                 f"{_percent(error / of_means)} of that of the means. "
                 f"There {_attack(worst)}."
             ),
-            (
-                "A larger k or a smaller ε changes little about that: records that share a cluster have "
-                "equal values. More rank noise does, and so do fewer attributes."
+            *_by_what(
+                cells,
+                cell,
+                "The most telling attack, beyond what is right without the release",
+                _excess,
+                USEFUL * of_means,
             ),
+            _untried(cells, cell),
         ),
+    )
+
+
+def _by_what(
+    cells: Sequence[CellResult],
+    cell: CellResult,
+    what: str,
+    value_of: Callable[[CellResult], float],
+    most_error: float = inf,
+) -> list[str]:
+    """Say how a figure depends on ε, k and rank noise, as far as settings that differ in one of them tell.
+
+    Args:
+        cells: What was found of each setting.
+        cell: The setting that the others are compared with.
+        what: The figure.
+        value_of: Takes it of a setting that could be masked.
+        most_error: Settings with a larger mean SSE are marked.
+    """
+    sentences = []
+    for field, word in _GRID.items():
+        alike = [other for other in _GRID if other != field]
+        near = [
+            each
+            for each in (cells[number] for number in _measured(cells))
+            if each.mechanism == cell.mechanism
+            and all(getattr(each, name) == getattr(cell, name) for name in alike)
+        ]
+        if len(near) > 1:
+            told = ", ".join(
+                f"{_percent(value_of(each))} at {getattr(each, field)}"
+                f"{' (too little is left of the data)' if _error(each) > most_error else ''}"
+                for each in near
+            )
+            values = [value_of(each) for each in near]
+            little = max(values) - min(values) < _LITTLE
+            sentences.append(
+                f"{what}, by {word}, all else equal: {told}{' (little difference)' if little else ''}."
+            )
+    return sentences
+
+
+def _untried(cells: Sequence[CellResult], cell: CellResult) -> str:
+    if not is_listed(cell.mechanism):
+        return "Fewer attributes than these were not tried (--attributes)."
+    most = max(Decimal(each.rank_noise) for each in cells if each.mechanism == cell.mechanism)
+    return (
+        f"More rank noise than {most:f} and fewer attributes than these were not tried (--rank-noise, "
+        "--attributes)."
     )
 
 
 def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n_cells: int) -> list[str]:
     error = _error(cell)
+    which = "the only useful setting" if n_useful == 1 else f"one of {n_useful} useful settings"
     reasons = [
         f"{name_of(cell)} is recommended.",
         (
-            f"It is one of {n_useful} useful settings among {n_cells}: its mean SSE is {error:.3g}, "
+            f"It is {which} among {n_cells}: its mean SSE is {error:.3g}, "
             f"{_percent(error / of_means)} of what replacing every value by its attribute's mean comes to."
         ),
     ]
     if worst is None:
         reasons.append("What it reveals about persons was not looked at: no attack on them was tried.")
         reasons.append(
-            "Of the useful settings it costs the least ε, and has the smallest error at that cost."
+            "Of the useful settings it costs the least ε; of those at that cost it has the most rank noise, "
+            "and then the smallest error."
         )
     else:
         reasons.append(f"Of the attacks that were tried the most telling one: {_attack(worst)}.")

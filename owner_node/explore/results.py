@@ -20,8 +20,8 @@ asked for or is not defined. Every list of settings is in the order in which it 
     class                the class attribute of `f_measure`, or null
     mean_sse_of_means    1/l: mean SSE with every value replaced by its attribute's mean
     cells                [cell], by mechanism, rank noise, k, epsilon
-    shown                what the chosen cell, or else the one with the smallest mean SSE, does to each
-                         attribute; null if no cell could be masked:
+    shown                what the chosen cell does to each attribute, or else the useful one that reveals
+                         least, or if none is useful that of all:
         cell             its position in `cells`
         attributes       [{name, bins, original, masked}]: `bins` are labels in ascending or declared order,
                          `original` and `masked` the numbers of records in each, masked in one draw
@@ -225,7 +225,7 @@ class Results:
     """Everything of the document that was known before: data set, grid, repetitions, what was asked for."""
     cells: Sequence[CellResult]
     """By mechanism, rank noise, k, epsilon."""
-    shown: Shown | None
+    shown: Shown
     """Distributions before and after."""
     recommendation: Recommendation
     """What is advised."""
@@ -237,8 +237,10 @@ class Results:
             "format": FORMAT,
             **self.about,
             "cells": [cell.to_document() for cell in self.cells],
-            "shown": self.shown
-            and {"cell": self.shown.cell, "attributes": [dict(each) for each in self.shown.attributes]},
+            "shown": {
+                "cell": self.shown.cell,
+                "attributes": [dict(each) for each in self.shown.attributes],
+            },
             "recommendation": {
                 "verdict": advice.verdict,
                 "cell": advice.cell,

@@ -10,7 +10,7 @@ import numpy as np
 
 from common.errors import UnusableDataError, UsageError
 from common.schema import Schema
-from owner_node.explore.advice import advise
+from owner_node.explore.advice import advise, most_protective
 from owner_node.explore.assessment import (
     ALL_MEASURES,
     F_MEASURE,
@@ -119,12 +119,13 @@ def explore(
     cells = [_checked(cell, table.columns, n_members) for cell in cells]
     _check_any(cells)
     results = _assessed(cells, subject, sources, progress)
-    advice = advise(results, len(table.schema.attributes))
-    chosen = advice.cell if advice.cell is not None else _best(results)
+    n_attributes = len(table.schema.attributes)
+    advice = advise(results, n_attributes)
+    chosen = advice.cell if advice.cell is not None else most_protective(results, n_attributes)
     return Results(
         _about(table, question, about, n_outside),
         results,
-        None if chosen is None else _shown(chosen, cells[chosen], subject.whole, sources.bits),
+        _shown(chosen, cells[chosen], subject.whole, sources.bits),
         advice,
     )
 
@@ -251,12 +252,6 @@ def _empty(cell: Cell) -> CellResult:
         None,
         problem=cell.problem,
     )
-
-
-def _best(results: Sequence[CellResult]) -> int | None:
-    """Return the cell with the smallest mean SSE."""
-    found = [(each.mean_sse.mean, number) for number, each in enumerate(results) if each.mean_sse is not None]
-    return min(found)[1] if found else None
 
 
 def _shown(number: int, cell: Cell, whole: Originals, bits: BitSource) -> Shown:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from owner_node.explore.advice import MOST_EXCESS, advise
+from owner_node.explore.advice import MOST_EXCESS, advise, most_protective
 from owner_node.explore.estimates import Estimate
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Risk
 
@@ -65,9 +65,43 @@ def test_what_was_not_looked_at_is_said():
     assert advise([replace(CELL, epsilon_joint=None), CELL], 10).cell == 1
     assert any("is 63" in reason for reason in advise([replace(CELL, epsilon_joint="63")], 10).reasons)
     impossible = replace(CELL, mean_sse=None, problem="5 records, k = 9: at least 9 are needed")
-    found = advise([impossible], 10)
-    assert found.verdict == NOTHING
-    assert found.reasons[1] == "5 records, k = 9: at least 9 are needed."
+    assert advise([impossible, CELL], 10).cell == 1
+
+
+def test_rank_noise_is_named_and_kept_where_nothing_was_tried():
+    """Without attacks rank noise is not given up for a smaller error; its 0 is named like any other."""
+    bare = replace(erring(0.001), rank_noise="0")
+    noisy = replace(erring(0.02), rank_noise="0.1")
+    assert advise([bare, CELL, noisy], 10).cell == 2
+    assert "rank noise 0 is" in advise([bare], 10).reasons[0]
+    assert "rank noise" not in advise([replace(bare, mechanism="dp", k=None)], 10).reasons[0]
+
+
+def test_what_would_change_it_is_what_was_found():
+    """Sentences about ε, k and rank noise are the figures of the settings, and none where there are none."""
+    grid = [
+        replace(CELL, epsilon=epsilon, epsilon_joint=epsilon, rank_noise=noise, risks=(risk(rate),))
+        for epsilon, noise, rate in (
+            ("0.1", "0.03", 0.271),
+            ("1", "0.03", 0.718),
+            ("1", "0", 0.74),
+            ("1", "0.1", 0.7),
+        )
+    ]
+    told = " ".join(advise(grid[1:], 10).reasons)
+    assert "by rank noise, all else equal: 71.7 % at 0.03, 73.9 % at 0, 69.9 % at 0.1 (little" in told
+    assert "by ε" not in told
+    assert "by k" not in told
+    told = " ".join(advise(grid, 10).reasons)
+    assert "by ε, all else equal: 27 % at 0.1, 71.7 % at 1." in told
+    poor_end = replace(grid[0], mean_sse=Estimate(0.09, 0.09, 0.09))
+    told = " ".join(advise([poor_end, *grid[1:]], 10).reasons)
+    assert "27 % at 0.1 (too little is left of the data)" in told
+    assert "More rank noise than 0.1 and fewer attributes" in told
+    assert most_protective(grid, 10) == 0
+    poor = [replace(erring(rate), epsilon=epsilon) for rate, epsilon in ((0.3, "0.1"), (0.05, "1"))]
+    assert any("by ε, all else equal: 300 % at 0.1, 50 % at 1." in each for each in advise(poor, 10).reasons)
+    assert most_protective(poor, 10) == 1
 
 
 @pytest.mark.parametrize("count", [1, 4, 30])
