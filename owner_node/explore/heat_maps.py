@@ -6,6 +6,7 @@ from math import isfinite, log10
 from typing import Any
 
 from common import charts
+from common.privacy import is_listed
 from owner_node.explore.advice import AIMED_AT_PERSONS
 
 Document = Mapping[str, Any]
@@ -81,7 +82,7 @@ def measures(document: Document) -> tuple[Measure, ...]:
     found += [_measure(document, title, meaning, _mean_of(key)) for key, title, meaning in _UTILITY]
     attacks = dict.fromkeys(risk["attack"] for cell in document["cells"] for risk in cell["risks"])
     found += [
-        _measure(document, f"Risk: {attack}", _meaning(document, attack), _rate_of(attack))
+        _measure(document, f"Risk: {attack}", _meaning(document, attack), _excess_of(attack), text_of=percent)
         for attack in attacks
     ]
     return tuple(each for each in found if each.maps)
@@ -124,6 +125,7 @@ def _measure(
     meaning: str,
     value_of: Callable[[Document], float | None],
     limit: float | None = None,
+    text_of: Callable[[float | None], str] = number,
 ) -> Measure:
     """Lay out one measure; with a limit, which values reach is marked and colours follow their logarithms."""
     cells = document["cells"]
@@ -141,7 +143,11 @@ def _measure(
             return HeatCell("–", "", note, worse=False, chosen=chosen)
         worse = limit is not None and value >= limit
         return HeatCell(
-            number(value), charts.heat(share), f"{setting(cell)}: {number(value)}", worse=worse, chosen=chosen
+            text_of(value),
+            charts.heat(share),
+            f"{setting(cell)}: {text_of(value)}",
+            worse=worse,
+            chosen=chosen,
         )
 
     if not any(share is not None for share in shares):
@@ -183,26 +189,30 @@ def _mean_of(key: str) -> Callable[[Document], float | None]:
     return lambda cell: None if cell[key] is None else float(cell[key]["mean"])
 
 
-def _rate_of(attack: str) -> Callable[[Document], float | None]:
-    """Return the rate of an attack; of several, on different attributes, the one that finds out most."""
+def _excess_of(attack: str) -> Callable[[Document], float | None]:
+    """Return what an attack adds; of several, on different attributes, the one that adds most.
 
-    def rate(cell: Document) -> float | None:
-        found = [risk for risk in cell["risks"] if risk["attack"] == attack]
-        return float(max(found, key=beyond)["rate"]["mean"]) if found else None
+    It is what the terminal's table shows: rates of different attributes do not compare with each other.
+    """
 
-    return rate
+    def excess(cell: Document) -> float | None:
+        return max((beyond(risk) for risk in cell["risks"] if risk["attack"] == attack), default=None)
+
+    return excess
 
 
 def _meaning(document: Document, attack: str) -> str:
     found = [risk for cell in document["cells"] for risk in cell["risks"] if risk["attack"] == attack]
     known = [float(risk["baseline"]) for risk in found]
     without = " to ".join(dict.fromkeys((percent(min(known)), percent(max(known)))))
+    of_which = ", of the attribute where that is most" if any(risk["attribute"] for risk in found) else ""
     return (
-        f"Share of targets about whom it is right; without the release {without}. "
-        f"If it were 1, {found[0]['meaning'].rstrip('.')}."
+        "Share of targets about whom it is right, less what is right without the release (by guessing "
+        f"{without}, or about people who are not in it, if that is more){of_which}. "
+        f"Always right would mean: {found[0]['meaning'].rstrip('.')}."
     )
 
 
 def _title(cell: Document) -> str:
-    noise = "" if float(cell["rank_noise"]) == 0 else f" with rank noise {cell['rank_noise']}"
+    noise = f" with rank noise {cell['rank_noise']}" if is_listed(cell["mechanism"]) else ""
     return f"{cell['mechanism']}{noise}"

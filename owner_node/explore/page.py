@@ -58,11 +58,9 @@ def render_page(document: Document) -> str:
             "measures": measures(document),
             "plane": _plane(cells),
             "mechanisms": _mechanisms(cells),
-            "shown": shown and cells[shown["cell"]],
-            "compared": [compared(each, kinds[each["name"]]) for each in shown["attributes"]]
-            if shown
-            else [],
-            "unchanged": _unchanged(cells[shown["cell"]]) if shown else None,
+            "shown": cells[shown["cell"]],
+            "compared": [compared(each, kinds[each["name"]]) for each in shown["attributes"]],
+            "unchanged": _unchanged(cells[shown["cell"]]),
             "setting": setting,
             "estimate": estimate,
             "number": number,

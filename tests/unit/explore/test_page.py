@@ -118,7 +118,7 @@ def test_heat_maps_hold_every_setting():
         ["0.1", "0.5 ×", "0.004"],
         ["1", "0.2 ★", "0.0031"],
     ]
-    assert rows_of(html, "dp-ir") == [["0.1", "7 ×", "0.6 ×"], ["1", "3 ×", "0.25"]]
+    assert rows_of(html, "dp-ir with rank noise 0") == [["0.1", "7 ×", "0.6 ×"], ["1", "3 ×", "0.25"]]
     assert rows_of(html, "dp") == [["1", "–"]]
 
 
@@ -151,6 +151,19 @@ def test_risk_is_what_the_release_adds():
     )
 
 
+def test_maps_of_risks_show_what_the_terminal_shows():
+    """A cell is what the attack adds, in per cent, of the attribute where it adds most, not its bare rate."""
+    document = explored()
+    known = Risk("inference", about(0.9), 0.89, 500, "everybody's is known", about(0.89), "income")
+    document["cells"][0]["risks"].append(known.to_document())
+    linked, inferred = measures(document)[-2:]
+    assert inferred.maps[0].rows[0][1][0].text == "1.0 %"
+    assert linked.maps[0].rows[0][1][0].text == "0.0 %"
+    assert linked.maps[0].rows[0][1][1].text == "69.4 %"
+    assert "less what is right without" in linked.meaning
+    assert "of the attribute where" in inferred.meaning
+
+
 def test_before_and_after_lose_nobody_unsaid():
     """Many categories are drawn by size, and the page says how many are not; the numbers have all."""
     bins = [f"c{i:02}" for i in range(30)]
@@ -170,17 +183,19 @@ def test_nothing_worth_releasing_is_said():
     html = render_page(explored(None))
     assert "No setting here is worth releasing." in html
     assert 'aria-label="recommended"' not in html
+    assert "most protective" in html
+    assert "most protective" not in render_page(explored())
 
 
 def test_a_small_exploration_has_a_page():
-    """Without attacks, models, distributions and a chosen setting there is a page all the same."""
-    document = explored(None) | {"shown": None, "class": None, "known": []}
+    """Without attacks, models and a chosen setting there is a page all the same."""
+    document = explored(None) | {"class": None, "known": []}
     document["cells"] = [
         each | {"risks": [], "f_measure": None, "attributes": []} for each in document["cells"]
     ]
     html = render_page(document)
     assert "Utility against risk" not in html
-    assert rows_of(html, "dp-ir")[0] == ["0.1", "7 ×", "0.6 ×"]
+    assert rows_of(html, "dp-ir with rank noise 0")[0] == ["0.1", "7 ×", "0.6 ×"]
 
 
 @pytest.mark.needs("chromium")
