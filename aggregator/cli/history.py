@@ -7,7 +7,7 @@ import typer
 
 from aggregator.cli.connection import daemon, pieces
 from aggregator.cli.inspect import moment
-from aggregator.cli.outcome import iso
+from aggregator.cli.outcome import iso, state
 from common import console
 
 if TYPE_CHECKING:
@@ -24,26 +24,44 @@ ReleaseOption = Annotated[
 def history(
     release: ReleaseOption = "", config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
-    """Show what operators asked for, oldest first: who, when, with which arguments, and what came of it."""
-    from common.wire.v1.control_pb2 import ListActionsRequest
+    """Show what operators asked for, oldest first: who, when, with which arguments, and what came of it.
+
+    What was asked for about a release is told with where that release is now, or how it ended.
+    """
+    from common.wire.v1.control_pb2 import ListActionsRequest, ListReleasesRequest
 
     with daemon(config) as calls:
         answers = pieces(calls.ListActions, ListActionsRequest(release=release))
         actions: list[ActionView] = [action for answer in answers for action in answer.actions]
+        listed = pieces(calls.ListReleases, ListReleasesRequest())
+        states = {view.release: state(view) for answer in listed for view in answer.releases}
+    found = [_document(each, states) for each in actions]
     if as_json:
-        console.print_json({"actions": [_document(each) for each in actions]})
+        console.print_json({"actions": found})
         return
     console.table(
         "",
-        ("time", "user", "action", "release", "outcome"),
+        ("time", "user", "action", "release", "arguments", "outcome", "release is"),
         [
-            (moment(each.time), each.user or None, each.action, each.release or None, each.outcome)
-            for each in actions
+            (
+                moment(action.time), each["user"], each["action"], each["release"],
+                _text(each["arguments"]) or None, each["outcome"], each["release_state"],
+            )
+            for action, each in zip(actions, found, strict=True)
         ],
-    )
+    )  # fmt: skip
 
 
-def _document(action: "ActionView") -> dict[str, Any]:
+def _text(arguments: dict[str, Any]) -> str:
+    """Return arguments in one line."""
+    return ", ".join(f"{key} {_value(value)}" for key, value in arguments.items() if value != "")
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _document(action: "ActionView", states: dict[str, str]) -> dict[str, Any]:
     return {
         "time": iso(action.time),
         "user": action.user or None,
@@ -51,4 +69,5 @@ def _document(action: "ActionView") -> dict[str, Any]:
         "release": action.release or None,
         "arguments": json.loads(action.arguments),
         "outcome": action.outcome,
+        "release_state": states.get(action.release),
     }

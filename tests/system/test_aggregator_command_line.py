@@ -210,7 +210,9 @@ async def test_what_operators_did_is_on_record(operator, owners, tmp_path):
         ("release", "usage"),
     ]
     assert actions[0]["arguments"]["epsilon"] == "1"
-    assert "delete" in (await operator.run("history", "--release", "r1"))[1]
+    assert [action.pop("release_state") for action in actions] == ["published, deleted"] * 3
+    shown = (await operator.run("history", "--release", "r1"))[1]
+    assert all(text in shown for text in ("delete", "published, deleted", "epsilon 1", "dataset "))
     operator.process.terminate()
     await operator.process.wait()
     copied = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
