@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import charts
 from common.evidence import Evidence
+from common.linking_check import multiples_of
 from common.linking_text import WRITTEN_DIFFERENTLY, compared_as, found
 from common.pages import render
 from common.plan import Plan
@@ -57,10 +58,11 @@ def render_report(
         {
             "manifest": document,
             "plan": evidence.plan,
+            "as_found": ", as found" if evidence.addendum.multiples else "",
             "ranked": evidence.plan.has_rank_noise,
             "linking": _linking(evidence),
             "fingerprints": _fingerprints(evidence),
-            "tables": _tables(evidence.plan),
+            "spent": _spent(evidence),
             "attributes": [_shown(each, evidence.plan, table) for each in evidence.plan.attributes],
             "data_files": data_files,
         },
@@ -141,11 +143,30 @@ def _parameters(attribute: Attribute, plan: Plan) -> tuple[Parameters, ...]:
     return tuple(Parameters(_named(owners), planned) for planned, owners in ways.items())
 
 
-def _tables(plan: Plan) -> dict[str, Decimal | None]:
-    """Return, by owner, the bound on who has which value; None where there is none."""
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What one owner spent: its share of each group, as often as owners of that group hold one person."""
+
+    epsilon: Decimal
+    """For every released value by itself."""
+    joint: Decimal | None
+    """For its lists of released values; None where there is no bound."""
+    table: Decimal | None
+    """For who has which value, too; None where there is no bound."""
+
+
+def _spent(evidence: Evidence) -> dict[str, Spent]:
+    """Return what every owner spent, by owner id."""
+    multiples = multiples_of(evidence.plan, evidence.addendum)
     return {
-        owner: total_or_unbounded(task.epsilon_table for task in assignment.tasks)
-        for owner, assignment in plan.assignments.items()
+        owner: Spent(
+            assignment.epsilon_at(multiples),
+            assignment.epsilon_joint_at(multiples),
+            total_or_unbounded(
+                task.epsilon_table for task in assignment.tasks for _ in range(multiples[task.group])
+            ),
+        )
+        for owner, assignment in evidence.plan.assignments.items()
     }
 
 

@@ -137,12 +137,32 @@ def found(plan: Plan, multiples: Sequence[int]) -> str:
     """
     joint = plan.epsilon_joint_of_person(multiples)
     bound = "no bound, because there is none for one of them" if joint is None else f"ε = {bound_text(joint)}"
+    table = plan.epsilon_table_of_person(multiples)
+    if table is not None and plan.has_rank_noise:
+        bound += f", and ε = {bound_text(table)} with who has which value included"
+    most = max(multiples)
+    seen = (
+        f"persons at up to {most} owners of the same attributes, and nobody at more"
+        if most > 1
+        else "no identifier at two owners of the same attributes"
+    )
     return (
-        f"Linking found persons at up to {max(multiples)} owners of the same attributes, and nobody at more. "
-        f"All attributes of one person together, as found: {bound}; charged at every owner as often as that."
-        if max(multiples) > 1
-        else "Linking found no identifier at two owners of the same attributes. All attributes of one person "
-        f"together, as found: {bound}."
+        f"Linking found {seen}. All attributes of one person together, as found: {bound}."
+        f"{_charged(plan, multiples) if most > 1 else ''}"
+    )
+
+
+def _charged(plan: Plan, multiples: Sequence[int]) -> str:
+    """Say how often the owners of each group are charged what the plan says."""
+    attributes = {task.group: [each.name for each in task.attributes] for task in plan.tasks}
+    times = [
+        f"{'once' if multiple == 1 else f'{multiple} times'} for {', '.join(attributes[group])} at "
+        f"{', '.join(owners)}"
+        for group, (owners, multiple) in enumerate(zip(plan.groups, multiples, strict=True))
+    ]
+    return (
+        " An owner is charged its share of a group of attributes as often as owners of that group hold one "
+        f"person: {'; '.join(times)}."
     )
 
 
@@ -227,8 +247,9 @@ def _total(plan: Plan) -> str:
     if plan.epsilon_joint is None:
         return f"All attributes of one {unit} together: no bound, because there is none for one of them."
     protected = "the lists of released values of all attributes" if _has_lists(plan) else "the released table"
+    at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
     return (
-        f"All attributes of one {unit} together: {_notions(plan)[0]} with ε = "
+        f"All attributes of one {unit} together{at_most}: {_notions(plan)[0]} with ε = "
         f"{bound_text(plan.epsilon_joint)} for {protected}."
     )
 

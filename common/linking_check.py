@@ -5,6 +5,7 @@ persons all groups hold. What is checked is everything that follows from plan an
 """
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 from common.fragment import Addendum
 from common.plan import Plan
@@ -36,6 +37,16 @@ def contradictions(plan: Plan, addendum: Addendum) -> Iterator[str]:
 def multiples_of(plan: Plan, addendum: Addendum) -> tuple[int, ...]:
     """Return how many owners of each group hold the same person at most, as linking found it."""
     return addendum.multiples or (1,) * plan.n_groups
+
+
+def bounds_of_person(plan: Plan, addendum: Addendum) -> dict[str, Decimal | None]:
+    """Return what holds for one person with what linking found, by name; None where there is no bound."""
+    multiples = multiples_of(plan, addendum)
+    return {
+        "epsilon_person": plan.epsilon_of_person(multiples),
+        "epsilon_joint": plan.epsilon_joint_of_person(multiples),
+        **({"epsilon_table": plan.epsilon_table_of_person(multiples)} if plan.has_rank_noise else {}),
+    }
 
 
 def _of_multiples(plan: Plan, addendum: Addendum) -> Iterator[str]:

@@ -158,8 +158,10 @@ def _table(plan: Plan, notion: str) -> str:
         whys = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
         why = "; ".join(whys) or "there is none for the list of one of them"
         return f"For the released table as a whole, who has which value included, there is no bound ({why})."
+    at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
     return (
-        f"The released table as a whole, all attributes of one {unit} and who has which value included: "
+        f"The released table as a whole, all attributes of one {unit} and who has which value included"
+        f"{at_most}: "
         f"{notion} with ε = {bound_text(plan.epsilon_table)}. It is the sum of the ε above and, for every "
         "attribute, of what can be told about ranks at most. Taken alone so large a number promises next to "
         "nothing; what it is worth is the protection by distance."

@@ -38,9 +38,11 @@ from common.identity import (
     valid_moment,
     verify_chain,
 )
+from common.linking_check import bounds_of_person
 from common.linking_text import found
 from common.manifest_check import check_derived
 from common.plan import Plan
+from common.shown_bounds import bound_text
 from common.signing import Domain, load_chain, verify, verify_document
 
 MANIFEST_FILE = "manifest.json"
@@ -101,6 +103,7 @@ class Verified:
             "owners": [{"id": owner, "records": self.addendum.records[owner]} for owner in self.plan.owners],
             "records": self.n_records,
             "linking": list(found(self.plan, self.addendum)),
+            **bounds_of_person(self.plan, self.addendum),
             "published": self.published.isoformat(),
             "plan_digest": self.plan_digest,
             "manifest_digest": self.manifest_digest,
@@ -110,6 +113,16 @@ class Verified:
             "caveats": list(self.caveats),
         }
 
+    def _bounds_in_words(self) -> str:
+        bounds = bounds_of_person(self.plan, self.addendum)
+        unit = "person" if self.plan.linking.tokens else "record"
+        as_found = ", as linking found" if self.addendum.multiples else ""
+        told = [f"ε of one {unit}{as_found}: {bound_text(bounds['epsilon_person'])}"]
+        told.append(f"joint {bound_text(bounds['epsilon_joint'])}")
+        if "epsilon_table" in bounds:
+            told.append(f"table {bound_text(bounds['epsilon_table'])}")
+        return ", ".join(told)
+
     def to_lines(self) -> tuple[str, ...]:
         """Return what `verify` tells a person."""
         owners = ", ".join(f"{owner} ({self.addendum.records[owner]:,})" for owner in self.plan.owners)
@@ -117,10 +130,14 @@ class Verified:
             f"release {self.plan.release}: signatures, consents, digests and numbers hold",
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
+            self._bounds_in_words(),
             f"published {self.published.isoformat()} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
             *(f"note: {caveat}" for caveat in self.caveats),
         )
+
+
+_PIN = "write --owner ID=FINGERPRINT with all digits: aggregator owners --json has them; ask the owner, too"
 
 
 def parse_pins(pins: Sequence[str]) -> dict[str, str]:
@@ -135,9 +152,9 @@ def parse_pins(pins: Sequence[str]) -> dict[str, str]:
         try:
             key = parse_fingerprint(digits)
         except ValueError as problem:
-            raise UsageError(f"--owner {pin}: {problem}", "write --owner ID=FINGERPRINT") from None
+            raise UsageError(f"--owner {pin}: {problem}", _PIN) from None
         if not owner or owner in parsed:
-            raise UsageError(f"--owner {pin} names no owner, or one twice", "write --owner ID=FINGERPRINT")
+            raise UsageError(f"--owner {pin} names no owner, or one twice", _PIN)
         parsed[owner] = key
     return parsed
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from common.errors import IntegrityError
+from common.guarantee import found, promises
 from common.plan import Linking
 from common.signing import Domain
 from common.verification import verify_release
@@ -53,9 +54,34 @@ def test_shared_persons_are_told(shared: Made) -> None:
     assert "persons at up to 2 owners" in manifest["guarantee"][-1]
     assert f"ε = {joint}" in manifest["guarantee"][-1]
     assert "up to 2 owners of the same attributes" in manifest["composition"]
-    found = verify_release(shared.folder)
-    assert "linking found: persons at up to 2 of a, b" in found.to_lines()
-    assert found.to_document()["linking"] == ["persons at up to 2 of a, b"]
+    verified = verify_release(shared.folder)
+    assert "linking found: persons at up to 2 of a, b" in verified.to_lines()
+    assert verified.to_document()["linking"] == ["persons at up to 2 of a, b"]
+    assert verified.to_document()["epsilon_joint"] == joint
+    assert verified.to_document()["epsilon_person"] == 2 * shared.plan.tasks[0].epsilon
+    assert "ε of one person, as linking found: 0.2, joint 0.2" in verified.to_lines()
+
+
+def test_charges_are_told_group_by_group() -> None:
+    """An owner of shared persons spent its share twice, one of nobody shared once; planned bounds say so."""
+    plan = replace(
+        make_plan([(["age"], ["a", "b"]), (["income"], ["c", "d"])]),
+        linking=Linking(tokens=True, max_overlap=2),
+    )
+    told = found(plan, (2, 1))
+    assert "2 times for age at a, b; once for income at c, d" in told
+    assert "as found: ε = 0.3" in told
+    assert "All attributes of one person together, at most, as planned: " in " ".join(promises(plan))
+
+
+def test_the_table_of_owners_has_what_ledgers_have(shared: Made) -> None:
+    """The report's table and tiles speak of what linking found, not of the share that the plan has."""
+    report = (shared.folder / "report.html").read_text()
+    row = report[report.index('<th scope="row">a</th>') :].split("</tr>", 1)[0]
+    assert row.count('<td class="n">0.2</td>') == 2
+    assert "what each spent, as found" in report
+    assert "<dt>ε, joint, as found</dt><dd>0.2</dd>" in report
+    assert "ε of one person" not in report.split("<nav", 1)[0]
 
 
 def test_nobody_shared_is_told_too(tmp_path: Path) -> None:
