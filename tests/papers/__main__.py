@@ -1,9 +1,9 @@
-"""The papers' experiments, with figures and CSV files; and their tables in docs/papers.md.
+"""The papers' experiments, with figures and CSV files; and their tables in docs/papers.md and docs/risk.md.
 
-    python -m tests.papers [--only fragmented,compared] [--runs N] [--page docs/papers.md]
+    python -m tests.papers [--only risk,compared] [--runs N] [--page docs/papers.md --page docs/risk.md]
 
-Without `--runs` every experiment has the number of runs that its paper states; all of them take up to an hour
-on one processor. The data are where `TESSERA_DATA` says, figures and CSV files go to build/papers.
+Without `--runs` every experiment has the number of runs that its paper states; all of them take more than an
+hour on one processor. The data are where `TESSERA_DATA` says, figures and CSV files go to build/papers.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from common.errors import ExitCode, TesseraError
-from tests.papers import classification, compared, fragmented, interactive, relative, relative_adult
+from tests.papers import classification, compared, fragmented, interactive, relative, relative_adult, risk
 from tests.papers.tables import put
 
 SEED = 1
@@ -27,8 +27,9 @@ EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
     "relative": (10, partial(relative.run, seed=SEED)),
     "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
     "interactive": (200, partial(interactive.run, seed=SEED)),
+    "risk": (4, partial(risk.run, seed=SEED)),
 }
-"""By name: the paper's number of runs, and what makes it."""
+"""By name: the paper's number of runs, or ours where there is no paper, and what makes it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,7 +48,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--runs", type=int, help="runs of every setting (default: as many as its paper states)"
     )
-    parser.add_argument("--page", type=Path, help="page whose tables are replaced, such as docs/papers.md")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        action="append",
+        default=[],
+        help="page whose tables are replaced, such as docs/papers.md; can be given again",
+    )
     options = parser.parse_args(arguments)
     names = options.only.split(",")
     if unknown := [name for name in names if name not in EXPERIMENTS]:

@@ -1,4 +1,4 @@
-"""What the experiments write: CSV files, and tables inside docs/papers.md between marks."""
+"""What the experiments write: CSV files, and tables inside pages between marks."""
 
 import csv
 import re
@@ -98,17 +98,20 @@ def number(value: float) -> str:
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 
-def put(page: Path, tables: Mapping[str, str]) -> None:
-    """Replace the tables of a page, each between `<!-- NAME -->` and `<!-- end NAME -->`.
+def put(pages: Sequence[Path], tables: Mapping[str, str]) -> None:
+    """Replace the tables of pages, each between `<!-- NAME -->` and `<!-- end NAME -->` of one of them.
 
     Raises:
-        ValueError: If the page has no place for one of them.
+        ValueError: If no page has a place for one of them.
     """
-    text = page.read_text(encoding="utf-8")
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
     for name, table in tables.items():
         place = re.compile(rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end {re.escape(name)} -->)", re.DOTALL)
-        found = place.search(text)
-        if found is None:
-            raise ValueError(f"{page} has no place for {name}")
-        text = f"{text[: found.end(1)]}\n{table.strip()}\n\n{text[found.start(2) :]}"
-    page.write_text(text, encoding="utf-8")
+        places = {page: found for page, text in texts.items() if (found := place.search(text))}
+        if not places:
+            raise ValueError(f"{', '.join(map(str, pages))} has no place for {name}")
+        for page, found in places.items():
+            text = texts[page]
+            texts[page] = f"{text[: found.end(1)]}\n{table.strip()}\n\n{text[found.start(2) :]}"
+    for page, text in texts.items():
+        page.write_text(text, encoding="utf-8")

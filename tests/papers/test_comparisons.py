@@ -98,10 +98,10 @@ def test_a_page_gets_its_tables(tmp_path):
     assert table.splitlines()[2:] == ["| dp-ir | 1 | 0.123 | 2000 |", "| dp-ir | 2 |  | 3 |"]
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- x -->\nold\n<!-- end x -->\nafter\n")
-    put(page, {"x": table})
+    put([page], {"x": table})
     assert page.read_text() == f"before\n<!-- x -->\n\n{table}\n\n<!-- end x -->\nafter\n"
     with pytest.raises(ValueError, match="no place for y"):
-        put(page, {"y": table})
+        put([page], {"y": table})
 
 
 def test_the_command_makes_figures_and_numbers(tmp_path):

@@ -1,0 +1,73 @@
+"""How far distributions of one attribute and of pairs of attributes are off, by total variation."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from common.arrays import Int64Array
+from common.schema import Attribute
+
+MOST_VALUES, QUANTILES = 128, 20
+"""Attributes with more possible values are compared by this many bins, of equally many original values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distributions:
+    """Original values, as bins that released ones are counted in."""
+
+    starts: tuple[Int64Array, ...]
+    """Where bins begin, by attribute, in ascending order."""
+    original: tuple[Int64Array, ...]
+    """The bin of each original value, `(n_records,)` by attribute."""
+
+    @classmethod
+    def of(cls, attributes: Sequence[Attribute], columns: Mapping[str, Int64Array]) -> "Distributions":
+        """Choose the bins of original values.
+
+        Args:
+            attributes: The attributes.
+            columns: Original values by attribute, `(n_records,)`, in resolution units.
+        """
+        starts = tuple(_starts(each, columns[each.name]) for each in attributes)
+        binned = [_binned(start, columns[each.name]) for start, each in zip(starts, attributes, strict=True)]
+        return cls(starts, tuple(binned))
+
+    def total_variation(self, masked: Sequence[Int64Array]) -> tuple[float, float]:
+        """Return the mean total variation of single attributes, and of pairs of them.
+
+        Args:
+            masked: Released values by attribute, `(n_records,)`.
+        """
+        binned = [_binned(start, column) for start, column in zip(self.starts, masked, strict=True)]
+        sizes = [start.size for start in self.starts]
+        one = [
+            _distance(before, after, size)
+            for before, after, size in zip(self.original, binned, sizes, strict=True)
+        ]
+        two = [
+            _distance(
+                self.original[i] * sizes[j] + self.original[j],
+                binned[i] * sizes[j] + binned[j],
+                sizes[i] * sizes[j],
+            )
+            for i, j in combinations(range(len(sizes)), 2)
+        ]
+        return float(np.mean(one)), float(np.mean(two))
+
+
+def _starts(attribute: Attribute, values: Int64Array) -> Int64Array:
+    if attribute.n_values <= MOST_VALUES:
+        return np.arange(attribute.lower, attribute.upper + 1)
+    ends = np.sort(values)[np.arange(1, QUANTILES) * values.size // QUANTILES]
+    return np.unique(np.concatenate([[attribute.lower], ends]))
+
+
+def _binned(starts: Int64Array, values: Int64Array) -> Int64Array:
+    return np.searchsorted(starts, values, side="right") - 1
+
+
+def _distance(before: Int64Array, after: Int64Array, n_bins: int) -> float:
+    counts = [np.bincount(each, minlength=n_bins) for each in (before, after)]
+    return float(np.abs(counts[0] - counts[1]).sum()) / (2 * before.size)

@@ -1,0 +1,122 @@
+"""The experiment on risk: its attack by likelihood, its measure of distributions, and its tables."""
+
+import csv
+from collections import Counter
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from common.schema import Attribute, AttributeType
+from owner_node.explore.attacks import Release
+from owner_node.explore.cells import Setting
+from owner_node.masking.bits import SystemBits
+from tests.papers import risk
+from tests.papers.data_sets import DataSet
+from tests.papers.risk_data import parts_of
+from tests.papers.risk_likelihood import Channel, linked_by_likelihood
+from tests.papers.risk_measures import MOST_VALUES, QUANTILES, Distributions
+
+INCOME = Attribute("income", AttributeType.INTEGER, 0, 9_999)
+AGE = Attribute("age", AttributeType.INTEGER, 0, 99)
+TOWN = Attribute("town", AttributeType.CATEGORY, 0, 3, categories=tuple("abcd"))
+
+
+def people(n_records=300):
+    """Records of three attributes that have to do with each other, and a class."""
+    draw = np.random.default_rng(8)
+    age = draw.integers(18, 90, n_records)
+    income = np.minimum(age * 60 + draw.geometric(1 / 500, n_records), INCOME.upper)
+    town = (age // 25).clip(0, 3)
+    above = (income > np.median(income)).astype(np.int64)
+    return DataSet("people", (INCOME, AGE, TOWN), {"income": income, "age": age, "town": town}, above)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 0.2])
+def test_the_channel_is_what_rank_noise_does(scale):
+    """Probabilities of released groups add up to 1, and agree with noise that is drawn on ranks."""
+    n_records, draw = 400_000, np.random.default_rng(5)
+    after = np.array([0, 0.1, 0.15, 0.6, 1])
+    before = np.array([[0, 0.05], [0.4, 0.45], [0.1, 1]])
+    found = Channel(scale).probabilities(before, after)
+    assert found.sum(axis=1) == pytest.approx(1, abs=1e-6)
+    ranks = (np.arange(n_records) + 0.5) / n_records
+    noisy = ranks + scale * draw.laplace(size=n_records)
+    place = np.empty(n_records)
+    place[np.argsort(noisy, kind="stable")] = ranks
+    for row, (low, high) in zip(found, before, strict=True):
+        own = place[(ranks > low) & (ranks < high)]
+        expected = [((own > start) & (own < end)).mean() for start, end in pairwise(after)]
+        assert row == pytest.approx(expected, abs=0.01)
+
+
+def test_rank_noise_of_a_small_table_is_whole_ranks():
+    """The channel has the scale that masking uses, rounded up to whole ranks; none without rank noise."""
+    assert [Channel.of(noise, 50).scale for noise in (0.03, 0.001, 0)] == [0.04, 0.02, 0]
+
+
+def test_likelihood_finds_what_is_not_hidden():
+    """Whoever is looked for among unmasked records is found among equal ones by lot; noise makes it harder,
+    all of the ranks nearly impossible.
+    """
+    data, random = people(), np.random.default_rng(2)
+    (part,) = parts_of(data, (data.n_records,), random)
+    members, crowd = part.members, part.crowd
+    everybody, rates = np.arange(members.n_records), []
+    plain = Release(crowd.columns, crowd.places, (None,) * 3)
+    rows = [tuple(row) for row in crowd.places.tolist()]
+    equal = Counter(rows)
+    alone = linked_by_likelihood(crowd, plain, 0, everybody, everybody)
+    assert alone == pytest.approx([1 / equal[row] for row in rows])
+    for noise in ("0", "0.03", "0.9"):
+        tasks = part.tasks(Setting("idp-joint", Decimal(100), 3, Decimal(noise)))
+        columns = members.masked(tasks, SystemBits())
+        release = Release(columns, members.placed(columns), tuple(task.k for task in tasks))
+        rates.append(linked_by_likelihood(crowd, release, float(noise), everybody, everybody).mean())
+    assert rates[0] > 0.3
+    assert rates[0] > rates[1] > rates[2]
+    assert rates[2] < 0.05
+
+
+def test_total_variation_by_its_definition():
+    """Half of all differences of frequencies: by value for few values, by quantile for many; and pairs'."""
+    data, draw = people(), np.random.default_rng(4)
+    masked = [np.where(draw.random(300) < 0.3, column.max(), column) for column in data.columns.values()]
+    one, two = Distributions.of(data.attributes, data.columns).total_variation(masked)
+    assert INCOME.n_values > MOST_VALUES
+    income = np.sort(data.columns["income"])
+    starts = sorted({0, *(int(income[i * 300 // QUANTILES]) for i in range(1, QUANTILES))})
+    before = [np.digitize(data.columns["income"], starts), data.columns["age"], data.columns["town"]]
+    after = [np.digitize(masked[0], starts), masked[1], masked[2]]
+
+    def distance(chosen):
+        counts = [Counter(zip(*(side[i] for i in chosen), strict=True)) for side in (before, after)]
+        return sum(abs(counts[0][key] - counts[1][key]) for key in counts[0] | counts[1]) / 600
+
+    assert one == pytest.approx(np.mean([distance([i]) for i in range(3)]))
+    assert two == pytest.approx(np.mean([distance(pair) for pair in ((0, 1), (0, 2), (1, 2))]))
+
+
+def test_every_setting_is_measured_and_attacked(tmp_path, monkeypatch):
+    """Two owners' records through the whole experiment: every cell has its numbers, in file and tables."""
+    monkeypatch.setattr(risk, "RANK_NOISES", (Decimal(0), Decimal("0.1")))
+    lines = risk.measured(people(), (200, 100), 2, np.random.default_rng(3))
+    settings = {(each.mechanism, each.rank_noise) for each in lines}
+    assert len(settings) == 7
+    assert len(lines) == 7 * (len(risk.WORTH) + len(risk.ATTACKED))
+    assert all(each.low <= each.mean <= each.high and each.runs == 2 for each in lines)
+    by_key = {(each.mechanism, each.rank_noise, each.measure): each for each in lines}
+    assert by_key["original", "", risk.MEAN_SSE].mean == 0 == by_key["original", "", risk.TWO_WAY].mean
+    linked = by_key["idp-joint", "0", risk.LIKELIHOOD]
+    assert linked.mean > by_key["idp-joint", "0.1", risk.LIKELIHOOD].mean
+    # One person in ten of each owner was left out; the intruder knows the owner.
+    assert linked.baseline == pytest.approx(2 / 270, rel=0.02)
+    risk.write_lines(tmp_path / "people.csv", lines)
+    with (tmp_path / "people.csv").open(encoding="utf-8", newline="") as stream:
+        written = list(csv.DictReader(stream))
+    assert [float(each["mean"]) for each in written] == pytest.approx([each.mean for each in lines], rel=1e-5)
+    tables = risk.page_tables("people", lines)
+    assert list(tables) == ["people worth", "people persons"]
+    assert tables["people persons"].splitlines()[4].startswith("| *no release* |  | 0.0074")
+    assert tables["people worth"].count("\n| ") == 8
