@@ -126,6 +126,13 @@ def most_counted_values(n_records: int, epsilon: Decimal, g: int) -> int:
     return min(found, MOST_HISTOGRAM_VALUES)
 
 
+CARRIER_RULE = (
+    "Noisy counts carry an attribute better than clusters up to 1.5·√(n·ε/g) possible values: n records of "
+    "the owner, rounded down, ε the attribute's share, g records of a person at most."
+)
+"""Where the number comes from that `carrier_reason` names."""
+
+
 def carrier_reason(planned: PlannedAttribute, n_values: int, n_records: int, g: int) -> str:
     """Say what carries an attribute's values, and why, from public quantities.
 
@@ -144,7 +151,7 @@ def carrier_reason(planned: PlannedAttribute, n_values: int, n_records: int, g: 
     few = n_values <= most
     carrier = "counts" if promise.counts else "clusters"
     asked = "" if few == promise.counts else ", as asked for"
-    return f"{carrier}{asked}: {n_values} possible values, {'up to' if few else 'more than'} {most}"
+    return f"{carrier}{asked}: {n_values} possible values, counts are better up to {most}"
 
 
 def expected_error(

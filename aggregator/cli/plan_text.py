@@ -58,6 +58,7 @@ def _show_tasks(plan: "Plan") -> None:
 
 
 def _show_errors(plan: "Plan") -> None:
+    from common.attribute_plan import CARRIER_RULE
     from common.shown_bounds import rounded_up
 
     console.table(
@@ -77,6 +78,7 @@ def _show_errors(plan: "Plan") -> None:
             for attribute in task.attributes
         ],
     )
+    console.print_line(CARRIER_RULE)
     console.print_line(
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
         "whole domain and before they are brought back into it; what the data really give is often less."

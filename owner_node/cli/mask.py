@@ -214,7 +214,7 @@ def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bo
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
-    from common.attribute_plan import carrier_reason
+    from common.attribute_plan import CARRIER_RULE, carrier_reason
     from common.guarantee import invariants, promises
     from common.shown_bounds import bound_cell
 
@@ -242,7 +242,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
         "expected share of values. Both depend on the data: they are for their owner and not in the report."
     )
     console.print_line()
-    console.print_line("What carries the values, and why")
+    console.print_line(f"What carries the values, and why. {CARRIER_RULE}")
     for each in task.attributes:
         n_values = job.plan.attribute(each.name).n_values
         reason = carrier_reason(each, n_values, task.records_rounded, job.plan.max_records_per_person)

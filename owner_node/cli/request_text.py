@@ -104,7 +104,7 @@ def _attributes(document: dict[str, Any]) -> None:
         for each in document["attributes"]
     ]
     console.table("How every attribute is masked", columns, rows)
-    console.print_line("What carries the values, and why:")
+    console.print_line(f"What carries the values, and why. {document['carrier_rule']}")
     for each in document["attributes"]:
         console.print_line(f"- {each['name']}: {each['carried_by']}")
     console.print_line(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from common.attribute_plan import carrier_reason
+from common.attribute_plan import CARRIER_RULE, carrier_reason
 from common.fragment import Addendum
 from common.guarantee import invariants, promises
 from common.linking_text import allowed, found
@@ -47,6 +47,7 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
         "remaining_after": after,
         "max_records_per_person": plan.max_records_per_person,
         "attributes": [_attribute(plan, each, assignment.records_rounded) for each in assignment.attributes],
+        "carrier_rule": CARRIER_RULE,
         "linking": list(allowed(plan)),
         "linking_found": list(found(plan, Addendum.from_bytes(session.addendum))) if session.addendum else [],
         "leaves": _leaves(plan, assignment),

@@ -245,9 +245,11 @@ def test_why_an_attribute_is_carried_so():
         ]
 
     assert reasons() == [
-        "clusters: 1000001 possible values, more than 33", "counts: 2 possible values, up to 33"
+        "clusters: 1000001 possible values, counts are better up to 33",
+        "counts: 2 possible values, counts are better up to 33",
     ]  # fmt: skip
-    assert reasons(mechanism="idp-joint")[1] == "clusters, as asked for: 2 possible values, up to 33"
+    asked = reasons(mechanism="idp-joint")[1]
+    assert asked == "clusters, as asked for: 2 possible values, counts are better up to 33"
     assert reasons(mechanism="dp") == ["every record by itself"] * 2
 
 
