@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from aggregator.equal_values import equal_values
 from common import charts
 from common.evidence import Evidence
 from common.linking_check import multiples_of
@@ -64,6 +65,7 @@ def render_report(
             "fingerprints": _fingerprints(evidence),
             "spent": _spent(evidence),
             "attributes": [_shown(each, evidence.plan, table) for each in evidence.plan.attributes],
+            "equal_values": equal_values(evidence.plan),
             "data_files": data_files,
         },
     )
