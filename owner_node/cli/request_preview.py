@@ -25,7 +25,8 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
     """Try a plan that waits for a person; None for any other.
 
     Returns:
-        What `owner_node.explore.preview` found, or `{problem}`: that nothing was found is no reason not to
+        What `owner_node.explore.preview` found and, as `others_attributes`, how many attributes of the
+        release only other owners have; or `{problem}`: that nothing was found is no reason not to
         show the plan.
     """
     if session.state is not State.AWAITING_APPROVAL or session.plan is None:
@@ -56,7 +57,8 @@ def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any
     if effort(asked.records_rounded, masked) > MOST_EFFORT:
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     prepared = prepare(owner.dataset(dataset), plan, asked, None)
-    return preview(prepared.columns, prepared.tasks, Randomness(SystemBits(), np.random.default_rng()))
+    found = preview(prepared.columns, prepared.tasks, Randomness(SystemBits(), np.random.default_rng()))
+    return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
@@ -67,12 +69,19 @@ def show_preview(found: dict[str, Any] | None) -> None:
     if "problem" in found:
         console.print_line(f"This plan was not tried on the data: {found['problem']}")
         return
+    n_others = found["others_attributes"]
+    whose = " of this owner" if n_others else ""
     console.table(
         "Tried on this owner's data, with noise drawn for nothing else: what an intruder who knows all "
-        "attributes exactly finds; known only here",
+        f"attributes{whose} exactly finds; known only here",
         ("attack", "right about", "from", "to", "without the release"),
         [_line(risk) for risk in found["risks"]],
     )
+    if n_others:
+        console.print_line(
+            f"The other owners have {n_others} more attributes of the same people in this release: who knows "
+            "those, too, finds more."
+        )
     n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
     if 0 < n_inferred < found["attributes"]:
         console.print_line(

@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from aggregator.planning import make_plan
+from aggregator.protocol.request import parse_request
+from common.identity import Party, PartyKind
 from common.log import JsonFormatter
-from common.schema import Attribute, AttributeType, TaxonomyMethod
+from common.schema import Attribute, AttributeType, Schema, TaxonomyMethod
 from owner_node.cli.request_preview import preview_of, show_preview
 from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
@@ -20,7 +23,7 @@ from owner_node.masking.bits import SystemBits
 from owner_node.masking.mask import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 from owner_node.state.sessions import Session
-from tests.fakes.offering import N_RECORDS, Offering
+from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 
 def asked_for(tmp_path: Path, k: str = "5") -> Offering:
@@ -65,6 +68,31 @@ def test_a_plan_that_waits_is_tried(offering, capsys):
     printed = capsys.readouterr().out
     assert "without the release" in printed
     assert "mean SSE" in printed
+    assert "of this owner exactly" not in printed
+
+
+def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
+    """What other owners' attributes add for an intruder cannot be tried here, and that is said."""
+    made = Offering(tmp_path, PolicyConfig(approval="manual"))
+    own = Schema.from_document(json.loads(made.node.invitations.describe("r1", "cohort")))
+    other = replace(own, attributes=tuple(integers(3)))
+    request = parse_request(
+        release="r1", dataset="cohort", layout="vertical", groups=[("a",), ("b",)], epsilon="1", k="5",
+        mechanism="idp-joint",
+    )  # fmt: skip
+    aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri
+    plan = make_plan(
+        request, {"a": own, "b": other}, aggregator=aggregator, created="2026-01-01T00:00:00Z", version="1"
+    )
+    assert made.node.invitations.consent("r1", plan.digest, made.offer(plan)) is None
+    found = preview_of(session(made), made.config)
+    made.records.db.close()
+    assert found is not None
+    assert found["others_attributes"] == 3
+    show_preview(found)
+    printed = capsys.readouterr().out
+    assert "all attributes of this owner exactly" in printed
+    assert "3 more attributes" in printed
 
 
 def test_only_what_waits_is_tried(offering):
@@ -154,5 +182,5 @@ def test_of_many_attributes_some_are_inferred(capsys):
     found = trial.preview(columns, tasks, Randomness(SystemBits(), draw))
     inferred = [each["attribute"] for each in found["risks"] if each["attack"] == "inference"]
     assert len(set(inferred)) == len(inferred) == trial.MOST_INFERRED
-    show_preview(found)
+    show_preview({**found, "others_attributes": 0})
     assert f"{trial.MOST_INFERRED} of 12 attributes" in capsys.readouterr().out
