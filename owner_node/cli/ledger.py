@@ -14,6 +14,7 @@ from owner_node.cli import ledger_budget, ledger_recover
 from owner_node.cli.budgets import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Entry, Kind, Ledger
+from owner_node.local.charge import LOCAL
 from owner_node.state.database import Database
 from owner_node.state.history import History
 from owner_node.state.session import CHARGED
@@ -56,6 +57,7 @@ def ledger(
             _verify(db, book)
         lines, head, halted = book.lines(chosen), book.head(), book.halt.reason()
         left = balances(owner, book, None if chosen is None else [chosen])
+        local = {} if as_json else _local_work(db)
         if not as_json:
             note_raised(owner, book)
     if as_json:
@@ -71,7 +73,7 @@ def ledger(
         console.note(f"there is no ledger in {owner.owner.state_dir} yet: is state_dir the right one?")
     if halted is not None:
         console.note(f"no work is done: {halted.message}; {halted.hint}")
-    _show(lines)
+    _show(lines, local)
     show_balances(left)
     if verify:
         console.print_line(f"ledger and history hold: {head.sequence} ledger entries, head {head.hash}")
@@ -123,19 +125,28 @@ def _document(entry: Entry) -> dict[str, Any]:
     return {**asdict(entry), "kind": str(entry.kind)}
 
 
-def _show(lines: tuple[Entry, ...]) -> None:
+def _local_work(db: Database) -> dict[str, str]:
+    """Return what was charged here without a release, by its id."""
+    found = {}
+    for line in History(db, _now).entries(LOCAL, event="spent"):
+        asked = line.details.get("asked", {})
+        found[line.release] = " ".join(filter(None, (asked.get("kind"), asked.get("question"))))
+    return found
+
+
+def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
     columns = ("entry", "time", "kind", "budget", "aggregator", "release", "charge", "rank loss", "note")
     rows = [
         (
             *(e.sequence, e.time, str(e.kind), e.budget or None, e.aggregator or None, e.release or None),
-            *(e.charge if e.release else None, bound_cell(e.rank_loss, ""), _note(e) or None),
+            *(e.charge if e.release else None, bound_cell(e.rank_loss, ""), _note(e, local) or None),
         )
         for e in lines
     ]
     console.table("Ledger (epsilon)", columns, rows)
 
 
-def _note(entry: Entry) -> str:
+def _note(entry: Entry, local: dict[str, str]) -> str:
     """Return what else an entry says, in short; digests of columns and lost heads are for `--json`."""
     said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
     if entry.kind is Kind.RECOVER:
@@ -144,5 +155,6 @@ def _note(entry: Entry) -> str:
     if entry.accounting:
         said.append(entry.accounting)
     if entry.plan_digest:
-        said.append(f"plan {entry.plan_digest[:12]}")
+        what = local.get(entry.release, "") if entry.aggregator == LOCAL else "plan"
+        said.append(f"{what or 'local work'} {entry.plan_digest[:12]}")
     return ", ".join(said)

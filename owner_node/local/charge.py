@@ -259,9 +259,18 @@ class LocalCharges:
             return
         before, now = spent.details.get("asked", {}), json.loads(canonical(self._document(work)))
         differing = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
+        if "epsilon" in differing and _chosen(before) == _chosen(now):
+            # What every attribute gets follows from ε; nobody gave other attributes.
+            differing = [key for key in differing if key != "attributes"]
         what = "other data" if differing == [_DATA] else f"other arguments ({', '.join(differing)})"
         raise ConflictError(
             f"{work.id!r} was charged for {what}",
             "an id stands for one result: leave --id out, or give another; that is charged anew",
             {"id": work.id, "differs": differing},
         )
+
+
+def _chosen(document: Mapping[str, Any]) -> list[tuple[object, object]]:
+    """Return what a person says of the attributes of a masking, whatever ε is."""
+    found = document.get("attributes", ())
+    return [(each["name"], each.get("rank_noise")) for each in found]

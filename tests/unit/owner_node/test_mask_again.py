@@ -43,7 +43,7 @@ def test_the_same_id_gives_the_same_file_uncharged(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "differs"),
     [
-        (("--epsilon", "0.5"), {"attributes", "epsilon"}),
+        (("--epsilon", "0.5"), {"epsilon"}),
         (("--k", "7"), {"attributes"}),
         (("--attributes", "age"), {"attributes", "data", "schema"}),
     ],

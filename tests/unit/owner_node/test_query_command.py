@@ -79,6 +79,13 @@ def test_the_scale_of_the_noise_is_not_told(folder, capsys):
     assert "sensitivity" not in json.dumps(details)
 
 
+def test_the_ledger_says_what_was_asked(folder, capsys):
+    """A person who reads the ledger sees a question as a question, not as the plan of a release."""
+    assert ask(capsys, "median", "age")[0] == 0
+    assert console.run(application(), "owner-node", ["ledger"]) == 0
+    assert "query median" in capsys.readouterr().out
+
+
 def test_the_same_id_gives_the_same_answer_uncharged(folder, capsys):
     """However often it is asked; a question without an id is drawn and charged anew."""
     first = ask(capsys, "histogram", "stage", "--id", "once")[1]
