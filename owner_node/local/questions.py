@@ -172,6 +172,19 @@ def range_texts(question: Question) -> tuple[dict[str, str], ...]:
     )
 
 
+def _reach(question: Question) -> tuple[str, ...]:
+    """Say how large the noise of a maximum can be: its scale itself depends on the data."""
+    if question.kind is not Kind.MAXIMUM:
+        return ()
+    return (
+        (
+            "One changed record can take a maximum to the end of the domain. If the largest value is far "
+            "from there, the noise has that distance divided by ε for a scale, which may be more than the "
+            "domain is wide; an answer outside the domain becomes its nearest end, and then says nothing."
+        ),
+    )
+
+
 def promises(question: Question) -> tuple[str, ...]:
     """Say in plain words what is promised about an answer, and what is not."""
     g = question.g
@@ -198,6 +211,7 @@ def promises(question: Question) -> tuple[str, ...]:
                 "The scale of the noise depends on the data, so it is not told. Many answers together show "
                 "it, and no ε covers what it shows."
             ),
+            *_reach(question),
             f"Nothing is promised about more than {'one record' if g == 1 else f'{g} records'} together.",
         )
     return (

@@ -128,3 +128,12 @@ def test_errors_are_of_the_catalogue():
     with pytest.raises(TesseraError) as caught:
         Question(Kind.COUNT, AGE, Decimal(1))
     assert caught.value.exit_code == 2
+
+
+def test_what_the_noise_of_a_maximum_can_hide():
+    """Whoever asks for a maximum is told that the answer may be no more than the end of the domain."""
+    told = {
+        kind: " ".join(promises(Question(kind, AGE, Decimal(1), 1))) for kind in (Kind.MAXIMUM, Kind.MEDIAN)
+    }
+    assert "to the end of the domain" in told[Kind.MAXIMUM]
+    assert "to the end of the domain" not in told[Kind.MEDIAN]
