@@ -57,7 +57,7 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
             at=at,
             code="deadline",
             message=f"the plan of release {release.id} was not confirmed in time",
-            hint="start it again under another --id and confirm the plan, or use --yes",
+            hint="ask for it again under another --id and confirm the plan, or use --yes",
         )
     answer = awaited(release.state) or "described"
     late = list(release.missing(answer))
@@ -67,7 +67,7 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
             at=at,
             code="not_connected",
             message=f"not connected: {', '.join(away)}",
-            hint="start the owner nodes (owner-node run), then start it again under another --id",
+            hint="start the owner nodes (owner-node run), then ask for it again under another --id",
             details={"owners": away},
         )
     return Expired(

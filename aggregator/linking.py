@@ -76,7 +76,8 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
         overlaps = _overlaps(plan, lists)
         lacking = _lacking(plan, sets, len(everybody))
         if overlaps or lacking:
-            raise _conflict(plan, overlaps, lacking, _matches(plan, lists) if lacking else ())
+            matches = _matches(plan, lists) if lacking else ()
+            raise _conflict(plan, overlaps, lacking, matches, len(in_all(sets)) if lacking else 0)
         return _found(plan, lists, _all_match(plan, len(everybody)))
     return _intersected(plan, lists, in_all(sets))
 
@@ -93,10 +94,10 @@ def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: Sortabl
         )
     chosen = {owner: among(each, common) for owner, each in lists.items()}
     kept = {owner: each[chosen[owner]] for owner, each in lists.items()}
-    _check_k(plan, {owner: len(each) for owner, each in kept.items()})
+    _check_k(plan, {owner: len(each) for owner, each in kept.items()}, "common records")
     overlaps = _overlaps(plan, kept)
     if overlaps:
-        raise _conflict(plan, overlaps, [], ())
+        raise _conflict(plan, overlaps, [], (), len(common))
     selections = {owner: np.packbits(each).tobytes() for owner, each in chosen.items()}
     found = _found(plan, kept, matches)
     return replace(found, kind="intersected", common=len(common), selections=selections)
@@ -119,14 +120,14 @@ def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match,
     return Linked(kind, records, matches, multiples, released)
 
 
-def _check_k(plan: Plan, records: Mapping[str, int]) -> None:
+def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> None:
     short = []
     for owner, assignment in plan.assignments.items():
         k = assignment.largest_k
         if records[owner] < k:
             short.append({"owner": owner, "records": records[owner], "k": k})
     if short:
-        told = "; ".join(f"{each['owner']} has {each['records']} records, k = {each['k']}" for each in short)
+        told = "; ".join(f"{each['owner']} has {each['records']} {what}, k = {each['k']}" for each in short)
         raise UnusableDataError(
             f"{told}: at least k are needed",
             "ask for a smaller k, or for a release without this owner; nothing was spent",
@@ -209,8 +210,9 @@ def _all_match(plan: Plan, n_persons: int) -> tuple[Match, ...]:
 
 
 def _conflict(
-    plan: Plan, overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...]
-) -> ConflictError:
+    plan: Plan, overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...],
+    common: int,
+) -> ConflictError:  # fmt: skip
     found = [_overlap_text(plan, each) for each in overlaps]
     found += [
         f"{' and '.join(each['owners'])} {'lack' if len(each['owners']) > 1 else 'lacks'} "
@@ -227,7 +229,12 @@ def _conflict(
             f"every owner's policy allows it, charge them several times (--max-overlap {more})"
         )
     if lacking:
-        hints.append(f"{likely_cause(matches)}; or, where policies allow it, --on-mismatch intersect")
+        hints.append(likely_cause(matches))
+    if lacking and common:
+        hints.append(
+            f"or, where policies allow it, mask only the {common} persons that all have: --on-mismatch "
+            "intersect; fewer than --min-common N, by default the largest k, would end the release"
+        )
     return ConflictError(
         "; ".join(found),
         "; ".join([*hints, "nothing was spent"]),

@@ -87,7 +87,7 @@ def likely_cause(matches: Iterable[Match]) -> str:
             f"most records of {halves[0]} match nothing: either other persons are in the data, or part of "
             "the identifiers is written differently; compare the identifier columns and normalise"
         )
-    return "bring the data sets to the same records before a vertical release"
+    return "bring the data sets to the same persons before the release"
 
 
 def fit(matches: Sequence[Match], plan: Plan, records: Mapping[str, int]) -> bool:

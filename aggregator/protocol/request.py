@@ -157,7 +157,7 @@ def parse_request(
     split = BudgetSplit(one_of("budget split", budget_split or "owner", tuple(BudgetSplit)))
     size = parse_k(k)
     chosen = parse_mechanism(mechanism, size)
-    mismatch = one_of("way with mismatches", on_mismatch or "stop", ON_MISMATCH)
+    mismatch = one_of("--on-mismatch", on_mismatch or "stop", ON_MISMATCH)
     return Request(
         release=release,
         dataset=dataset,

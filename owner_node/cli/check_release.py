@@ -203,7 +203,7 @@ def _exceptions(max_overlap: str, on_mismatch: str, groups: Sequence[Sequence[st
             f"--max-overlap {overlap} does not fit groups of at most {largest} owners",
             f"ask about 1 to {largest}",
         )
-    intersects = one_of("way with mismatches", on_mismatch or "stop", ON_MISMATCH) == "intersect"
+    intersects = one_of("--on-mismatch", on_mismatch or "stop", ON_MISMATCH) == "intersect"
     if intersects and len(groups) == 1:
         raise UsageError("one group of owners has nothing to be intersected with", "name several groups")
     return overlap, intersects

@@ -126,3 +126,14 @@ def test_errors_hold_no_token():
     text = f"{caught.value.message}{caught.value.hint}{caught.value.to_document()}"
     assert "g0o0 and g0o1 share 40 persons" in text
     assert not any(each.tobytes().hex()[:8] in text or repr(each.tobytes())[2:8] in text for each in tokens)
+
+
+def test_intersecting_is_proposed_only_where_persons_are_common():
+    """A hint that would end in another refusal is not given; where it helps, it names --min-common."""
+    plan = make_plan([(["age"], ["a"]), (["income"], ["b"])])
+    for other, proposed in (([4, 5, 6], False), ([3, 4, 5], True)):
+        lists = {"a": token_list([1, 2, 3]), "b": token_list(other)}
+        with pytest.raises(ConflictError) as caught:
+            link(plan, {"a": 3, "b": 3}, lists)
+        assert ("--on-mismatch intersect" in caught.value.hint) is proposed
+        assert ("--min-common" in caught.value.hint) is proposed
