@@ -15,6 +15,7 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from common.errors import TesseraError
 from common.linking_text import found
+from common.schema import Schema
 from common.task import Assignment
 from common.wire.v1 import control_pb2 as wire
 
@@ -89,6 +90,8 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
         view.plan = release.planned.plan.encode()
     if release.plan is not None and release.addendum is not None:
         view.linking.extend(found(release.plan, release.addendum))
+    if release.state is State.PLANNED and not view.note:
+        view.note = below_min_k(release)
     if release.published is not None:
         view.note = release.published.note
         view.directory = "" if release.deleted else release.published.directory
@@ -149,3 +152,15 @@ def _k(chosen: list[int | None]) -> str:
         return ""
     lowest, highest = min(values), max(values)
     return str(lowest) if lowest == highest else f"{lowest}–{highest}"
+
+
+def below_min_k(release: Release) -> str:
+    """Name the owners whose smallest k, which their schemas tell, is more than the plan has; or return ""."""
+    told = []
+    for owner, assignment in ({} if release.plan is None else release.plan.assignments).items():
+        described = release.progress[owner].described
+        least = 0 if described is None else Schema.from_document(json.loads(described.schema)).min_k
+        smallest = min((each.k for each in assignment.attributes if each.k is not None), default=least)
+        if smallest < least:
+            told.append(f"{owner} masks with no k below {least} (the plan has {smallest})")
+    return f"will be refused: {'; '.join(told)}" if told else ""

@@ -224,6 +224,8 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
             from common.plan import Plan
 
             show_plan(Plan.from_bytes(view.plan))
+            if view.state == "planned" and view.note and not has_ended(view):
+                console.note(f"warning: {view.note}")
             console.print_line()
         # A plan that was agreed to beforehand is seen as well, while the daemon is about to go on from it.
         if view.state == "planned" and not (view.dry_run or request.confirmed):

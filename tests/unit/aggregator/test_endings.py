@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from aggregator.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
-from aggregator.protocol.events import Conflicted, Expired, Failed, Refused
+from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Refused
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
+from aggregator.views import below_min_k
+from common.canonical import canonical
 from common.errors import ConflictError, IntegrityError
-from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release
+from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release, schema
 
 
 @pytest.mark.parametrize(
@@ -93,3 +95,16 @@ def _answered(release):
         work = work_for(release, owner)
         release = apply(release, answer_to(release, owner, work)) if work else release
     return release
+
+
+def test_a_k_that_an_owner_refuses_is_said_with_the_plan():
+    """The operator reads before confirming that an owner, whose schema tells its smallest k, will refuse."""
+    release = new_release("a", "b")
+    for owner, least in (("a", 3), ("b", 10)):
+        document = replace(schema("age"), min_k=least).to_document()
+        release = apply(release, Described(at=2, owner=owner, schema=canonical(document).decode()))
+    event = aggregator_step(release)
+    assert event is not None
+    told = below_min_k(apply(release, event))
+    assert told == "will be refused: b masks with no k below 10 (the plan has 5)"
+    assert below_min_k(release) == ""
