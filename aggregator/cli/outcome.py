@@ -2,12 +2,14 @@
 
 import json
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from common import console
 from common.errors import ExitCode, TesseraError, from_document
+from common.shown_bounds import rounded_up
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ReleaseView
@@ -33,11 +35,15 @@ def rows(view: "ReleaseView") -> list[tuple[console.Cell, ...]]:
     What the aggregator itself waits for is a line more.
     """
     lines: list[tuple[console.Cell, ...]] = [
-        (owner.id, _records(owner), owner.epsilon or None, owner.k or None, _state(view, owner))
+        (owner.id, _records(owner), _epsilon(owner), owner.k or None, _state(view, owner))
         for owner in view.owners
     ]
     waits = view.note and not has_ended(view)
     return [*lines, ("(aggregator)", None, None, None, view.note)] if waits else lines
+
+
+def _epsilon(owner: Any) -> Decimal | None:
+    return rounded_up(Decimal(owner.epsilon)) if owner.epsilon else None
 
 
 def state(view: "ReleaseView") -> str:
