@@ -138,8 +138,9 @@ def approve(
 def _means(document: dict[str, Any]) -> bool:
     """Ask whether the plan that waits is the one that a person has seen."""
     name = f"{document['aggregator']}/{document['release']}"
+    charge = document.get("charge", "what is not known")
     return console.confirm(
-        f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {document.get('charge', 'what is not known')} "
+        f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {charge} "
         f"(all of it: owner-node show {name})?"
     )
 
