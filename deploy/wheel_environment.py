@@ -7,6 +7,7 @@ Each is named by the digest of what it is made of: a changed source makes anothe
 nothing away from programs that are running in the one before. What nobody uses any more is removed.
 """
 
+import atexit
 import fcntl
 import hashlib
 import os
@@ -18,7 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from common.errors import TesseraError
 
@@ -130,15 +130,11 @@ def _site_packages(environment: Path) -> Path:
     return Path(sysconfig.get_path("purelib", "venv", {"base": base, "platbase": base}))
 
 
-_used: list[IO[str]] = []
-"""Locks that end with the process."""
-
-
 def _use(environment: Path) -> None:
     """Keep an environment from being removed while this process runs."""
     lock = environment.with_suffix(".used").open("w")
     fcntl.flock(lock, fcntl.LOCK_SH)
-    _used.append(lock)
+    atexit.register(lock.close)
 
 
 def _remove_unused(kept: Path) -> None:

@@ -39,10 +39,12 @@ class Watch:
 
     def _look(self) -> None:
         while not self._stopping.wait(_PAUSE_SECONDS):
-            for path in self._incoming.glob(f"*{_MARK}*"):
-                # It may be renamed or removed meanwhile.
-                with suppress(OSError):
-                    self._note(path)
+            # The folder goes when the release ends, maybe while it is listed.
+            with suppress(FileNotFoundError):
+                for path in self._incoming.glob(f"*{_MARK}*"):
+                    # It may be renamed or removed meanwhile.
+                    with suppress(OSError):
+                        self._note(path)
 
     def _note(self, path: Path) -> None:
         owner, _, rest = path.name.partition(_MARK)

@@ -197,10 +197,10 @@ async def test_stopping_waits_for_what_is_being_masked(
     address = aggregator.daemon.address
     configs = [owner(tmp_path / name, name, address, certificates, 100 * i) for i, name in enumerate("ab")]
     share_key(configs)
-    masking, go_on = threading.Event(), threading.Event()
+    masking, go_on = threading.Barrier(3), threading.Event()
 
     def slow(*arguments: Any) -> Any:
-        masking.set()
+        masking.wait(20)
         go_on.wait(20)
         return mask_table(*arguments)
 
@@ -210,7 +210,7 @@ async def test_stopping_waits_for_what_is_being_masked(
         daemon = asyncio.create_task(Daemon(configs[0]).run(stopping))
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")
-        assert await asyncio.to_thread(masking.wait, 20)
+        await asyncio.to_thread(masking.wait, 20)  # both owners mask, in this one process
         stopping.set()
         await asyncio.wait([daemon], timeout=0.5)
         assert not daemon.done()
