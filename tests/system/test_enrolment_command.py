@@ -174,4 +174,7 @@ def test_from_nothing_to_a_release_and_out_again(place: Path) -> None:
     without_number = [
         {key: value for key, value in json.loads(line).items() if key != "sequence"} for line in copied
     ]
+    # Where a release is now is asked of the releases; an action is written down once.
+    states = [action.pop("release_state") for action in history["actions"]]
+    assert [each for each in states if each] == ["published", "failed", "published"]
     assert without_number == history["actions"]

@@ -117,7 +117,7 @@ def test_an_owner_twice_goes_with_the_mixed_layout_alone():
         ({"max_overlap": "two"}, "no count"),
         ({"max_overlap": "9" * 5000}, "no count"),
         ({"max_overlap": "0" * 18 + "1" * 5000}, "no count"),
-        ({"on_mismatch": "ignore"}, "mismatches"),
+        ({"on_mismatch": "ignore"}, "--on-mismatch"),
         ({"on_mismatch": "intersect", "min_common": "0"}, "no count"),
         ({"on_mismatch": "intersect", "min_common": "-1"}, "no count"),
         ({"min_common": "5"}, "goes with groups that are intersected"),

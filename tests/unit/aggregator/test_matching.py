@@ -81,7 +81,7 @@ def test_a_few_records_more():
     with pytest.raises(ConflictError) as caught:
         link(plan, {"a": 9, "b": 8}, {"a": tokens(range(9)), "b": tokens(range(8))})
     assert "a against b: 8 records match, 1 only at a" in caught.value.message
-    assert "bring the data sets to the same records" in caught.value.hint
+    assert "bring the data sets to the same persons" in caught.value.hint
     assert "strip-leading-zeros" not in caught.value.hint
 
 
