@@ -1,31 +1,24 @@
 """The commands of docs/operations.md, pasted into a shell as they stand."""
 
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from deploy.local_process import program_path
 from deploy.local_setup import free_port
+from tests.system.pasted import blocks, paste, short_folder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+FILE = Path(__file__).parents[2] / "docs" / "operations.md"
+PAGE, BLOCKS = FILE.read_text(encoding="utf-8"), blocks(FILE)
 PORTS = ("8443", "9464", "9465", "9466")
 
 
 @pytest.fixture
 def folder():
-    """A folder with a short path, since a Unix socket's is limited."""
-    made = Path(tempfile.mkdtemp(prefix="operate-"))
-    yield made
-    shutil.rmtree(made)
+    """A folder for one operator."""
+    with short_folder("operate-") as made:
+        yield made
 
 
 @pytest.mark.timeout(300)
@@ -34,24 +27,8 @@ def test_the_page(folder):
     text = "\n".join(["set -eu", *BLOCKS])
     for port in PORTS:
         text = text.replace(port, str(free_port()))
-    shell = subprocess.Popen(
-        ["bash", "-c", text],
-        cwd=folder,
-        env=os.environ | {"PATH": f"{program_path('aggregator').parent}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, _ = shell.communicate(timeout=280)
-        with pytest.raises(ProcessLookupError):
-            os.killpg(shell.pid, 0)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(shell.pid, signal.SIGKILL)
-    assert shell.returncode == 0, out
+    code, out = paste(text, folder, seconds=280)
+    assert code == 0, out
     assert 'tessera_owner_budget_remaining_epsilon{budget="patients",dataset="patients"} 3.0' in out
     assert "no work is done: the ledger ends at entry 0, but this owner has signed entry 2" in out
     assert "the ledger goes on from entry 5" in out
