@@ -64,7 +64,7 @@ chaos: $(DEVELOPMENT_STAMP) ## crash releases at random: RUNS=200, again with th
 bench: $(DEVELOPMENT_STAMP) ## measure speed and memory
 	@$(RUN) -m tests.benchmarks
 
-papers: $(DEVELOPMENT_STAMP) ## repeat the papers' experiments, an hour and more: TESSERA_DATA names the data
+papers: $(DEVELOPMENT_STAMP) ## repeat the papers' experiments, half an hour: TESSERA_DATA names the data
 	@$(RUN) -m tests.papers --page docs/papers.md --page docs/risk.md
 
 # --- checks ---

@@ -2,34 +2,19 @@
 
     python -m tests.papers [--only risk,compared] [--runs N] [--page docs/papers.md --page docs/risk.md]
 
-Without `--runs` every experiment has the number of runs that its paper states; all of them take more than an
-hour on one processor. The data are where `TESSERA_DATA` says, figures and CSV files go to build/papers.
+Without `--runs` every experiment has the number of runs that its paper states. The data are where
+`TESSERA_DATA` says, figures and CSV files go to build/papers.
 """
 
 import argparse
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import ExitCode, TesseraError
-from tests.papers import classification, compared, fragmented, interactive, relative, relative_adult, risk
+from tests.papers.experiments import EXPERIMENTS, experiments
 from tests.papers.tables import put
-
-SEED = 1
-Experiment = Callable[[Path, Path, int], dict[str, str]]
-EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
-    "fragmented": (50, partial(fragmented.run, seed=SEED)),
-    "compared": (10, compared.run),
-    "classification": (10, classification.run),
-    "relative": (10, partial(relative.run, seed=SEED)),
-    "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
-    "interactive": (200, partial(interactive.run, seed=SEED)),
-    "risk": (4, partial(risk.run, seed=SEED)),
-}
-"""By name: the paper's number of runs, or ours where there is no paper, and what makes it."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -60,13 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := [name for name in names if name not in EXPERIMENTS]:
         parser.error(f"no experiment {', '.join(unknown)}")
     try:
-        for name in names:
-            usual, experiment = EXPERIMENTS[name]
-            began = time.monotonic()
-            tables = experiment(options.data, options.out / name, options.runs or usual)
+        for name, tables, seconds in experiments(names, options.data, options.out, options.runs):
             if options.page:
                 put(options.page, tables)
-            print(f"{name}: {options.out / name}, {time.monotonic() - began:.0f} s")
+            print(f"{name}: {options.out / name}, {seconds:.0f} s", flush=True)
     except TesseraError as error:
         print(f"error: {error.message}\nhint: {error.hint}", file=sys.stderr)
         return int(error.exit_code)

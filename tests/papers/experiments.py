@@ -1,0 +1,61 @@
+"""All experiments by name, run beside each other: one to a processor."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeAlias
+
+from tests.papers import classification, compared, fragmented, interactive, relative, relative_adult, risk
+
+SEED = 1
+Experiment: TypeAlias = Callable[[Path, Path, int], dict[str, str]]
+Made: TypeAlias = tuple[str, dict[str, str], float]
+"""Name of an experiment, its tables by name, and the seconds that it took."""
+
+EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
+    "risk": (4, partial(risk.run, seed=SEED)),
+    "classification": (10, classification.run),
+    "fragmented": (50, partial(fragmented.run, seed=SEED)),
+    "compared": (10, compared.run),
+    "relative": (10, partial(relative.run, seed=SEED)),
+    "relative_adult": (10, partial(relative_adult.run, seed=SEED)),
+    "interactive": (200, partial(interactive.run, seed=SEED)),
+}
+"""By name: the paper's number of runs, or ours where there is no paper, and what makes it; the longest first,
+so that none of them is waited for alone."""
+
+
+def experiments(names: Sequence[str], data: Path, out: Path, runs: int | None) -> Iterator[Made]:
+    """Yield every experiment as it ends; each is made in a process of its own.
+
+    Args:
+        names: Some of `EXPERIMENTS`.
+        data: Folder with the published CSV files.
+        out: Where figures and CSV files go.
+        runs: Runs of every setting; None for each experiment's own number.
+
+    Raises:
+        TesseraError: If a data set is not there, or not as published.
+    """
+    ordered = [name for name in EXPERIMENTS if name in names]
+    # Not forked: libraries that run threads do not survive it.
+    with ProcessPoolExecutor(
+        os.cpu_count(), mp_context=get_context("spawn"), max_tasks_per_child=1
+    ) as processes:
+        running = [processes.submit(_made, name, data, out, runs) for name in ordered]
+        try:
+            for done in as_completed(running):
+                yield done.result()
+        finally:
+            processes.shutdown(cancel_futures=True)
+
+
+def _made(name: str, data: Path, out: Path, runs: int | None) -> Made:
+    usual, experiment = EXPERIMENTS[name]
+    began = time.monotonic()
+    tables = experiment(data, out / name, runs or usual)
+    return name, tables, time.monotonic() - began
