@@ -17,7 +17,7 @@ Made: TypeAlias = tuple[str, dict[str, str], float]
 """Name of an experiment, its tables by name, and the seconds that it took."""
 
 EXPERIMENTS: dict[str, tuple[int, Experiment]] = {
-    "risk": (4, partial(risk.run, seed=SEED)),
+    "risk": (10, partial(risk.run, seed=SEED)),
     "classification": (10, classification.run),
     "fragmented": (50, partial(fragmented.run, seed=SEED)),
     "compared": (10, compared.run),
