@@ -159,7 +159,7 @@ class AggregatorClient:
 
         Raises:
             NotConnectedError: If the connection broke before all of it came.
-            NotTakenError: If the aggregator did not send it.
+            NotTakenError: If the aggregator did not send it, or not all of it.
             IntegrityError: If something longer comes.
         """
         request = wire.SelectRequest(release=release, plan_digest=plan_digest)
@@ -169,6 +169,8 @@ class AggregatorClient:
                 found += chunk.data
                 if len(found) > size:
                     break
+            if len(found) < size:
+                raise IntegrityError(f"the aggregator sent {len(found)} of the {size} bytes of a selection")
         if len(found) > size:
             raise IntegrityError(f"the aggregator sends more than the {size} bytes of a selection")
         return bytes(found)

@@ -98,6 +98,27 @@ async def test_a_selection_that_is_not_sent(
 
 
 @pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
+@pytest.mark.parametrize("sent", [[], [CHOSEN[:-1]], [CHOSEN[:2], CHOSEN[2:4]]])
+async def test_a_selection_that_ends_early(
+    offering: Offering, state: State, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that ends before all bits came is asked for again, as a connection that broke would be."""
+    work = _work(offering, state, monkeypatch)
+    kinds = offering.kinds()
+    async with _working(offering) as (worker, hostile, _):
+        hostile.selections = sent
+        for _ in range(2):
+            with pytest.raises(NotTakenError, match=f"sent {sum(map(len, sent))} of the {len(CHOSEN)} bytes"):
+                await worker.do(work)
+            assert (session(offering).state, offering.kinds()) == (state, kinds)
+        assert hostile.answers.empty()
+        hostile.selections = [CHOSEN]
+        assert await worker.do(work) is Outcome.DONE
+        assert (await hostile.answer()).WhichOneof("answer") == "sealed"
+    assert offering.kinds() == ["reserve", "spend"]
+
+
+@pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
 async def test_a_connection_that_was_closed(
     offering: Offering, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
