@@ -14,6 +14,8 @@ from common.task import PlannedAttribute
 _NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
 _SMALL = Decimal(3)
 """Up to it a factor exp(x) is written out."""
+_HARDLY = Decimal(1)
+"""Up to it a factor exp(x) is called hardly telling: no result becomes three times as probable."""
 
 
 def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
@@ -119,13 +121,25 @@ def _by_attribute(plan: Plan) -> str:
 
 def _by_distance(share: Decimal, g: int) -> str:
     whole = rank_loss(share, g)
-    near, far = (_factor(whole * part) for part in (_NEAR, _FAR))
+    near, far = _factor(whole * _NEAR, then=","), _factor(whole * _FAR)
     records = "a record's value is" if g == 1 else f"the values of up to {g} records of a person are"
     return (
         f"Protection by distance, with rank noise {share:f}: if {records} replaced by one that is 1 % of "
         f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
-        f"depends on ranks; at 10 % {far}; whatever it is replaced by, {_factor(whole)}. So the release "
-        "hardly tells a value from its neighbours, and does tell it from very different ones."
+        f"depends on ranks; at 10 % {far}; whatever it is replaced by, {_factor(whole)}. "
+        f"{_what_is_told(whole * _NEAR)}"
+    )
+
+
+def _what_is_told(near: Decimal) -> str:
+    """Say which values the release tells apart, given the exponent for values 1 % of the ranks away."""
+    if near > _HARDLY:
+        return (
+            "With so little rank noise the release can tell a value even from one that is 1 % of the ranks "
+            "away."
+        )
+    return (
+        "So the release hardly tells a value from its neighbours, and does tell it from very different ones."
     )
 
 
@@ -143,12 +157,12 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def _factor(exponent: Decimal) -> str:
-    """Return exp of it; a small one as a number that is at least as large."""
+def _factor(exponent: Decimal, then: str = "") -> str:
+    """Return exp of it; a small one as a number that is at least as large, and what closes the insertion."""
     written = f"exp({bound_text(exponent)})"
     if exponent > _SMALL:
         return f"{written} times"
-    return f"{exponent.exp().quantize(Decimal('0.01'), rounding=ROUND_CEILING):f} times, {written},"
+    return f"{exponent.exp().quantize(Decimal('0.01'), rounding=ROUND_CEILING):f} times, {written}{then}"
 
 
 def _table(plan: Plan, notion: str) -> str:

@@ -263,11 +263,22 @@ def test_words_say_the_distance_and_the_bound():
     assert "1 % of the ranks away, no result becomes more than 1.95 times, exp(0.6667)," in told
     assert "at 10 % exp(6.6667) times; whatever it is replaced by, exp(66.6667) times" in told
     assert "more than 1.23 times, exp(0.2)," in told
+    assert "at 10 % 7.39 times, exp(2); whatever it is replaced by, exp(20) times. So" in told
     table = Decimal(1) + THIRD + 20
     assert (
         f"who has which value included: individual differential privacy with ε = {rounded_up(table):f}."
         in told
     )
+
+
+@pytest.mark.parametrize(("share", "hardly"), [("0.03", True), ("0.02", True), ("0.019", False)])
+def test_words_do_not_praise_little_rank_noise(share, hardly):
+    """Neighbours are called hardly told apart only where 1 % of the ranks changes a probability less than
+    threefold.
+    """
+    told = " ".join(promises(planned(RankNoise(Decimal(share)))))
+    assert ("hardly tells a value from its neighbours" in told) is hardly
+    assert ("With so little rank noise the release can tell a value even from one" in told) is not hardly
 
 
 def test_words_of_what_rank_noise_does_not_hide():
