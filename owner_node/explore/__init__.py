@@ -2,7 +2,7 @@
 
     scales → measures, models                         what masked records are worth
     rows → links, structure, inference → attacks      what they reveal, each beside its baseline
-    draws → utility, subjects → assessment            one setting looked at from all sides
+    lists → draws → utility, subjects → assessment    one setting looked at from all sides
     cells → sweep → advice, distributions             many settings at once;  preview: one plan that waits
     results → heat_maps, page                         the document that all of it ends in, and its page
 

@@ -57,6 +57,11 @@ class Wanted:
     most_modelled: int = MOST_MODELLED
     """Records that models are trained on and compared with."""
 
+    @property
+    def is_deep(self) -> bool:
+        """Whether anything is wanted beside the mean SSE."""
+        return bool(self.measures or self.attacks)
+
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
@@ -94,16 +99,18 @@ class Subject:
     """What is to be found out."""
 
 
-def assess(cell: Cell, subject: Subject, randomness: Randomness) -> CellResult:
+def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility | None = None) -> CellResult:
     """Mask with one setting several times, and measure, model and attack what comes out.
 
     Args:
         cell: The setting; without a problem.
         subject: The records and what is wanted.
         randomness: Where noise and choices come from.
+        found: What is measured, if it was before.
     """
     setting, wanted, bits = cell.setting, subject.wanted, randomness.bits
-    found = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, bits)
+    if found is None:
+        found = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, bits)
     return CellResult(
         setting.mechanism,
         f"{setting.epsilon:f}",

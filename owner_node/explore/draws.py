@@ -8,18 +8,20 @@ References:
     Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking), equation 5.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from owner_node.explore.lists import released_lists
 from owner_node.explore.scales import Scale, scale_of
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.categories import IndexOrder, frequency_order
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.exponential import GRID_BITS, distance_table
-from owner_node.masking.mask import AttributeTask, MaskedAttribute, mechanism_of, own_order
+from owner_node.masking.mask import AttributeTask, mechanism_of, own_order
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.rank_noise import tie_breakers, with_rank_noise
 from owner_node.masking.ranking import rank
@@ -95,8 +97,9 @@ class SortedAttribute:
         """Mask the attribute several times, in less time than one by one."""
         mechanism = mechanism_of(task)
         if isinstance(mechanism, SumMechanism):
-            for released in mechanism.release_several(self.ascending, task.setting, bits, times):
-                yield self._assigned(released, task, bits)
+            for lists in released_lists(mechanism, self.ascending, [task.setting], bits, times):
+                for values in lists.values:
+                    yield self._assigned(ReleasedList(values, lists.sizes), task, bits)
         else:
             for _ in range(times):
                 yield self.draw(task, bits)
@@ -117,19 +120,55 @@ class SortedAttribute:
     def error(self, draw: Draw) -> float | None:
         """Return Σ d²/(n σ²) of a draw."""
         if draw.in_place and not self.scale.is_drawn:
-            return self.error_in_place(draw.released)
+            (error,) = self._errors_in_place(draw.released.values[None], draw.released.sizes)
+            return error
         masked = self.by_record(draw)
         return self.scale.sse(float(self.scale.squared(self.original, masked).sum()), masked.size)
 
-    def error_in_place(self, released: ReleasedList) -> float | None:
-        """Return Σ d²/(n σ²) of a list each of whose entries went to the record at its rank."""
-        moved = (released.values - self.centre).astype(np.float64)
-        ends = np.cumsum(released.sizes)
-        within = self.sums[ends] - self.sums[ends - released.sizes]
-        squares = self.squares + float((moved * (released.sizes * moved - 2 * within)).sum())
+    def errors(self, tasks: Sequence[AttributeTask], bits: BitSource, times: int) -> list[list[float | None]]:
+        """Return Σ d²/(n σ²) of several draws of each way of masking.
+
+        Args:
+            tasks: The ways; those whose clusters are the same are drawn together.
+            bits: Random bits of the noise.
+            times: How many draws each gets.
+
+        Returns:
+            The errors of each task, `times` of them.
+        """
+        found: list[list[float | None]] = [[] for _ in tasks]
+        alike = defaultdict(list)
+        for number, task in enumerate(tasks):
+            alike[task.mechanism, task.k, task.max_records_per_person, task.rank_noise].append(number)
+        for numbers in alike.values():
+            some = [tasks[number] for number in numbers]
+            mechanism = mechanism_of(some[0])
+            if isinstance(mechanism, SumMechanism) and not some[0].rank_noise:
+                settings = [task.setting for task in some]
+                for lists in released_lists(mechanism, self.ascending, settings, bits, times):
+                    errors = self._errors_in_place(lists.values, lists.sizes)
+                    for number, error in zip(lists.numbers.tolist(), errors, strict=True):
+                        found[numbers[number]].append(error)
+            else:
+                for number, task in zip(numbers, some, strict=True):
+                    found[number] = [self.error(draw) for draw in self.draws(task, bits, times)]
+        return found
+
+    def _errors_in_place(self, values: Int64Array, sizes: Int64Array) -> list[float | None]:
+        """Return the errors of lists each of whose entries went to the record at its rank.
+
+        Args:
+            values: `(n_lists, n_clusters)`, from 0 to V - 1.
+            sizes: Number of records of each cluster, `(n_clusters,)`.
+        """
+        moved = (values - self.centre).astype(np.float64)
+        ends = np.cumsum(sizes)
+        within = self.sums[ends] - self.sums[ends - sizes]
+        lengths = np.square(moved) @ sizes.astype(np.float64)
+        squares = self.squares + lengths - 2 * (moved @ within)
         # What is left after three sums of this size have cancelled is rounding.
-        rounding = 1e-12 * (self.squares + float((released.sizes * moved * moved).sum()))
-        return self.scale.sse(squares if squares > rounding else 0.0, self.ascending.size)
+        squares[squares <= 1e-12 * (self.squares + lengths)] = 0.0
+        return [self.scale.sse(each, self.ascending.size) for each in squares.tolist()]
 
     def by_record(self, draw: Draw) -> Int64Array:
         """Return the masked value of every record, `(n_records,)`, in resolution units."""
@@ -137,7 +176,9 @@ class SortedAttribute:
             values = draw.order.category_at[draw.released.values]
         else:
             values = draw.released.values + self.scale.attribute.lower
-        return MaskedAttribute(ReleasedList(values, draw.released.sizes), draw.assignment).by_record()
+        masked = np.empty(draw.assignment.size, dtype=np.int64)
+        masked[draw.assignment] = np.repeat(values, draw.released.sizes)
+        return masked
 
     def without_noise(self, k: int) -> float | None:
         """Return the error of plain individual ranking: the same clusters' rounded means, without noise."""

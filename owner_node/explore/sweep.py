@@ -1,6 +1,7 @@
 """A sweep over epsilon, k and mechanism: every attribute sorted once, every setting in parallel threads."""
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from owner_node.explore.distributions import distribution
 from owner_node.explore.models import check_installed
 from owner_node.explore.results import CellResult, Results, Shown
 from owner_node.explore.subjects import subject_of
-from owner_node.explore.utility import Originals
+from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.mask import check_table
@@ -226,20 +227,46 @@ def _assessed(
     }
     choices = sources.choices.spawn(len(cells))
     progress(len(results), len(cells))
+
+    def look_at(number: int, found: Utility | None) -> CellResult:
+        return assess(cells[number], subject, Randomness(sources.bits, choices[number]), found)
+
+    def note(number: int, result: CellResult) -> None:
+        results[number] = result
+        progress(len(results), len(cells))
+
     with ThreadPoolExecutor(sources.n_threads, thread_name_prefix="explore") as threads:
-        running = {
-            threads.submit(assess, cell, subject, Randomness(sources.bits, choices[number])): number
-            for number, cell in enumerate(cells)
-            if not cell.problem
-        }
         try:
+            measured: dict[int, Utility] = {}
+            for row in _rows(cells) if measures_errors_alone(subject.wanted.measures) else ():
+                tasks = [cells[number].tasks for number in row]
+                found = measure_errors(
+                    subject.whole, tasks, subject.wanted.repetitions, sources.bits, threads.map
+                )
+                measured.update(zip(row, found, strict=True))
+                if not subject.wanted.is_deep:
+                    for number in row:
+                        note(number, look_at(number, measured[number]))
+            running = {
+                threads.submit(look_at, number, measured.get(number)): number
+                for number in range(len(cells))
+                if number not in results
+            }
             for done in as_completed(running):
-                results[running[done]] = done.result()
-                progress(len(results), len(cells))
+                note(running[done], done.result())
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)
             raise
     return [results[number] for number in range(len(cells))]
+
+
+def _rows(cells: Sequence[Cell]) -> list[list[int]]:
+    """Return the numbers of cells that differ in ε alone, so that their errors are measured together."""
+    rows = defaultdict(list)
+    for number, cell in enumerate(cells):
+        if not cell.problem:
+            rows[cell.setting.mechanism, cell.setting.rank_noise, cell.setting.k].append(number)
+    return list(rows.values())
 
 
 def _empty(cell: Cell) -> CellResult:

@@ -1,7 +1,8 @@
 """What masked records are worth, measured over several draws of one setting."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,6 +31,8 @@ RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION = (
 MEASURES = (RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION)
 """What can be measured beside the mean SSE."""
 _SSE, _UNCHANGED = "sse", "unchanged"
+_Errors: TypeAlias = list[list[float | None]]
+"""Of one attribute, by setting and draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +129,11 @@ def measure(
         whole: The records.
         tasks: How each attribute is masked.
         repetitions: Number of draws.
-        measures: Of `MEASURES`; with none of them, no record is looked at, and sums of clusters do.
+        measures: Of `MEASURES`.
         bits: Bits of the noise.
     """
+    if measures_errors_alone(measures):
+        return measure_errors(whole, [tasks], repetitions, bits)[0]
     found, asked = Utility(), set(measures) & set(MEASURES)
     several = [
         each.draws(task, bits, repetitions) for each, task in zip(whole.attributes, tasks, strict=True)
@@ -136,8 +141,44 @@ def measure(
     for draws in zip(*several, strict=True):
         pairs = list(zip(whole.attributes, draws, strict=True))
         found.add(_SSE, [each.error(draw) for each, draw in pairs])
-        if asked:
-            _measure_records(found, whole, [each.by_record(draw) for each, draw in pairs], asked)
+        _measure_records(found, whole, [each.by_record(draw) for each, draw in pairs], asked)
+    return found
+
+
+def measures_errors_alone(measures: Collection[str]) -> bool:
+    """Whether none of some measures needs masked records, so that sums of clusters do."""
+    return not set(measures) & set(MEASURES)
+
+
+def measure_errors(
+    whole: Originals,
+    settings: Sequence[Sequence[AttributeTask]],
+    repetitions: int,
+    bits: BitSource,
+    in_turn: Callable[[Callable[[int], _Errors], Iterable[int]], Iterable[_Errors]] = map,
+) -> list[Utility]:
+    """Mask several times with each of several settings, and measure the mean SSE alone.
+
+    Args:
+        whole: The records.
+        settings: How each attribute is masked, in each setting.
+        repetitions: Number of draws of each.
+        bits: Bits of the noise.
+        in_turn: Takes up attributes, by number, in their order; several at a time, if it has threads.
+
+    Returns:
+        What was measured, by setting.
+    """
+
+    def errors(number: int) -> _Errors:
+        tasks = [setting[number] for setting in settings]
+        return whole.attributes[number].errors(tasks, bits, repetitions)
+
+    every = list(in_turn(errors, range(len(whole.attributes))))
+    found = [Utility() for _ in settings]
+    for utility, by_attribute in zip(found, zip(*every, strict=True), strict=True):
+        for draw in zip(*by_attribute, strict=True):
+            utility.add(_SSE, draw)
     return found
 
 

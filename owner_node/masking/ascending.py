@@ -11,30 +11,42 @@ References:
 
 import numpy as np
 
-from owner_node.masking.arrays import Float64Array, Int64Array
+from owner_node.masking.arrays import BoolArray, Float64Array, Int64Array
 
 MOST_ROUNDS = 32
 """A round looks at all pools. Some lists take as many rounds as they are long; these are left to scipy."""
 
 
-def nearest_ascending(sums: Int64Array, weights: Int64Array) -> Float64Array:
+def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray | None = None) -> Float64Array:
     """Return the ascending list with the least weighted squared distance from `sums / weights`.
 
     Args:
         sums: What each value is multiplied by its weight, `(n,)`.
         weights: Positive weights, `(n,)`.
+        begins: Where a list begins if there are several, one after the other, `(n,)`; the first always does.
 
     Returns:
-        The list, `(n,)`.
+        The list, or each list by itself, `(n,)`.
     """
     pooled, weight = sums.astype(np.float64), weights.astype(np.float64)
     lengths = np.ones(sums.size, dtype=np.int64)
+    if begins is None:
+        begins = np.arange(sums.size) == 0
     for _ in range(MOST_ROUNDS):
         means = pooled / weight
-        firsts = np.flatnonzero(np.append(True, means[1:] > means[:-1]))
+        ascends = begins.copy()
+        ascends[1:] |= means[1:] > means[:-1]
+        firsts = np.flatnonzero(ascends)
         if firsts.size == means.size:
             return np.repeat(means, lengths)
         pooled, weight, lengths = (np.add.reduceat(each, firsts) for each in (pooled, weight, lengths))
+        begins = begins[firsts]
+    return np.repeat(_by_pairs(pooled / weight, weight, begins), lengths)
+
+
+def _by_pairs(means: Float64Array, weights: Float64Array, begins: BoolArray) -> Float64Array:
     from scipy.optimize import isotonic_regression
 
-    return np.repeat(isotonic_regression(pooled / weight, weights=weight).x, lengths)
+    starts = np.flatnonzero(begins)[1:]
+    lists = zip(np.split(means, starts), np.split(weights, starts), strict=True)
+    return np.concatenate([isotonic_regression(each, weights=weight).x for each, weight in lists])

@@ -14,7 +14,7 @@ import numpy as np
 
 from common.errors import UsageError
 from common.privacy import HISTOGRAM
-from owner_node.masking.arrays import Int64Array
+from owner_node.masking.arrays import BoolArray, Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.calibration import (
     TAIL,
@@ -148,32 +148,26 @@ class SumMechanism:
             One value per cluster, from 0 to V - 1.
         """
         exact = self.exact_sums(sorted_values, setting)
-        return self._rounded(exact.noisy(bits), exact, setting)
+        values = self.rounded(exact.noisy(bits), exact.divisors, setting.n_values)
+        return ReleasedList(values, exact.sizes)
 
-    def release_several(
-        self, sorted_values: Int64Array, setting: Setting, bits: BitSource, times: int
-    ) -> Iterator[ReleasedList]:
-        """Draw several released lists, in less time than one by one: for evaluations, no release has two.
+    def rounded(
+        self, noisy: Int64Array, divisors: Int64Array, n_values: int, begins: BoolArray | None = None
+    ) -> Int64Array:
+        """Return the released values that noisy sums come to, by free post-processing.
 
         Args:
-            sorted_values: As in `release`.
-            setting: As in `release`.
-            bits: Source of random bits.
-            times: How many.
+            noisy: Noisy sums, `(n_clusters,)`.
+            divisors: By which they become centroids, `(n_clusters,)`.
+            n_values: V.
+            begins: Where a list begins if there are several, one after the other, `(n_clusters,)`.
 
-        Yields:
-            Released lists, as `release` returns them.
+        Returns:
+            From 0 to V - 1, `(n_clusters,)`.
         """
-        exact = self.exact_sums(sorted_values, setting)
-        for noise in exact.repeated_noise(bits, times):
-            yield self._rounded(add_saturating(exact.sums, noise, exact.tail), exact, setting)
-
-    def _rounded(self, noisy: Int64Array, exact: ExactSums, setting: Setting) -> ReleasedList:
         if self.monotone:
-            values = round_monotone_centroids(noisy, exact.divisors, setting.n_values)
-        else:
-            values = round_centroids(noisy, exact.divisors, setting.n_values)
-        return ReleasedList(values, exact.sizes)
+            return round_monotone_centroids(noisy, divisors, n_values, begins)
+        return round_centroids(noisy, divisors, n_values)
 
 
 def _plain_sums(rows: Int64Array, _g: int) -> Int64Array:

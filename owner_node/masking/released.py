@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from owner_node.masking.arrays import Int64Array
+from owner_node.masking.arrays import BoolArray, Int64Array
 from owner_node.masking.ascending import nearest_ascending
 
 
@@ -38,7 +38,9 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     return np.clip(quotients, 0, n_values - 1)
 
 
-def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
+def round_monotone_centroids(
+    noisy_sums: Int64Array, divisors: Int64Array, n_values: int, begins: BoolArray | None = None
+) -> Int64Array:
     """Divide noisy sums, make them ascend, then clamp to the domain and round.
 
     The true centroids ascend in rank order; the ascending list nearest to the noisy one, in squared distance
@@ -49,11 +51,12 @@ def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_val
         noisy_sums: As in `round_centroids`.
         divisors: As in `round_centroids`; in the ratio of the clusters' sizes, they are the weights.
         n_values: As in `round_centroids`.
+        begins: Where a list begins if there are several, one after the other, `(n_clusters,)`.
 
     Returns:
-        Released values, `(n_clusters,)`, ascending.
+        Released values, `(n_clusters,)`, ascending in each list.
     """
-    ascending = nearest_ascending(noisy_sums, divisors)
+    ascending = nearest_ascending(noisy_sums, divisors, begins)
     rounded = np.rint(np.clip(ascending, 0, n_values - 1)).astype(np.int64)
     # A domain of more than 2^53 values ends at an integer that a double may round up past its end.
     return np.minimum(rounded, n_values - 1)

@@ -19,12 +19,15 @@ from common.schema import (
 from owner_node.explore.assessment import ALL_MEASURES, PMSE
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.cells import Grid, Setting, plan_cell
-from owner_node.explore.draws import SortedAttribute
+from owner_node.explore.draws import Draw, SortedAttribute
+from owner_node.explore.lists import released_lists
 from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
 from owner_node.explore.sweep import Question, Sources, Table, explore
 from owner_node.explore.utility import Originals, measure
-from owner_node.masking.mask import AttributeTask, mask_attribute
+from owner_node.masking.mask import AttributeTask, mask_attribute, mechanism_of
+from owner_node.masking.mechanisms import SumMechanism
+from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
 
@@ -114,6 +117,52 @@ def test_several_draws_at_once(mechanism):
     assert np.array_equal(only.released.values, sorted_once.draw(task, SeededBits(4)).released.values)
     several = [sorted_once.by_record(each) for each in sorted_once.draws(task, SeededBits(5), 3)]
     assert len({each.tobytes() for each in several}) == 3
+
+
+@pytest.mark.parametrize("attribute", [INCOME, TOWN], ids=lambda each: each.name)
+@pytest.mark.parametrize("mechanism", ["idp-joint", "idp-ls", "dp"])
+def test_errors_of_many_settings_at_once(attribute, mechanism):
+    """Lists of all ε are drawn together; each error is that of its own list, record by record, and each
+    setting gets its own noise.
+    """
+    k = None if mechanism == "dp" else 7
+    tasks = [AttributeTask(attribute, Decimal(each), k, mechanism) for each in ("0.01", "1", "100000")]
+    values = columns()[attribute.name]
+    sorted_once = SortedAttribute.of(values, tasks[0], SeededBits(2))
+    found = sorted_once.errors(tasks, SeededBits(3), 4)
+    expected: list[list[float | None]] = [[], [], []]
+    settings = [task.setting for task in tasks]
+    chosen = mechanism_of(tasks[0])
+    assert isinstance(chosen, SumMechanism)
+    for lists in released_lists(chosen, sorted_once.ascending, settings, SeededBits(3), 4):
+        for number, entries in zip(lists.numbers, lists.values, strict=True):
+            draw = Draw(ReleasedList(entries, lists.sizes), sorted_once.order, sorted_once.positions, True)
+            masked = sorted_once.by_record(draw)
+            expected[number].append(attribute_sse(sorted_once.scale, values, masked))
+    assert [len(each) for each in found] == [4, 4, 4]
+    assert found[0] == pytest.approx(expected[0])
+    assert found[1] == pytest.approx(expected[1])
+    if attribute is INCOME:
+        much, some, little = (np.array(each, dtype=float).mean() for each in found)
+        assert much > some > little
+    assert found[2] == pytest.approx(expected[2], abs=1e-9)
+    assert len({tuple(each) for each in found}) == 3
+
+
+def test_errors_of_settings_in_any_order():
+    """Different k, mechanisms and rank noise in one call: every task gets its own errors back."""
+    tasks = [
+        AttributeTask(AGE, Decimal(10**5), k, mechanism, 1, None, noise)
+        for mechanism, k, noise in (
+            *(("idp-joint", 7, Decimal(0)), ("dp-hist", None, Decimal(0))),
+            *(("idp-joint", 60, Decimal(0)), ("idp-joint", 7, Decimal("0.9"))),
+        )
+    ]
+    sorted_once = SortedAttribute.of(columns()["age"], tasks[0], SeededBits(2))
+    found = np.array(sorted_once.errors(tasks, SeededBits(3), 5), dtype=float)
+    seven, counted, sixty, moved = found.mean(axis=1)
+    assert counted == 0
+    assert 0 < seven < sixty < moved
 
 
 def test_plain_ranking_is_the_reference():

@@ -29,3 +29,26 @@ def test_an_ascending_list_stays_as_it_is() -> None:
     """Values that need no pooling come out to the last bit, whatever their weights."""
     sums, weights = np.array([1, 7, 2**53 + 2]), np.array([3, 10, 1])
     assert nearest_ascending(sums, weights).tolist() == (sums / weights).tolist()
+
+
+@given(st.lists(st.lists(st.integers(-50, 50), min_size=1, max_size=40), min_size=1, max_size=6))
+def test_lists_one_after_the_other_are_what_each_is_alone(lists: list[list[int]]) -> None:
+    """To the last bit: nothing is pooled across the end of a list."""
+    weights = [np.arange(1, len(each) + 1) for each in lists]
+    begins = np.concatenate([np.arange(len(each)) == 0 for each in lists])
+    found = nearest_ascending(np.concatenate(lists), np.concatenate(weights), begins)
+    alone = [nearest_ascending(np.array(each), own) for each, own in zip(lists, weights, strict=True)]
+    assert found.tolist() == np.concatenate(alone).tolist()
+
+
+def test_lists_that_take_many_rounds_end_each_by_itself() -> None:
+    """What is left to scipy is left to it list by list, beside lists that are done."""
+    falling = np.append(np.arange(10 * MOST_ROUNDS), -(MOST_ROUNDS**4))
+    sums, weights = (
+        np.concatenate([[1, 2, 3], falling, falling]),
+        np.ones(3 + 2 * falling.size, dtype=np.int64),
+    )
+    begins = np.isin(np.arange(sums.size), [0, 3, 3 + falling.size])
+    expected = isotonic_regression(falling.astype(np.float64)).x
+    found = nearest_ascending(sums, weights, begins)
+    np.testing.assert_allclose(found, np.concatenate([[1, 2, 3], expected, expected]))
