@@ -29,19 +29,21 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
         The list, or each list by itself, `(n,)`.
     """
     pooled, weight = sums.astype(np.float64), weights.astype(np.float64)
-    lengths = np.ones(sums.size, dtype=np.int64)
+    starts = np.arange(sums.size)
     if begins is None:
-        begins = np.arange(sums.size) == 0
+        begins = starts == 0
     for _ in range(MOST_ROUNDS):
         means = pooled / weight
         ascends = begins.copy()
         ascends[1:] |= means[1:] > means[:-1]
         firsts = np.flatnonzero(ascends)
         if firsts.size == means.size:
-            return np.repeat(means, lengths)
-        pooled, weight, lengths = (np.add.reduceat(each, firsts) for each in (pooled, weight, lengths))
-        begins = begins[firsts]
-    return np.repeat(_by_pairs(pooled / weight, weight, begins), lengths)
+            break
+        pooled, weight = (np.add.reduceat(each, firsts) for each in (pooled, weight))
+        starts, begins = starts[firsts], begins[firsts]
+    else:
+        means = _by_pairs(pooled / weight, weight, begins)
+    return np.repeat(means, np.diff(starts, append=sums.size))
 
 
 def _by_pairs(means: Float64Array, weights: Float64Array, begins: BoolArray) -> Float64Array:
