@@ -1,6 +1,7 @@
 """What a plan that waits for a person would do to the data it asks for, tried on them before they answer."""
 
 import logging
+from itertools import repeat
 from typing import Any
 
 from common import console
@@ -71,11 +72,19 @@ def show_preview(found: dict[str, Any] | None) -> None:
         return
     n_others = found["others_attributes"]
     whose = " of this owner" if n_others else ""
+    bare = found["risks_without_rank_noise"]
     console.table(
         "Tried on this owner's data, with noise drawn for nothing else: what an intruder who knows all "
         f"attributes{whose} exactly finds; known only here",
-        ("attack", "right about", "from", "to", "without the release"),
-        [_line(risk) for risk in found["risks"]],
+        (
+            "attack",
+            "right about",
+            "from",
+            "to",
+            *(("without rank noise",) if bare else ()),
+            "without the release",
+        ),
+        [_line(risk, plain) for risk, plain in zip(found["risks"], bare or repeat(None), strict=False)],
     )
     if n_others:
         console.print_line(
@@ -95,10 +104,12 @@ def show_preview(found: dict[str, Any] | None) -> None:
         )
 
 
-def _line(risk: dict[str, Any]) -> tuple[str, ...]:
+def _line(risk: dict[str, Any], bare: dict[str, Any] | None) -> tuple[str, ...]:
+    """Return an attack as a line; `bare`: the same without rank noise, where the plan has some."""
     without = max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
     name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
-    return (name, *(_percent(risk["rate"][end]) for end in ("mean", "low", "high")), _percent(without))
+    rates = [risk["rate"][end] for end in ("mean", "low", "high")]
+    return (name, *map(_percent, (*rates, *([bare["rate"]["mean"]] if bare else ()), without)))
 
 
 def _percent(share: float) -> str:

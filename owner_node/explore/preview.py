@@ -4,13 +4,14 @@ The draws are made for this alone, so that what is shown says nothing about the 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from common.privacy import HISTOGRAM
+from common.privacy import HISTOGRAM, NO_RANK_NOISE
 from common.schema import Attribute
-from owner_node.explore.assessment import Randomness, Wanted, risks_of
+from owner_node.explore.assessment import Randomness, Subject, Wanted, risks_of
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.estimates import document_of
 from owner_node.explore.subjects import subject_of
@@ -58,7 +59,9 @@ def preview(
         randomness: Where noise and choices come from.
 
     Returns:
-        `{attributes, mean_sse, mean_sse_of_means, risks}`: their number, and the others as in `results`.
+        `{attributes, mean_sse, mean_sse_of_means, risks, risks_without_rank_noise}`: their number, and the
+        others as in `results`; the last is null where the plan has no rank noise, else what the same attacks
+        find if it had none, in the same order.
 
     Raises:
         UnusableDataError: If there are fewer records than k, or than two.
@@ -73,5 +76,18 @@ def preview(
         "attributes": len(tasks),
         "mean_sse": document_of(found.mean_sse()),
         "mean_sse_of_means": 1 / len(tasks),
-        "risks": [risk.to_document() for risk in risks_of(tasks, subject, randomness)],
+        "risks": _attacked(tasks, subject, randomness),
+        "risks_without_rank_noise": _attacked(_without_rank_noise(tasks), subject, randomness)
+        if any(task.rank_noise for task in tasks)
+        else None,
     }
+
+
+def _attacked(
+    tasks: Sequence[AttributeTask], subject: Subject, randomness: Randomness
+) -> list[dict[str, Any]]:
+    return [risk.to_document() for risk in risks_of(tasks, subject, randomness)]
+
+
+def _without_rank_noise(tasks: Sequence[AttributeTask]) -> list[AttributeTask]:
+    return [replace(task, rank_noise=NO_RANK_NOISE) for task in tasks]

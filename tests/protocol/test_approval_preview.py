@@ -173,6 +173,35 @@ def test_distances_of_a_taxonomy_are_no_small_effort():
     assert trial.effort(100, [(in_tree, "idp-joint")]) > trial.MOST_EFFORT
 
 
+@pytest.mark.parametrize("share", ["0.5", "0"])
+def test_rank_noise_is_shown_against_none(capsys, share):
+    """With rank noise every attack is tried without it, too; a plan without has no such column."""
+    tasks = [
+        AttributeTask(each, Decimal(100), 3, "idp-joint", rank_noise=Decimal(share)) for each in integers(3)
+    ]
+    draw = np.random.default_rng(2)
+    columns = {each.attribute.name: draw.permutation(100) for each in tasks}
+    found = trial.preview(columns, tasks, Randomness(SystemBits(), draw))
+    show_preview({**found, "others_attributes": 0})
+    printed = capsys.readouterr().out
+    if share == "0":
+        assert found["risks_without_rank_noise"] is None
+        assert "without rank noise" not in printed
+        return
+    with_it, without = (
+        {each["attack"]: each["rate"]["mean"] for each in found[name]}
+        for name in ("risks", "risks_without_rank_noise")
+    )
+    assert [(each["attack"], each["attribute"]) for each in found["risks"]] == [
+        (each["attack"], each["attribute"]) for each in found["risks_without_rank_noise"]
+    ]
+    assert with_it["linkage"] < 0.5
+    assert without["linkage"] > 0.9
+    (line,) = [each for each in printed.splitlines() if each.startswith("linked by the values")]
+    assert f"{100 * without['linkage']:.3g} %" in line
+    assert "without rank noise" in printed
+
+
 def test_of_many_attributes_some_are_inferred(capsys):
     """Each is inferred from all others, so that all of many would take long; how many is said."""
     attributes = integers(12)
