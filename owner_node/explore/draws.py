@@ -112,9 +112,10 @@ class SortedAttribute:
 
     def _draw_as_declared(self, task: AttributeTask, bits: BitSource) -> Draw:
         """Mask with a mechanism that leaves categories in declared order, where others do not."""
-        ranking = rank(self.original, ties=tie_breakers(self.original.size, bits))
+        is_noisy = bool(task.rank_noise)
+        ranking = rank(self.original, ties=tie_breakers(self.original.size, bits) if is_noisy else None)
         released = mechanism_of(task).release(ranking.values, task.setting, bits)
-        assignment = with_rank_noise(ranking.order, task.rank_noise, bits)
+        assignment = with_rank_noise(ranking.order, task.rank_noise, bits) if is_noisy else ranking.order
         return Draw(released, None, assignment, in_place=False)
 
     def error(self, draw: Draw) -> float | None:
