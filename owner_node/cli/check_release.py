@@ -1,7 +1,6 @@
 """What `owner-node check --epsilon` asks: what would this owner's policy say to such a release?"""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.sources.place import place_of
 from owner_node.state.database import Database
 from owner_node.state.history import History
+from owner_node.state.own_keys import OwnKeys
 
 if TYPE_CHECKING:
     from owner_node.consent.foreseen import Forecast
@@ -85,7 +85,8 @@ def ask_policy(
     names = {"owner": owner.owner.id, "dataset": dataset.name, "trust_domain": owner.owner.trust_domain}
     plan = hypothetical_plan(asked, schema, **names, version=__version__)
     assignment = plan.assignment_of(owner.owner.id)
-    with _state(owner) as (ledger, attempts):
+    with Database(owner.owner.state_dir, make=False) as db:
+        ledger, attempts = Ledger(db, _now), Attempts(History(db, _now), _now)
         remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
         verdict = judge(
             plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
@@ -97,7 +98,7 @@ def ask_policy(
             raise verdict.error
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
         attempts.check(dataset.budget)
-    forecast = _foreseen(owner, dataset, plan)
+        forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, _now).known_source_key())
     return _document(plan, assignment.owner, verdict, remaining, forecast)
 
 
@@ -125,14 +126,17 @@ def _document(
     }
 
 
-def _foreseen(owner: OwnerConfig, dataset: DatasetConfig, plan: Plan) -> "Forecast":
-    """Foresee what masking would do to the data, and what the policy says to that."""
+def _foreseen(
+    owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
+) -> "Forecast":
+    """Foresee what masking would do to the data, and what ledger and policy say to them."""
     from common.errors import RefusedError
     from owner_node.consent.foreseen import is_close, objections
     from owner_node.masking.forecast import forecast
     from owner_node.release.preparation import prepare
 
-    prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None)
+    prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
+    ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
     found = forecast(prepared.columns, prepared.tasks)
     if is_close(found, owner.policy):
         found = forecast(prepared.columns, prepared.tasks, closely=True)
@@ -144,12 +148,6 @@ def _foreseen(owner: OwnerConfig, dataset: DatasetConfig, plan: Plan) -> "Foreca
             {"rule": rules[0], "rules": list(rules)},
         )
     return found
-
-
-@contextmanager
-def _state(owner: OwnerConfig) -> Iterator[tuple[Ledger, Attempts]]:
-    with Database(owner.owner.state_dir, make=False) as db:
-        yield Ledger(db, _now), Attempts(History(db, _now), _now)
 
 
 def _now() -> datetime:

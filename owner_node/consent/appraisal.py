@@ -20,6 +20,7 @@ from owner_node.consent.answered import UNSPENT, has_answered, open_answers
 from owner_node.consent.foreseen import Forecast, has_limits, is_close, objections
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.release.cases import Cases
+from owner_node.sources.place import place_of
 from owner_node.state.database import Transaction
 from owner_node.state.session import State
 from owner_node.state.sessions import Session
@@ -93,7 +94,8 @@ class Appraisal:
         stored, while `looking`.
 
         Raises:
-            RefusedError: If the policy speaks against what is foreseen.
+            RefusedError: If the policy speaks against what is foreseen, or another budget was charged for
+                these data.
             DataError: If the source cannot be used.
             UnusableDataError: If it cannot be masked as planned.
             DataChangedError: If it has more records than were planned for.
@@ -105,6 +107,7 @@ class Appraisal:
         except UnusableDataError as error:
             self._count(session, error.message)
             raise
+        self.check_charged(session, prepared)
         pinned = self._pinned(session, prepared)
         if session.forecast and session.source_digest == pinned:
             forecast = Forecast.from_text(session.forecast)
@@ -131,6 +134,17 @@ class Appraisal:
                 {"pinned": session.source_digest, "found": pinned},
             )
         return replace(prepared, source_digest=pinned)
+
+    def check_charged(self, session: Session, prepared: "Prepared") -> None:
+        """Check that loaded data were not charged to another budget, before anything is spent for them.
+
+        Raises:
+            RefusedError: If they were.
+        """
+        dataset = self._cases.config.dataset(session.dataset)
+        self._cases.records.ledger.check_budget(
+            dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
+        )
 
     def check_selected(self, session: Session, prepared: "Prepared") -> None:
         """Check the policy's limits once more for the records that are masked, where some were left out.

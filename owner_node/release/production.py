@@ -22,7 +22,6 @@ from owner_node.consent.co_owners import CoOwner, check_co_owners
 from owner_node.ledger.parts import Part
 from owner_node.release.answers import Fragment, Linked, Sealed
 from owner_node.release.cases import Cases, read
-from owner_node.sources.place import place_of
 from owner_node.state.session import CHARGED, Event, State
 from owner_node.state.sessions import Session
 
@@ -66,7 +65,7 @@ class Production:
         )
         prepared = self._appraisal.prepared(session, plan, assignment)
         if session.state is State.RESERVED:
-            self._check_charged(session, prepared)
+            self._appraisal.check_charged(session, prepared)
         with self._cases.records.db.transaction() as tx:
             if session.state is State.RESERVED:
                 self._appraisal.check_linking(session)
@@ -183,17 +182,6 @@ class Production:
         """Check the aggregator's signature; its key may have been renewed since it made the plan."""
         chain = certificate or session.aggregator_certificate or b""
         self._trust.check(domain, document, signature, chain, datetime.fromisoformat(session.created))
-
-    def _check_charged(self, session: Session, prepared: "Prepared") -> None:
-        """Check that loaded data were not charged to another budget, before anything is spent for them.
-
-        Raises:
-            RefusedError: If they were.
-        """
-        dataset = self._cases.config.dataset(session.dataset)
-        self._cases.records.ledger.check_budget(
-            dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
-        )
 
     def _checked_addendum(self, session: Session, plan: Plan, addendum: bytes) -> Addendum:
         """Read what linking found, if it can have found that under this plan, in what this owner linked."""

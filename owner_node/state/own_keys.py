@@ -61,15 +61,20 @@ class OwnKeys:
 
     def source_key(self) -> bytes:
         """Return the key that data are digested under; made where there is none yet."""
-        found = self._db.rows("SELECT key FROM source_key")
-        if not found:
+        found = self.known_source_key()
+        if found is None:
             with self._db.transaction() as tx:
                 tx.execute(
                     "INSERT OR IGNORE INTO source_key (id, key) VALUES (1, ?)",
                     (secrets.token_bytes(_KEY_BYTES),),
                 )
-            found = self._db.rows("SELECT key FROM source_key")
-        return bytes(found[0]["key"])
+            return self.source_key()
+        return found
+
+    def known_source_key(self) -> bytes | None:
+        """Return the same without making one: None where nothing was ever recognised by it."""
+        found = self._db.rows("SELECT key FROM source_key")
+        return bytes(found[0]["key"]) if found else None
 
     def pin(self, digest: str) -> str:
         """Return what stands for a digest of original data in whatever is kept, shown or copied elsewhere.

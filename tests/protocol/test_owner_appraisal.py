@@ -123,7 +123,7 @@ def test_a_session_of_an_older_version_goes_on(offering: Offering, same: bool) -
 
 def test_a_release_of_one_column_is_charged_for_all(offering: Offering) -> None:
     """What is charged are the persons: all declared columns are known afterwards, and a copy with another one
-    under another budget is not even linked.
+    under another budget is not consented to, nor linked if it was before.
     """
     lines = [f"p{i},{i % 90},{(i * i * 37) % 1000}" for i in range(N_RECORDS)]
     copied = offering.folder / "copy.csv"
@@ -141,14 +141,20 @@ def test_a_release_of_one_column_is_charged_for_all(offering: Offering) -> None:
     plan = offered(offering)
     consent(offering, plan)
     offering.node.production.link("r1", plan.digest)
-    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
-    assert set(offering.records.ledger.lines()[-1].note["columns"]) == {"age", "pay", "person"}
     offering.config = replace(offering.config, policy=PolicyConfig())
     offering.restart()
-    plan = offering.plan(offering.node.invitations.describe("r2", "copy"), release="r2", dataset="copy")
-    consent(offering, plan)
+    copies = [
+        offering.plan(offering.node.invitations.describe(release, "copy"), release=release, dataset="copy")
+        for release in ("r2", "r3")
+    ]
+    consent(offering, copies[0])
+    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert set(offering.records.ledger.lines()[-1].note["columns"]) == {"age", "pay", "person"}
     with pytest.raises(RefusedError, match="charged to budget 'cohort'"):
-        offering.node.production.link("r2", plan.digest)
+        offering.node.production.link("r2", copies[0].digest)
+    with pytest.raises(RefusedError, match="charged to budget 'cohort'"):
+        consent(offering, copies[1])
+    assert offering.kinds() == ["reserve", "reserve", "spend"]
 
 
 def test_memory_holds_the_data_of_few_releases(offering: Offering) -> None:

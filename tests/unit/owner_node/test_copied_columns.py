@@ -73,6 +73,19 @@ def test_other_columns_of_a_copy(folder: Path, capsys: Any, first: str) -> None:
     assert len(spends(folder)) == 1
 
 
+def test_check_says_what_the_ledger_would(folder: Path, capsys: Any) -> None:
+    """`check --epsilon` recognises a copy as well, since every release of it is refused; it keeps nothing."""
+    declare_copy(folder)
+    asked = ["check", "--dataset", "copy", "--epsilon", "1", "--aggregator", "central", "--json"]
+    assert console.run(application(), "owner-node", asked) == 0
+    assert not Path("state").exists()
+    capsys.readouterr()
+    assert query(capsys, "patients", "age")[0] == 0
+    assert console.run(application(), "owner-node", asked) == 4
+    assert "charged to budget 'people'" in capsys.readouterr().out
+    assert len(spends(folder)) == 1
+
+
 def test_a_copy_where_other_records_are_left_out(folder: Path, capsys: Any) -> None:
     """Which records are left out depends on the columns that are chosen; a column is known all the same."""
     table = pd.read_csv("patients.csv", dtype=str)
