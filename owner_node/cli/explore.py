@@ -30,7 +30,12 @@ MechanismOption = Annotated[
     str | None, typer.Option("--mechanism", help="Mechanism ids, or auto.", show_default="auto")
 ]
 RankNoiseOption = Annotated[
-    str, typer.Option("--rank-noise", help="Noise on ranks, as shares of them.", metavar="W,W")
+    str,
+    typer.Option(
+        "--rank-noise",
+        help="Noise on ranks, as shares of them; A=W: another one of attribute A.",
+        metavar="W,W,A=W",
+    ),
 ]
 AttributesOption = Annotated[
     str | None, typer.Option("--attributes", help="Only these attributes.", show_default=False)
@@ -122,18 +127,28 @@ def _table(owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str]
 def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
     from common.masking_arguments import distinct, parse_k, parse_mechanism
     from common.privacy import parse_epsilon
-    from common.rank_noise import parse_rank_noise
     from owner_node.explore.cells import Grid
 
-    epsilons = tuple(parse_epsilon(each) for each in distinct("epsilon", _listed(epsilon)))
-    ks = tuple(parse_k(each) for each in distinct("k", _listed(k)))
+    epsilons = tuple(parse_epsilon(each) for each in _listed(epsilon))
+    ks = tuple(parse_k(each) for each in _listed(k))
     mechanisms = tuple(parse_mechanism(each) for each in distinct("mechanism", _listed(mechanism) or [""]))
-    noises = tuple(
-        parse_rank_noise([each]).everywhere for each in distinct("rank noise", _listed(rank_noise))
-    )
+    noises, own = _rank_noises(_listed(rank_noise))
     if not epsilons or not ks or not noises:
         raise UsageError("there is nothing to look at", "name one epsilon, k and rank noise at least")
-    return Grid(epsilons, ks, mechanisms, noises)
+    distinct("epsilon", [f"{each:f}" for each in epsilons])
+    distinct("k", ["auto" if each is None else str(each) for each in ks])
+    distinct("rank noise", [f"{each:f}" for each in noises])
+    return Grid(epsilons, ks, mechanisms, noises, own)
+
+
+def _rank_noises(texts: Sequence[str]) -> tuple[tuple[Decimal, ...], tuple[tuple[str, Decimal], ...]]:
+    """Return the rank noises that are tried, and those of single attributes, the same in every setting."""
+    from common.rank_noise import parse_rank_noise
+
+    own = [each for each in texts if "=" in each]
+    tried = [each for each in texts if "=" not in each] or (_listed(RANK_NOISES) if own else [])
+    noises = tuple(parse_rank_noise([each]).everywhere for each in tried)
+    return noises, parse_rank_noise(own).by_attribute
 
 
 def _question(
@@ -225,6 +240,8 @@ def _write(out: Path, document: Mapping[str, Any]) -> None:
 
 
 def _show(document: Mapping[str, Any], out: Path | None) -> None:
+    from owner_node.explore.heat_maps import without_noise
+
     cells, of_means = document["cells"], document["mean_sse_of_means"]
     console.table(
         f"{document['records']:,} records of data set {document['dataset']!r}, "
@@ -236,6 +253,10 @@ def _show(document: Mapping[str, Any], out: Path | None) -> None:
         f"mean SSE: with every value replaced by its attribute's mean it is {of_means:.3g}. Under the names "
         "of attacks: the share of persons about whom it is right beyond what is right without the release."
     )
+    if alone := "; ".join(f"{text} with k = {each}" for each, text in without_noise(document)):
+        console.print_line(f"Without noise the same clusters (plain individual ranking) have {alone}.")
+    if own := ", ".join(f"{name} {text}" for name, text in document["own_rank_noises"].items()):
+        console.print_line(f"rank noise in every setting: {own}")
     for problem in sorted({cell["problem"] for cell in cells if cell["problem"]}):
         console.print_line(f"not possible: {problem}")
     constant = {each["name"] for cell in cells for each in cell["attributes"] if each["sse"] is None}
@@ -268,4 +289,4 @@ def _excess(cell: Mapping[str, Any], attack: str) -> str | None:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
+    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:,.0f} %"

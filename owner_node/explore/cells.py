@@ -39,11 +39,13 @@ class Grid:
     """Mechanism ids."""
     rank_noises: tuple[Decimal, ...] = (NO_RANK_NOISE,)
     """Noise on ranks, as shares of them."""
+    own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
+    """Attributes that have another one, the same in every setting."""
 
     def settings(self) -> list["Setting"]:
         """Return every setting once: what a mechanism does not take makes no difference to it."""
         return [
-            Setting(mechanism, epsilon, k, noise)
+            Setting(mechanism, epsilon, k, noise, self.own_rank_noises if takes_rank_noise(mechanism) else ())
             for mechanism in self.mechanisms
             for noise in (self.rank_noises if takes_rank_noise(mechanism) else (NO_RANK_NOISE,))
             for k in (self.ks if takes_k(mechanism) else (None,))
@@ -63,6 +65,8 @@ class Setting:
     """Minimum cluster size; None to have one chosen for every attribute, or for a mechanism without any."""
     rank_noise: Decimal = NO_RANK_NOISE
     """Noise on ranks, as a share of them."""
+    own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
+    """Attributes that have another one."""
 
     @property
     def k_text(self) -> str | None:
@@ -96,9 +100,8 @@ def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonom
         schema: The attributes that would be released, and the rounded number of records.
         taxonomies: Taxonomies by attribute.
     """
-    request = MaskRequest(
-        setting.epsilon, setting.k, setting.mechanism, rank_noise=RankNoise(setting.rank_noise)
-    )
+    rank_noise = RankNoise(setting.rank_noise, setting.own_rank_noises)
+    request = MaskRequest(setting.epsilon, setting.k, setting.mechanism, rank_noise=rank_noise)
     try:
         plan = make_mask_plan(
             request, schema, owner="owner", dataset="data", work_id="explore", made_by="local", created="",

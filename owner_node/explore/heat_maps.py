@@ -76,7 +76,7 @@ def measures(document: Document) -> tuple[Measure, ...]:
     told = (
         "Mean squared distance between a record and its masked form, in units of the attributes' variances. "
         f"{number(line)} is that of a table with every value replaced by its attribute's mean: settings "
-        "marked with × are worth less than that."
+        f"marked with × are worth less than that.{_of_clusters_alone(document)}"
     )
     found = [_measure(document, "Mean SSE", told, _mean_of("mean_sse"), line)]
     found += [_measure(document, title, meaning, _mean_of(key)) for key, title, meaning in _UTILITY]
@@ -103,6 +103,25 @@ def setting(cell: Document) -> str:
     """Return what a cell stands for, in one line."""
     k = "" if cell["k"] is None else f", k = {cell['k']}"
     return f"{_title(cell)}, ε = {cell['epsilon']}{k}"
+
+
+def without_noise(document: Document) -> tuple[tuple[str, str], ...]:
+    """Return the mean SSE of plain individual ranking, the same clusters without noise, by k.
+
+    Returns:
+        k and the number, or the least and the largest where the k that is chosen differs.
+    """
+    found: dict[str, list[float]] = {}
+    for cell in document["cells"]:
+        if cell["k"] is not None and cell["mean_sse_without_noise"] is not None:
+            found.setdefault(str(cell["k"]), []).append(cell["mean_sse_without_noise"])
+    ends = ((k, number(min(each)), number(max(each))) for k, each in found.items())
+    return tuple((k, low if low == high else f"{low} to {high}") for k, low, high in ends)
+
+
+def _of_clusters_alone(document: Document) -> str:
+    found = ", ".join(f"{text} with k = {k}" for k, text in without_noise(document))
+    return f" Without noise the same clusters (plain individual ranking) have {found}." if found else ""
 
 
 def number(value: float | None) -> str:

@@ -14,6 +14,7 @@ asked for or is not defined. Every list of settings is in the order in which it 
     mechanisms, epsilons, ks, rank_noises
                          the grid. mechanisms: ids; epsilons and rank_noises: texts; ks: "auto" or numbers as
                          text. A mechanism that takes no k has a single column, whose k is null
+    own_rank_noises      {attribute: text}: attributes that have a rank noise of their own in every setting
     repetitions          draws of noise per cell that measures of utility are averaged over
     deep_repetitions     draws per cell that attacks and models are averaged over
     known                attributes that an intruder is taken to know of everybody, exactly

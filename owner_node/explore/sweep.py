@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
+from common.rank_noise import RankNoise
 from common.schema import Schema
 from owner_node.explore.advice import advise, most_protective
 from owner_node.explore.assessment import (
@@ -113,6 +114,7 @@ def explore(
         UnusableDataError: If there is no record.
     """
     wanted = _wanted(table, question)
+    RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)
     cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
     subject = _subject(table, cells, wanted, sources)
     n_members = None if subject.members is None else subject.members.n_records
@@ -306,6 +308,7 @@ def _about(table: Table, question: Question, about: Mapping[str, Any], n_outside
         "epsilons": [f"{each:f}" for each in grid.epsilons],
         "ks": [CHOSEN if each is None else str(each) for each in grid.ks],
         "rank_noises": [f"{each:f}" for each in grid.rank_noises],
+        "own_rank_noises": {name: f"{each:f}" for name, each in grid.own_rank_noises},
         "repetitions": question.repetitions,
         "deep_repetitions": question.deep_repetitions,
         "known": list(question.known or table.schema.names),

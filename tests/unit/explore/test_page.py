@@ -88,6 +88,7 @@ def explored(recommended=1):
         "epsilons": EPSILONS,
         "ks": KS,
         "rank_noises": ["0", "0.03"],
+        "own_rank_noises": {HOSTILE: "0.2"},
         "repetitions": 3,
         "deep_repetitions": 2,
         "known": ["age"],
@@ -120,6 +121,14 @@ def test_heat_maps_hold_every_setting():
     ]
     assert rows_of(html, "dp-ir with rank noise 0") == [["0.1", "7 ×", "0.6 ×"], ["1", "3 ×", "0.25"]]
     assert rows_of(html, "dp") == [["1", "–"]]
+
+
+def test_what_errors_are_compared_with():
+    """Beside the mean SSE is that of the means, and of plain individual ranking for every k."""
+    html = unescape(render_page(explored()))
+    assert "0.5 is that of a table with every value replaced by its attribute's mean" in html
+    assert "(plain individual ranking) have 0.1 to 3.5 with k = 5, 0.00155 to 0.3 with k = auto." in html
+    assert f"Rank noise of its own, the same in every setting: {HOSTILE} 0.2." in html
 
 
 def test_redder_is_worse_on_one_scale():

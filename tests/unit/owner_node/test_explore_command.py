@@ -56,6 +56,46 @@ def test_table_and_advice(folder, capsys):
     assert "settings" not in out
 
 
+def test_rank_noise_of_one_attribute(folder, capsys):
+    """It is the same in every setting, and bounds follow from it; others have what is tried."""
+    quick = (
+        "--attacks",
+        "none",
+        "--measures",
+        "none",
+        "--mechanism",
+        "idp-joint,dp",
+        "--attributes",
+        "age,income",
+    )
+    code, out, _ = ask(capsys, *quick, "--rank-noise", "0.1,0,age=0.5", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert (document["rank_noises"], document["own_rank_noises"]) == (["0.1", "0"], {"age": "0.5"})
+    first, second, third = document["cells"]
+    assert first["epsilon_table"] == "26"
+    assert second["epsilon_table"] is None
+    assert (third["mechanism"], third["problem"]) == ("dp", None)
+    code, out, _ = ask(capsys, *quick, "--rank-noise", "age=0.5")
+    assert [line.split()[3] for line in out.splitlines() if line.startswith("idp-joint")] == [
+        "0",
+        "0.03",
+        "0.1",
+    ]
+    assert "rank noise in every setting: age 0.5" in out
+    assert code == 0
+
+
+def test_lines_that_errors_are_compared_with(folder, capsys):
+    """Beside the mean SSE there is that of the means, and of the same clusters without noise."""
+    code, out, _ = ask(
+        capsys, "--attacks", "none", "--measures", "none", "--rank-noise", "0", "--mechanism", "idp-joint"
+    )
+    assert code == 0
+    assert "replaced by its attribute's mean it is" in out
+    assert "(plain individual ranking) have 0." in out
+
+
 def test_document_and_files(folder, capsys):
     """--json prints the document alone; the same goes to a file, or a page, for this user alone."""
     code, out, err = ask(capsys, "--json", "--out", "found.json", "--class", "ward", "--known", "age,income")
@@ -82,7 +122,12 @@ def test_document_and_files(folder, capsys):
         (("--known", "shoe"), "'shoe'"),
         (("--class", "income"), "cannot be a class"),
         (("--rank-noise", "2"), "rank noise"),
+        (("--rank-noise", "shoe=0.1"), "not released: shoe"),
+        (("--rank-noise", "0.1,age=0.1,age=0.2"), "twice"),
         (("--k", "5,5"), "twice"),
+        (("--k", "5,05"), "k 5 is named twice"),
+        (("--epsilon", "1,1.0"), "epsilon 1 is named twice"),
+        (("--rank-noise", "0.1,0.10"), "rank noise 0.1 is named twice"),
         (("--mechanism", "ir"), "evaluation only"),
         (("--k", "5000,6000"), "a smaller --k"),
     ],
