@@ -1,24 +1,26 @@
-"""Exact geometric numbers for many elements: inversion, digit by digit, in a few bytes each.
+"""Exact geometric numbers of one scale for many elements: a table for the high part, bits for the low part.
 
-`geometric_magnitudes(n, t)` draws Y >= 0 with P(Y = y) ∝ exp(-y/t), which discrete Laplace noise takes its
-magnitude from (`noise`). One scale for all elements lets tables do what `noise` does with coins.
-`mixed_magnitudes` makes draws of every element's own scale from draws of one scale.
+`geometric_draws(n, t)` draws Y >= 0 with P(Y = y) ∝ exp(-y/t), and a fair sign of each, which discrete
+Laplace noise is made of (`noise`). One scale for all elements lets a table do what `coins` do.
 
 Proof.
 
-1. Let B = 2^10 and r = exp(-B^j/t). The digits of Y to base B are independent, since exp(-y/t) is a product
-   over them: digit j has P(d) ∝ r^d for d below B. The last one has no end: it is M or more with probability
-   r^M, and what it then has beyond M has its own distribution once more, so that it is drawn again and M
-   added.
-2. A digit is #{d: C_d <= U}, U uniform in [0, 1), C_d its cumulative probabilities. Of U only as many leading
-   bits are drawn as it takes to know on which side of every C_d it lies: 16 bits, a table's index, settle all
-   but those in whose cell a C_d lies; then 64; then 64 more at a time. floor(2^b C_d) is exact: it is
-   computed in decimals with a bound on the error, and again with more digits should that bound leave it open.
-
-3. Of its own scale t an element gets floor(t E), E exponentially distributed: P(t E >= y) = exp(-y/t). Of E
-   is drawn G = floor(2^57 E), which is geometric of scale 2^57, so E lies from G/2^57 to (G + 1)/2^57. Where
-   an integer lies within t times that, more digits of E are drawn, of scale 2^67, 2^77, … as in 1; that is
-   rare. From 64 on, which is rarer still, E is 64 and another E: P(E >= 64 + x) = exp(-64) P(E >= x).
+1. Let Y = 2^s H + L, 0 <= L < 2^s. exp(-y/t) is a product over H and L, so they are independent, and
+   P(H = h) ∝ exp(-h 2^s/t), P(L = l) ∝ exp(-l/t). L is drawn uniformly and kept with probability exp(-L/t),
+   by the trials of `coins.exponential_coin`: the first one fails, and L is kept, with probability 1 - L/t.
+   As L/t = κ L/2^s, κ = 2^s/t, that trial can be made of two events: one of probability κ, which has no
+   regard to L, and one of probability L/2^s, a uniform number below 2^s that is less than L.
+2. One uniform U in [0, 1) decides both whether the event of κ comes true, if U >= 1 - κ, and H where it
+   does not: H is the number of C_h = (1 - κ)(1 - exp(-(h + 1) 2^s/t)) that are at most U. Given U < 1 - κ
+   this has the distribution of H, and L is kept. Where U >= 1 - κ, the rest of the trials are made; where
+   they keep L, H is the one of a new draw, and where they do not, the new draw takes the place of the old
+   one. So the draw has the distribution of (H, L) in both cases.
+3. H has no end: it is M or more with probability exp(-M 2^s/t), and has beyond M its own distribution once
+   more. Such a draw is 2^s M more than a new one.
+4. Of U only as many leading bits are drawn as it takes to know on which side of every C_h and of 1 - κ it
+   lies: 16 bits, a table's index, settle all but those in whose cell one of these thresholds lies; then 64;
+   then 64 more at a time. floor(2^b C_h) is exact: it is computed in integers with a bound on the error, and
+   again with more digits should that bound leave it open. 1 - κ is a fraction.
 
 No double and no rounded probability enters. Y above 2^63 - 1 is returned as 2^63 - 1, as in `noise`.
 
@@ -31,34 +33,43 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
-from math import floor
 
 import numpy as np
 from numpy.typing import NDArray
 
-from owner_node.masking.arrays import Int64Array, PositionArray, UInt64Array
+from owner_node.masking.arrays import BoolArray, Int64Array, PositionArray, UInt64Array
 from owner_node.masking.bits import BitSource
+from owner_node.masking.coins import exponential_coin
 
 LARGEST_INT64 = 2**63 - 1
 LARGEST_SCALE = 2**57
 """No scale of masking is larger (`calibration.fraction_bits`)."""
-LARGEST_MIXED_SCALE = 2**48
-"""Up to it products of scales with a few digits fit into 64 bits, and few draws need more digits."""
-BASE_BITS = 10
 INDEX_BITS = 16
-_BASE = 2**BASE_BITS
-_REACH = 32
-"""Scales up to which the last digit is drawn at once; further it goes with probability below e^-16."""
-_UNDECIDED = -1
-_TABLES_KEPT = 12
-_UNIT_BITS = 57
-_FARTHEST = 64
-"""E from which on `geometric_magnitudes` cuts draws of scale 2^57."""
-_PIECE_BITS = 15
+HALF_WORD = 32
+HIGH_BITS = 7
+"""The scale of H is from 2^7 to 2^8: then one to three draws in a hundred are not settled by their index."""
+WIDEST_LOW = 64 - INDEX_BITS - 1
+"""Bits of L that one word has room for, beside index and sign."""
+REACH = 16
+"""M is so many scales of H: a draw goes further with probability e^-16."""
+DRAWS_PER_BLOCK = 2**15
+"""Draws that are made at a time: all that is in work fits into the processor's second cache."""
+_UNSETTLED = -(2**63)
+_TABLES_KEPT = 8
 
 
-def geometric_magnitudes(n_draws: int, scale: int, bits: BitSource) -> Int64Array:
-    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0.
+@dataclass(frozen=True, slots=True)
+class GeometricDraws:
+    """Draws with P(Y = y) ∝ exp(-y/t), and a fair sign of each."""
+
+    magnitudes: Int64Array
+    """Y, `(n_draws,)`."""
+    signs: Int64Array
+    """0 for plus, -1 for minus, `(n_draws,)`; a minus of Y = 0 included."""
+
+
+def geometric_draws(n_draws: int, scale: int, bits: BitSource) -> GeometricDraws:
+    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign.
 
     Args:
         n_draws: How many.
@@ -66,99 +77,28 @@ def geometric_magnitudes(n_draws: int, scale: int, bits: BitSource) -> Int64Arra
         bits: Source of random bits.
 
     Returns:
-        Independent draws, `(n_draws,)`, in the units of the scale.
+        Independent draws, in the units of the scale.
     """
-    *lower, last = _digits(scale)
-    values = last.draw(n_draws, bits)
-    beyond = np.flatnonzero(values == last.law.size)
-    while beyond.size:
-        more = last.draw(beyond.size, bits)
-        values[beyond] += more
-        beyond = beyond[more == last.law.size]
-    shift = BASE_BITS * len(lower)
-    too_far = values > LARGEST_INT64 >> shift
-    values <<= shift
-    for place, digit in enumerate(lower):
-        values += digit.draw(n_draws, bits) << (BASE_BITS * place)
-    values[too_far] = LARGEST_INT64
-    return values
-
-
-def mixed_magnitudes(scales: Int64Array, bits: BitSource) -> Int64Array:
-    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, of every element's own scale.
-
-    Args:
-        scales: t, each from 1 to `LARGEST_MIXED_SCALE`, `(n,)`.
-        bits: Source of random bits.
-
-    Returns:
-        Independent draws, `(n,)`, in the units of the scales.
-    """
-    grid = geometric_magnitudes(scales.size, 2**_UNIT_BITS, bits)
-    values, rest = _whole_products(grid, scales)
-    for index in np.flatnonzero(rest + scales > 2**_UNIT_BITS).tolist():
-        values[index] = _with_more_digits(int(grid[index]), int(scales[index]), bits)
-    beyond = np.flatnonzero(grid == LARGEST_INT64)
-    if beyond.size:
-        values[beyond] = _FARTHEST * scales[beyond] + mixed_magnitudes(scales[beyond], bits)
-    return values
-
-
-def _whole_products(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return floor(t G / 2^57) and what is left, as in multiplication by hand, 15 bits at a time."""
-    fraction = grid & (2**_UNIT_BITS - 1)
-    carried, rest = np.zeros_like(grid), np.zeros_like(grid)
-    for low in range(0, _UNIT_BITS, _PIECE_BITS):
-        width = min(_PIECE_BITS, _UNIT_BITS - low)
-        carried += ((fraction >> low) & (2**width - 1)) * scales
-        rest |= (carried & (2**width - 1)) << low
-        carried >>= width
-    carried += (grid >> _UNIT_BITS) * scales
-    return carried, rest
-
-
-def _with_more_digits(grid: int, scale: int, bits: BitSource) -> int:
-    """Draw more digits of E until they say what t E is rounded down."""
-    n_bits = _UNIT_BITS
-    while True:
-        n_bits += BASE_BITS
-        grid = grid << BASE_BITS | int(_finer_digit(n_bits).draw(1, bits)[0])
-        least, most = grid * scale >> n_bits, (grid + 1) * scale - 1 >> n_bits
-        if least == most:
-            return least
-
-
-@lru_cache(_TABLES_KEPT)
-def _finer_digit(n_bits: int) -> "_Digit":
-    """Return the lowest digit of floor(2^n_bits E)."""
-    return _Digit.of(_Law(2**n_bits, 0, _BASE, is_last=False))
-
-
-@lru_cache(_TABLES_KEPT)
-def _digits(scale: int) -> "tuple[_Digit, ...]":
-    """Return the digits of a scale, lowest first."""
-    n_lower = ((_REACH * scale // 2).bit_length() - 1) // BASE_BITS
-    last = min(_BASE, -(-_REACH * scale // _BASE**n_lower))
-    lower = [_Law(scale, place, _BASE, is_last=False) for place in range(n_lower)]
-    return tuple(map(_Digit.of, [*lower, _Law(scale, n_lower, last, is_last=True)]))
+    return table_of(scale).draw(n_draws, bits)
 
 
 @dataclass(frozen=True, slots=True)
-class _Law:
-    """The distribution of one digit."""
+class Law:
+    """What U decides: H up to M, which is M or more, or that the trials are to go on."""
 
     scale: int
     """t."""
-    place: int
-    """j."""
-    size: int
-    """B, or for the last digit M."""
-    is_last: bool
-    """Whether it has no end, and M stands for everything from M on."""
+    low_bits: int
+    """s; with none there is no trial, and κ is 0."""
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return -(-REACH * self.scale >> self.low_bits)
 
     def thresholds(self, n_bits: int) -> list[int]:
-        """Return floor(2^n_bits C_d) for all d below the largest, exactly."""
-        precision = 2 * n_bits
+        """Return floor(2^n_bits C_h) for all h below M, and if s > 0 that of 1 - κ, exactly."""
+        precision = n_bits + 64
         while True:
             found = self._attempt(n_bits, precision)
             if found is not None:
@@ -166,62 +106,123 @@ class _Law:
             precision *= 2
 
     def _attempt(self, n_bits: int, precision: int) -> list[int] | None:
-        exact = Context(prec=precision)
-        ratio = exact.exp(exact.divide(Decimal(-(_BASE**self.place)), Decimal(self.scale)))
-        # Each power is off by less than d + 2 units of the last place, 10^(1 - precision), and C_d, which is
-        # a quotient by 1/(2t) at least, by less than what follows, with room to spare.
-        slack = Decimal(1024 * _BASE * self.scale).scaleb(-precision, exact)
-        whole = Decimal(1) if self.is_last else exact.subtract(Decimal(1), exact.power(ratio, self.size))
-        power, unit, found = ratio, Decimal(2**n_bits), []
-        for _ in range(self.size if self.is_last else self.size - 1):
-            reached = exact.divide(exact.subtract(Decimal(1), power), whole)
-            least, most = (
-                floor(exact.multiply(edge(reached, slack), unit)) for edge in (exact.subtract, exact.add)
-            )
-            if least != most:
+        exact, unit = Context(prec=precision // 3 + 8), 1 << precision
+        step = exact.divide(Decimal(-(1 << self.low_bits)), Decimal(self.scale))
+        ratio = int(exact.multiply(exact.exp(step), Decimal(unit)))
+        left = self.scale - (1 << self.low_bits) if self.low_bits else self.scale  # (1 - κ) t
+        whole, power, slack, found = self.scale << precision, unit, 0, []
+        for _ in range(self.size):
+            # The ratio is off by less than 2 units, and each product of two such numbers below 1 adds one.
+            power, slack = power * ratio >> precision, slack + 3
+            reached = (unit - power) * left << n_bits
+            least = (reached - (slack * left << n_bits)) // whole
+            if (reached + (slack * left << n_bits)) // whole != least:
                 return None
             found.append(least)
-            power = exact.multiply(power, ratio)
-        return found
+        return [*found, (left << n_bits) // self.scale] if self.low_bits else found
+
+
+@lru_cache(_TABLES_KEPT)
+def table_of(scale: int) -> "Table":
+    """Return the table of a scale."""
+    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))))
 
 
 @dataclass(frozen=True, slots=True)
-class _Digit:
-    """One digit and the tables that it is drawn with."""
+class Table:
+    """A law and the table that it is drawn with."""
 
-    law: _Law
-    """Its distribution."""
-    by_index: NDArray[np.int16]
-    """The digit by the first 16 bits of U, `(2^16,)`; -1 where they leave it open."""
+    law: Law
+    """What U decides."""
+    by_index: Int64Array
+    """2^s H by the first 16 bits of U, `(2^16,)`; the least integer where they do not settle it."""
     thresholds: UInt64Array
-    """floor(2^64 C_d), `(B - 1,)`, or `(M,)` for the last digit."""
+    """The floors of 2^64 times the thresholds, ascending."""
 
     @classmethod
-    def of(cls, law: _Law) -> "_Digit":
+    def of(cls, law: Law) -> "Table":
+        """Make the table of a law."""
         thresholds = np.array(law.thresholds(64), dtype=np.uint64)
         cells = (thresholds >> np.uint64(64 - INDEX_BITS)).astype(np.int64)
-        by_index = np.searchsorted(cells, np.arange(2**INDEX_BITS)).astype(np.int16)
-        by_index[cells] = _UNDECIDED
-        return cls(law, by_index, thresholds)
+        inside = np.bincount(cells, minlength=2**INDEX_BITS)
+        passed = np.cumsum(inside) - inside
+        settled = (inside == 0) & (passed < law.size)
+        return cls(law, np.where(settled, passed << law.low_bits, _UNSETTLED), thresholds)
 
-    def draw(self, n_draws: int, bits: BitSource) -> Int64Array:
-        """Draw the digit of every element, `(n_draws,)`."""
-        leading = bits.words(-(-n_draws // 4)).view(np.uint16)[:n_draws]
-        drawn = self.by_index[leading].astype(np.int64)
-        undecided = np.flatnonzero(drawn == _UNDECIDED)
-        if undecided.size:
-            drawn[undecided] = self._closer(leading[undecided], bits)
-        return drawn
+    def draw(self, n_draws: int, bits: BitSource) -> GeometricDraws:
+        """Draw as `geometric_draws` says."""
+        magnitudes, signs = np.empty(n_draws, dtype=np.int64), np.empty(n_draws, dtype=np.int64)
+        index = np.empty(min(n_draws, DRAWS_PER_BLOCK), dtype=np.int64)
+        places, indices = [], []
+        for first in range(0, n_draws, DRAWS_PER_BLOCK):
+            block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
+            values = magnitudes[block]
+            found = self._indexed(values, signs[block], index[: values.size], bits)
+            places.append(found + first)
+            indices.append(index[found])
+        if places:
+            self._settle(magnitudes, np.concatenate(places), np.concatenate(indices), bits)
+        return GeometricDraws(magnitudes, signs)
 
-    def _closer(self, leading: NDArray[np.uint16], bits: BitSource) -> PositionArray:
+    def _indexed(
+        self, magnitudes: Int64Array, signs: Int64Array, index: Int64Array, bits: BitSource
+    ) -> PositionArray:
+        """Draw L, signs and indices, one word for each, and 2^s H where the index settles it.
+
+        Returns:
+            Where it does not; the magnitude there is L less 2^63.
+        """
+        s = self.law.low_bits
+        words: Int64Array | NDArray[np.int32]
+        if s > HALF_WORD - INDEX_BITS - 1:
+            words, width = bits.words(index.size).view(np.int64), 64
+        else:
+            words, width = bits.words(-(-index.size // 2)).view(np.int32)[: index.size], HALF_WORD
+        np.bitwise_and(words, 2**INDEX_BITS - 1, out=index)
+        np.right_shift(words << (width - 1 - INDEX_BITS), width - 1, out=signs)
+        # "clip" is quicker than a check; no index is outside.
+        np.take(self.by_index, index, out=magnitudes, mode="clip")
+        if s:
+            magnitudes += (words >> (width - s)) & ((1 << s) - 1)
+        return np.flatnonzero(magnitudes < 0)
+
+    def _settle(
+        self, magnitudes: Int64Array, places: PositionArray, indices: Int64Array, bits: BitSource
+    ) -> None:
+        """Draw more bits of each U, and trials of L, or all anew, where that takes it."""
+        if places.size == 0:
+            return
+        s, size = self.law.low_bits, self.law.size
+        low = magnitudes[places] & LARGEST_INT64
+        decided = self._closer(indices, bits)
+        magnitudes[places] = (decided << s) + low
+        again = np.flatnonzero(decided >= size)
+        if again.size == 0:
+            return
+        new, low, beyond = self.draw(again.size, bits).magnitudes, low[again], decided[again] == size
+        kept = self._kept(low, bits)
+        whole = new >> s << s
+        added = np.where(beyond, np.minimum(new, LARGEST_INT64 - (size << s)) + (size << s), new)
+        magnitudes[places[again]] = np.where(kept & ~beyond, whole | low, added)
+
+    def _kept(self, low: Int64Array, bits: BitSource) -> BoolArray:
+        """Make the trials of L where the event of κ has come true in the first one."""
+        s = self.law.low_bits
+        kept = np.ones(low.size, dtype=np.bool_)
+        if s:
+            on = np.flatnonzero((bits.words(low.size) >> np.uint64(64 - s)).view(np.int64) < low)
+            kept[on] = exponential_coin(low[on], np.full(on.size, self.law.scale), bits, trial=2)
+        return kept
+
+    def _closer(self, indices: Int64Array, bits: BitSource) -> PositionArray:
         """Draw 48 more bits of each U, and more of those that still lie in the cell of a threshold."""
-        words = bits.words(leading.size) >> np.uint64(INDEX_BITS)
-        words |= leading.astype(np.uint64) << np.uint64(64 - INDEX_BITS)
-        drawn = np.searchsorted(self.thresholds, words)
-        open_still = np.flatnonzero(np.searchsorted(self.thresholds, words, side="right") != drawn)
-        for index in open_still.tolist():
-            drawn[index] = self._to_the_end(int(words[index]), bits)
-        return drawn
+        words = bits.words(indices.size) >> np.uint64(INDEX_BITS)
+        words |= indices.view(np.uint64) << np.uint64(64 - INDEX_BITS)
+        decided = np.searchsorted(self.thresholds, words)
+        above = self.thresholds[np.minimum(decided, self.thresholds.size - 1)]
+        for place in np.flatnonzero(above == words).tolist():
+            decided[place] = self._to_the_end(int(words[place]), bits)
+        return decided
 
     def _to_the_end(self, prefix: int, bits: BitSource) -> int:
         """Draw 64 more bits of one U at a time until they decide."""
@@ -230,6 +231,6 @@ class _Digit:
             n_bits += 64
             prefix = prefix << 64 | int(bits.words(1)[0])
             thresholds = self.law.thresholds(n_bits)
-            digit = bisect_left(thresholds, prefix)
-            if digit == bisect_right(thresholds, prefix):
-                return digit
+            decided = bisect_left(thresholds, prefix)
+            if decided == bisect_right(thresholds, prefix):
+                return decided

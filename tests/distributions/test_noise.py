@@ -13,12 +13,14 @@ from scipy import stats
 
 from common.schema import Attribute, AttributeType
 from owner_node.masking import calibration
+from owner_node.masking import noise as sampler
 from owner_node.masking.calibration import Setting
 from owner_node.masking.centroids import trimmed_sums
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.mask import AttributeTask, mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
-from owner_node.masking.noise import FEWEST_MIXED, FEWEST_SHARED, discrete_laplace
+from owner_node.masking.noise import FEWEST_SHARED, discrete_laplace
+from owner_node.masking.shared_scale import Law, Table
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4
@@ -54,20 +56,17 @@ def standardised_p_value(noise: np.ndarray, scale: float) -> float:
     return float(stats.kstest(noise / scale, stats.laplace.cdf).pvalue)
 
 
-def in_parts(scale: int, bits: SeededBits, size: int) -> np.ndarray:
-    """Draws of so many elements at a time."""
-    drawn = [discrete_laplace(np.full(size, scale), bits) for _ in range(N_DRAWS // size + 1)]
-    return np.concatenate(drawn)[:N_DRAWS]
-
-
 def by_coins(scale: int, bits: SeededBits) -> np.ndarray:
-    """Draws as where there are few elements."""
-    return in_parts(scale, bits, FEWEST_MIXED // 2)
+    """Draws as where scales are too large for tables."""
+    drawn, again = sampler._signed(sampler._by_coins(np.full(2 * N_DRAWS, scale), bits))
+    return np.delete(drawn, again)[:N_DRAWS]
 
 
 def by_products(scale: int, bits: SeededBits) -> np.ndarray:
-    """Draws as where many elements have scales of their own."""
-    return in_parts(scale, bits, FEWEST_SHARED // 2)
+    """Draws as where elements have scales of their own, or are few."""
+    size = FEWEST_SHARED // 2
+    drawn = [discrete_laplace(np.full(size, scale), bits) for _ in range(N_DRAWS // size + 1)]
+    return np.concatenate(drawn)[:N_DRAWS]
 
 
 def all_together(scale: int, bits: SeededBits) -> np.ndarray:
@@ -92,7 +91,16 @@ def test_the_chi_square_sees_a_wrong_scale(draw, scale, claimed):
     assert chi_square_exact(draw(scale, SeededBits(scale)), claimed) < HOPELESS
 
 
-@pytest.mark.parametrize("size", [FEWEST_MIXED // 2, N_DRAWS])
+@pytest.mark.parametrize(("scale", "low_bits", "claimed"), [(10, 3, 11), (5, 1, 6), (9, 2, 8)])
+def test_low_parts_that_often_go_through_trials_have_the_exact_probabilities(scale, low_bits, claimed):
+    """A table with more low bits than are good for it: in up to four of five draws trials decide."""
+    drawn, again = sampler._signed(Table.of(Law(scale, low_bits)).draw(N_DRAWS, SeededBits(scale)))
+    draws = np.delete(drawn, again)
+    assert chi_square_exact(draws, scale) > BAD
+    assert chi_square_exact(draws, claimed) < HOPELESS
+
+
+@pytest.mark.parametrize("size", [400, N_DRAWS])
 def test_every_element_has_its_own_scale(size):
     """Scales mixed within one call: each element's draws follow its own."""
     bits, scales = SeededBits(11), np.tile(np.array([1, 5, 2, 11]), size // 4)

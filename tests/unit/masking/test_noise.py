@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from owner_node.masking import noise
+from owner_node.masking import coins, noise
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from tests.fakes.bits import SeededBits
@@ -42,7 +42,7 @@ def test_words_of_the_incomplete_last_multiple_are_drawn_anew():
     """Without the rejection small remainders would be likelier than large ones."""
     bound = 2**62 + 1  # three multiples fit below 2^64
     accepted, rejected = 3 * bound - 1, 3 * bound
-    drawn = noise.uniform_below(np.array([bound, bound]), QueuedBits(accepted, rejected, 17))
+    drawn = coins.uniform_below(np.array([bound, bound]), QueuedBits(accepted, rejected, 17))
     assert drawn.tolist() == [bound - 1, 17]
 
 
@@ -50,7 +50,7 @@ def test_small_words_of_the_incomplete_last_multiple_are_drawn_anew():
     """One in three of 16-bit words: 65535 belongs to no third."""
     piece = 21845
     word = (piece - 1) | piece << 16 | 65535 << 32 | (2 * piece) << 48
-    assert noise._one_in(3, 4, QueuedBits(word, 5)).tolist() == [True, False, True, False]
+    assert coins.one_in(3, 4, QueuedBits(word, 5)).tolist() == [True, False, True, False]
 
 
 def test_runs_are_the_gaps_between_failures():

@@ -1,146 +1,193 @@
 """Tables of shared scales are exact, and what they leave open is settled by more bits."""
 
 from decimal import Context, Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from owner_node.masking import shared_scale
+from owner_node.masking.coins import exponential_coin
 from owner_node.masking.shared_scale import (
-    LARGEST_MIXED_SCALE,
     LARGEST_SCALE,
-    geometric_magnitudes,
-    mixed_magnitudes,
+    GeometricDraws,
+    Law,
+    Table,
+    geometric_draws,
+    table_of,
 )
 from tests.fakes.bits import SeededBits
 from tests.unit.masking.test_noise import QueuedBits
 
-BASE = 2**shared_scale.BASE_BITS
+PRECISE = Context(prec=700)
 
 
-def cumulative(scale: int, place: int, digit: int, *, is_last: bool) -> Decimal:
-    """P(digit <= d), by the formula of a truncated geometric distribution, to 700 digits."""
-    precise = Context(prec=700)
-    powers = [
-        precise.exp(precise.divide(Decimal(-n * BASE**place), Decimal(scale))) for n in (digit + 1, BASE)
-    ]
-    whole = Decimal(1) if is_last else precise.subtract(Decimal(1), powers[1])
-    return precise.divide(precise.subtract(Decimal(1), powers[0]), whole)
+def exp(exponent: Fraction) -> Decimal:
+    """The exponential function of a fraction, to 700 digits."""
+    return PRECISE.exp(PRECISE.divide(Decimal(exponent.numerator), Decimal(exponent.denominator)))
 
 
-@pytest.mark.parametrize("scale", [1, 63, 64, 65, 30_000, 2**30 + 7, 2**44 - 1, LARGEST_SCALE])
+def threshold(law: Law, place: int) -> Decimal:
+    """C_h, or 1 - κ behind the last one, by their formulas."""
+    step = Fraction(1 << law.low_bits, law.scale)
+    left = 1 - step if law.low_bits else Fraction(1)
+    within = Decimal(1) if place == law.size else PRECISE.subtract(Decimal(1), exp(-(place + 1) * step))
+    return PRECISE.divide(
+        PRECISE.multiply(within, Decimal(left.numerator)),
+        Decimal(left.denominator),
+    )
+
+
+def index_and_rest(position: int) -> tuple[int, int]:
+    """The index of a number of 64 bits, and the word that the other 48 are taken from."""
+    return position >> 48, (position & (2**48 - 1)) << 16
+
+
+SCALES = [1, 63, 255, 256, 257, 30_000, 2**30 + 7, 2**44 - 1, LARGEST_SCALE - 1, LARGEST_SCALE]
+
+
+@pytest.mark.parametrize("scale", SCALES)
 def test_thresholds_are_the_cumulative_probabilities_to_the_last_bit(scale):
     """A threshold that is off by one in 2^64 would show in no test of draws."""
-    digits = shared_scale._digits(scale)
-    for place, digit in enumerate(digits):
-        is_last = place == len(digits) - 1
-        for value in {0, 1, min(500, digit.law.size - 2), digit.law.size - 2}:
-            exact = cumulative(scale, place, value, is_last=is_last)
-            floor = int(Context(prec=700).multiply(exact, Decimal(2**64)))
-            assert int(digit.thresholds[value]) == floor
+    table = table_of(scale)
+    law = table.law
+    assert table.thresholds.size == law.size + (law.low_bits > 0)
+    for place in {0, 1, law.size // 3, law.size - 1, table.thresholds.size - 1}:
+        assert int(table.thresholds[place]) == int(PRECISE.multiply(threshold(law, place), Decimal(2**64)))
 
 
-@pytest.mark.parametrize("scale", [1, 5, 1000, 30_000])
-def test_an_index_decides_only_where_no_threshold_lies_in_its_cell(scale):
-    """Every 16-bit index means the digit of all U that begin with it, or asks for more bits."""
-    for digit in shared_scale._digits(scale):
-        cells = digit.thresholds >> np.uint64(48)
-        for index in range(0, 2**16, 37):
-            expected = int((cells < index).sum())
-            assert digit.by_index[index] == (-1 if index in cells else expected)
+def test_thresholds_of_more_bits_are_exact_too():
+    """What settles a draw in the end is computed by the same formula."""
+    law = table_of(30_000).law
+    for n_bits in (128, 192):
+        assert law.thresholds(n_bits)[300] == int(PRECISE.multiply(threshold(law, 300), Decimal(2**n_bits)))
 
 
-def test_a_word_in_the_cell_of_a_threshold_takes_more_bits():
+@pytest.mark.parametrize("scale", [1, 5, 1000, 30_000, 2**50])
+def test_an_index_settles_only_where_no_threshold_lies_in_its_cell(scale):
+    """Every 16-bit index means the high part of all U that begin with it, or asks for more bits."""
+    table = table_of(scale)
+    cells = table.thresholds >> np.uint64(48)
+    for index in [*range(0, 2**16, 37), 2**16 - 1]:
+        passed = int((cells < index).sum())
+        settled = index not in cells and passed < table.law.size
+        expected = passed << table.law.low_bits if settled else -(2**63)
+        assert table.by_index[index] == expected
+
+
+@pytest.mark.parametrize(("scale", "low_bits"), [(1000, 2), (30_000, 7), (300, 5), (77, 0), (9, 3)])
+def test_the_thresholds_make_the_distribution(scale, low_bits):
+    """Proof 2 with the thresholds in use: if new draws have the stated distribution, so has every draw."""
+    table = Table.of(Law(scale, low_bits))
+    ends = np.append(0, table.thresholds / 2.0**64)
+    on = 1 - ends[-1] if low_bits else 0.0  # P(U >= 1 - κ)
+    high = -np.diff(np.exp(-np.arange(table.law.size + 1) * 2.0**low_bits / scale))
+    low = np.exp(-np.arange(2**low_bits) / scale)
+    stated = np.outer(high, low / low.sum())
+    # All trials together keep L with probability exp(-L/t), the first part of the first one in 1 - κ.
+    kept, lost = (low - (1 - on)) / 2**low_bits, 1 - low.mean()
+    found = np.diff(ends)[: table.law.size, None] / 2**low_bits + np.outer(high, kept) + lost * stated
+    assert np.allclose(found, stated, rtol=1e-9, atol=1e-15)
+
+
+def test_a_number_in_the_cell_of_a_threshold_takes_more_bits():
     """64 bits that equal a threshold's leave open on which side U lies: the next 64 decide."""
-    digit = shared_scale._digits(1000)[0]
-    value = 300
-    threshold = int(digit.thresholds[value])
-    finer = digit.law.thresholds(128)[value] & (2**64 - 1)
-    index = threshold >> 48
-    rest = (threshold & (2**48 - 1)) << 16
-    for below, expected in ((finer - 1, value), (finer + 1, value + 1)):
-        assert digit.draw(1, QueuedBits(index, rest, below)).tolist() == [expected]
+    table = table_of(30_000)
+    place = 300
+    index, rest = index_and_rest(int(table.thresholds[place]))
+    finer = table.law.thresholds(128)[place] & (2**64 - 1)
+    for below, expected in ((finer - 1, place), (finer + 1, place + 1)):
+        assert table._closer(np.array([index]), QueuedBits(rest, below)).tolist() == [expected]
     # 128 bits that leave it open once more.
-    finest = digit.law.thresholds(192)[value] & (2**64 - 1)
-    assert digit.draw(1, QueuedBits(index, rest, finer, finest + 1)).tolist() == [value + 1]
+    finest = table.law.thresholds(192)[place] & (2**64 - 1)
+    assert table._closer(np.array([index]), QueuedBits(rest, finer, finest + 1)).tolist() == [place + 1]
 
 
-class Queue:
-    """A digit that gives what was queued."""
+def word_of(index: int, low: int, low_bits: int, *, minus: bool) -> int:
+    """The word of 64 bits that an index, a sign and a low part are taken from."""
+    return low << (64 - low_bits) | minus << 16 | index
 
-    law = shared_scale._Law(2**57, 5, BASE, is_last=True)
 
-    def __init__(self, *values: int) -> None:
-        self._values = list(values)
+def test_a_word_is_index_sign_and_low_part():
+    """Where the index settles it, nothing else is drawn."""
+    table = table_of(2**40)
+    index = int(np.flatnonzero(table.by_index == 57 << table.law.low_bits)[0])
+    for minus in (False, True):
+        drawn = table.draw(1, QueuedBits(word_of(index, 12345, table.law.low_bits, minus=minus)))
+        assert drawn.magnitudes.tolist() == [57 << table.law.low_bits | 12345]
+        assert drawn.signs.tolist() == [-minus]
 
-    def draw(self, n_draws, _bits):
-        """The next value, for all."""
-        return np.full(n_draws, self._values.pop(0))
+
+def test_beyond_the_table_is_drawn_on():
+    """M or more is M and a new draw."""
+    table = table_of(2**40)
+    s, size = table.law.low_bits, table.law.size
+    between = (int(table.thresholds[size - 1]) + int(table.thresholds[size])) // 2
+    index, rest = index_and_rest(between)
+    settled = int(np.flatnonzero(table.by_index == 57 << s)[0])
+    queue = QueuedBits(word_of(index, 99, s, minus=True), rest, word_of(settled, 12345, s, minus=False), 0)
+    drawn = table.draw(1, queue)
+    assert drawn.magnitudes.tolist() == [(size + 57) << s | 12345]
+    assert drawn.signs.tolist() == [-1]
+
+
+FAILS, SUCCEEDS = 2**64 - 1, 0
 
 
 @pytest.mark.parametrize(
-    ("top", "expected"),
-    [([7], 7 << 50), ([BASE, BASE, 5], (2 * BASE + 5) << 50), ([BASE] * 8 + [0], 2**63 - 1)],
+    ("uniform", "trials", "kept"),
+    [
+        (1000, [], True),
+        (999, [], True),
+        (998, [FAILS], False),
+        (998, [SUCCEEDS, FAILS], False),
+        (998, [SUCCEEDS, SUCCEEDS, FAILS], True),
+    ],
 )
-def test_beyond_63_bits_is_the_largest_number(monkeypatch, top, expected):
+def test_the_low_part_goes_through_its_trials(uniform, trials, kept):
+    """From 1 - κ on a uniform number that is not below L keeps it; else the trials from the second say."""
+    table = table_of(2**40)
+    s = table.law.low_bits
+    settled = int(np.flatnonzero(table.by_index == 57 << s)[0])
+    words = [
+        word_of(2**16 - 1, 999, s, minus=False),
+        (2**48 - 1) << 16,  # U is above all thresholds
+        word_of(settled, 12345, s, minus=False),
+        uniform << (64 - s),
+        *trials,
+    ]
+    drawn = table.draw(1, QueuedBits(*words)).magnitudes.tolist()
+    assert drawn == [57 << s | (999 if kept else 12345)]
+
+
+@pytest.mark.parametrize(("short", "expected"), [(0, 2**63 - 1), (2**13, 2**63 - 2**13)])
+def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
     """No draw wraps around: what passes 2^63 - 1 is told as that."""
-    lower = [Queue(0) for _ in range(5)]
-    monkeypatch.setattr(shared_scale, "_digits", lambda _scale: (*lower, Queue(*top)))
-    assert geometric_magnitudes(1, 2**57, SeededBits(1)).tolist() == [expected]
+    table = table_of(LARGEST_SCALE)
+    beyond = table.law.size << table.law.low_bits
+    new = GeometricDraws(np.array([2**63 - beyond - short]), np.zeros(1, dtype=np.int64))
+    monkeypatch.setattr(Table, "draw", lambda *_: new)
+    magnitudes = np.array([5 - 2**63])
+    index, rest = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
+    table._settle(magnitudes, np.array([0]), np.array([index]), QueuedBits(rest))
+    assert magnitudes.tolist() == [expected]
 
 
-UNIT = 2**57
-SCALES = st.integers(1, LARGEST_MIXED_SCALE)
+def test_the_trials_go_on_where_the_first_one_succeeded():
+    """Given the first success, exp(-γ) is what is left: (exp(-γ) - 1 + γ)/γ, not exp(-γ) itself."""
+    n_coins, gamma = 400_000, 0.8
+    one = np.ones(n_coins, dtype=np.int64)
+    true = int(np.count_nonzero(exponential_coin(4 * one, 5 * one, SeededBits(6), trial=2)))
+    left = (np.exp(-gamma) - 1 + gamma) / gamma
+    assert abs(true / n_coins - left) < 0.003
+    assert abs(left - np.exp(-gamma)) > 0.1
 
 
-@given(st.lists(st.tuples(st.integers(0, 64 * UNIT - 1), SCALES), min_size=1, max_size=20))
-def test_products_are_those_of_whole_numbers(pairs):
-    """floor(t G / 2^57) and what is left, against Python's integers, up to the largest of both."""
-    grid, scales = (np.array(each, dtype=np.int64) for each in zip(*pairs, strict=True))
-    whole, rest = shared_scale._whole_products(grid, scales)
-    expected = [divmod(g * t, UNIT) for g, t in pairs]
-    assert list(zip(whole.tolist(), rest.tolist(), strict=True)) == expected
-
-
-@given(grid=st.integers(0, 60 * UNIT), scale=SCALES, digits=st.lists(st.integers(0, BASE - 1), min_size=8))
-def test_draws_of_own_scales_are_the_product_rounded_down(grid, scale, digits):
-    """Where 57 bits leave it open what t E is rounded down, more digits decide, as many as it takes."""
-    exact, n_bits, taken = grid, 57, 0
-    while exact * scale >> n_bits != (exact + 1) * scale - 1 >> n_bits and taken < len(digits):
-        exact, n_bits, taken = exact * BASE + digits[taken], n_bits + 10, taken + 1
-    queue = Queue(*digits, *[0] * 20)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_scale, "geometric_magnitudes", lambda *_: np.array([grid]))
-        patch.setattr(shared_scale, "_finer_digit", lambda _n_bits: queue)
-        assert mixed_magnitudes(np.array([scale]), SeededBits(1)).tolist() == [exact * scale >> n_bits]
-
-
-def test_a_product_at_the_edge_takes_more_digits():
-    """Where t E may lie on either side of an integer, one more digit says on which."""
-    scale = 2**20 + 7
-    grid = (5 * UNIT - 1) // scale
-    assert grid * scale >> 57 == 4
-    assert (grid + 1) * scale >> 57 == 5
-    found = []
-    for digit in (0, BASE - 1):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shared_scale, "geometric_magnitudes", lambda *_: np.array([grid]))
-            patch.setattr(shared_scale, "_finer_digit", lambda _n, digit=digit: Queue(digit, 0, 0, 0))
-            found += mixed_magnitudes(np.array([scale]), SeededBits(1)).tolist()
-    assert found == [4, 5]
-
-
-def test_further_digits_have_their_own_tables():
-    """The digit after 57 bits is that of scale 2^67, not of another."""
-    digit = shared_scale._finer_digit(67)
-    exact = cumulative(2**67, 0, 300, is_last=False)
-    assert int(digit.thresholds[300]) == int(Context(prec=700).multiply(exact, Decimal(2**64)))
-
-
-def test_beyond_sixty_four_scales_is_drawn_on(monkeypatch):
-    """A draw that is cut is no draw: 64 scales and another draw."""
-    drawn = [np.array([2**63 - 1, UNIT]), np.array([3 * UNIT])]
-    monkeypatch.setattr(shared_scale, "geometric_magnitudes", lambda *_: drawn.pop(0))
-    assert mixed_magnitudes(np.array([1000, 7]), SeededBits(1)).tolist() == [67_000, 7]
+def test_low_parts_lean_to_small_values_as_they_should():
+    """Ten million draws: as many are even as exp(-L/t) says, L below 2; half of them would be too few."""
+    table = table_of(256)
+    assert table.law.low_bits == 1
+    n_draws = 10**7
+    lower = n_draws - int(np.count_nonzero(geometric_draws(n_draws, 256, SeededBits(8)).magnitudes & 1))
+    deviation = n_draws**0.5 / 2
+    assert abs(lower - n_draws / (1 + np.exp(-1 / 256))) < 4 * deviation
+    assert abs(lower - n_draws / 2) > 5 * deviation
