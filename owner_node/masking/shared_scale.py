@@ -172,12 +172,8 @@ class Table:
         Returns:
             Where it does not; the magnitude there is L less 2^63.
         """
-        s = self.law.low_bits
-        words: Int64Array | NDArray[np.int32]
-        if s > HALF_WORD - INDEX_BITS - 1:
-            words, width = bits.words(index.size).view(np.int64), 64
-        else:
-            words, width = bits.words(-(-index.size // 2)).view(np.int32)[: index.size], HALF_WORD
+        s, words = self.law.low_bits, self._words(index.size, bits)
+        width = 8 * words.itemsize
         np.bitwise_and(words, 2**INDEX_BITS - 1, out=index)
         np.right_shift(words << (width - 1 - INDEX_BITS), width - 1, out=signs)
         # "clip" is quicker than a check; no index is outside.
@@ -185,6 +181,12 @@ class Table:
         if s:
             magnitudes += (words >> (width - s)) & ((1 << s) - 1)
         return np.flatnonzero(magnitudes < 0)
+
+    def _words(self, n_draws: int, bits: BitSource) -> Int64Array | NDArray[np.int32]:
+        """Draw a word for every draw, or half of one where that has room for all, `(n_draws,)`."""
+        if self.law.low_bits > HALF_WORD - INDEX_BITS - 1:
+            return bits.words(n_draws).view(np.int64)
+        return bits.words(-(-n_draws // 2)).view(np.int32)[:n_draws]
 
     def _settle(
         self, magnitudes: Int64Array, places: PositionArray, indices: Int64Array, bits: BitSource
