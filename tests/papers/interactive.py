@@ -9,7 +9,7 @@ References:
     Nissim, Raskhodnikova, Smith 2007 (smooth sensitivity).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from math import exp, inf, log
 from pathlib import Path
@@ -21,7 +21,7 @@ from scipy.optimize import brentq
 from common.schema import Attribute, AttributeType
 from owner_node.explore.estimates import estimate
 from owner_node.local.questions import Kind, Question
-from owner_node.masking.arrays import Float64Array
+from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.queries import draw_answer, exact_answer
 from tests.papers.figures import median_errors, noise_densities
@@ -31,8 +31,12 @@ UNIT = 10**6
 """Resolution of the data sets, fine enough to look continuous."""
 GAMMA = 3
 """The noise parameter that the paper found best."""
+GAMMAS = (2.5, 3, 3.5, 4, 5)
+"""Those that it is compared with here; with 2 the noise has no mean size."""
 EPSILONS = tuple(map(Decimal, ("0.5", "0.6", "0.7", "0.8", "0.9", "1")))
 SIZES = (10, 100, 1000)
+MAXIMA = (10, 100, 1000)
+"""Upper ends of domains."""
 Draw = Callable[[np.random.Generator, int], Float64Array]
 DISTRIBUTIONS: dict[str, tuple[Draw, tuple[float, float] | None]] = {
     "U[0, 1]": (lambda random, n: random.uniform(0, 1, n), (0.0, 1.0)),
@@ -87,6 +91,20 @@ def smooth_median(ordered: Float64Array, lowest: float, highest: float, beta: fl
     return found
 
 
+def smooth_maximum(ordered: Float64Array, lowest: float, highest: float, beta: float) -> float:
+    """Return the smooth sensitivity of the maximum; arguments as in `smooth_median`.
+
+    References:
+        Soria-Comas et al. 2017, Section VI.B.2.
+    """
+    n = ordered.size
+    # The k + 1 largest values first; below all values lies the end of the domain.
+    falling = np.concatenate([ordered[::-1], [lowest, lowest]])
+    k = np.arange(n + 1)
+    local = np.maximum(highest - falling[k], falling[0] - falling[k + 1])
+    return float((np.exp(-k * beta) * local).max())
+
+
 def median_error(values: Float64Array, domain: tuple[float, float], epsilon: Decimal) -> tuple[float, float]:
     """Return the absolute error of a median by `owner-node query`, and the mean of the smooth one."""
     lower, upper = (round(each * UNIT) for each in domain)
@@ -126,18 +144,63 @@ def medians(runs: int, random: np.random.Generator) -> list[Line]:
 def maxima(runs: int, random: np.random.Generator) -> str:
     """Return a table of the sensitivities of maximum and second maximum for wider and wider domains."""
     rows = ["| domain | global, maximum | local, maximum | local, second maximum |", "|---|---:|---:|---:|"]
-    for upper in (10, 100, 1000):
+    for upper in MAXIMA:
         found = np.zeros(2)
-        for _ in range(runs):
-            values = np.rint(random.exponential(1, 1000) * UNIT).astype(np.int64)
-            attribute = Attribute(
-                "x", AttributeType.NUMBER, 0, max(upper * UNIT, int(values.max())), decimals=6
-            )
+        for values, attribute in _exponential(upper, runs, random):
             for i, kind in enumerate((Kind.MAXIMUM, Kind.SECOND_MAXIMUM)):
                 found[i] += (
                     exact_answer(Question(kind, attribute, Decimal(1)), values).sensitivity / UNIT / runs
                 )
         rows.append(f"| [0, {upper}] | {upper} | {number(found[0])} | {number(found[1])} |")
+    return "\n".join(rows)
+
+
+def maxima_errors(runs: int, random: np.random.Generator) -> str:
+    """Return a table of how far noisy answers are from the maximum: asked for it, or for the second."""
+    rows = [
+        "| domain | smooth sensitivity | DP, smooth | iDP, maximum | iDP, second maximum |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    for upper in MAXIMA:
+        found = np.zeros(4)
+        for values, attribute in _exponential(upper, runs, random):
+            ordered = np.sort(values) / UNIT
+            smooth = smooth_maximum(ordered, 0, attribute.upper / UNIT, 1 / GAMMA)
+            answers = [
+                draw_answer(Question(kind, attribute, Decimal(1)), values, SystemBits())[0] / UNIT
+                for kind in (Kind.MAXIMUM, Kind.SECOND_MAXIMUM)
+            ]
+            errors = [abs(float(each) - ordered[-1]) for each in answers]
+            found += np.array([smooth, smooth * mean_size(GAMMA, 1), *errors]) / runs
+        rows.append(f"| [0, {upper}] | " + " | ".join(map(number, found)) + " |")
+    return "\n".join(rows)
+
+
+def _exponential(
+    upper: int, runs: int, random: np.random.Generator
+) -> Iterator[tuple[Int64Array, Attribute]]:
+    """Draw 1,000 values from Exp(1), each time with a domain that is at least as wide as is said."""
+    for _ in range(runs):
+        values = np.rint(random.exponential(1, 1000) * UNIT).astype(np.int64)
+        highest = max(upper * UNIT, int(values.max()))
+        yield values, Attribute("x", AttributeType.NUMBER, 0, highest, decimals=6)
+
+
+def gammas(runs: int, random: np.random.Generator) -> str:
+    """Return a table of the mean absolute error of medians with noise for the smooth sensitivity, by γ."""
+    rows = [
+        "| data | " + " | ".join(f"γ = {each:g}" for each in GAMMAS) + " |",
+        "|---|" + "---:|" * len(GAMMAS),
+    ]
+    sizes = [mean_size(each, 1) for each in GAMMAS]
+    for name, (draw, domain) in DISTRIBUTIONS.items():
+        for n in SIZES:
+            found = np.zeros(len(GAMMAS))
+            for _ in range(runs):
+                ordered = np.sort(draw(random, n))
+                lowest, highest = domain or (ordered[0], ordered[-1])
+                found += [smooth_median(ordered, lowest, highest, 1 / each) / runs for each in GAMMAS]
+            rows.append(f"| {name}, n = {n} | " + " | ".join(map(number, found * sizes)) + " |")
     return "\n".join(rows)
 
 
@@ -167,4 +230,6 @@ def run(_data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
         "median intervals": intervals,
         "median errors": markdown(lines, "epsilon", ["data", "mechanism"]),
         "maxima": maxima(runs, random),
+        "maxima errors": maxima_errors(runs, random),
+        "median gammas": gammas(runs, random),
     }

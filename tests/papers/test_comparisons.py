@@ -11,7 +11,7 @@ from common.schema import Attribute, AttributeType
 from owner_node.explore.estimates import Estimate
 from tests.papers.__main__ import main
 from tests.papers.in_process import Setting
-from tests.papers.interactive import half_width, mean_size, smooth_median
+from tests.papers.interactive import half_width, mean_size, smooth_maximum, smooth_median
 from tests.papers.multivariate import Column, insensitive_clusters, masked
 from tests.papers.prepare import declare_adult
 from tests.papers.tables import line, markdown, put
@@ -41,6 +41,19 @@ def test_smooth_sensitivity_against_all_data_sets(beta):
         shared = sum(min((values == v).sum(), (x == v).sum()) for v in set(other))
         expected = max(expected, exp(-beta * (5 - shared)) * local)
     assert smooth_median(values, lowest, highest, beta) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("beta", [0.1, 0.5, 2])
+def test_smooth_sensitivity_of_the_maximum_against_all_data_sets(beta):
+    """The same for the maximum, whose local sensitivity reaches to the domain's end or the next value."""
+    values, lowest, highest = np.array([1.0, 2.0, 2.0, 5.0]), 0.0, 7.0
+    expected = 0.0
+    for other in combinations_with_replacement(range(8), 4):
+        x = np.sort(np.array(other, dtype=float))
+        local = max(highest - x[-1], x[-1] - x[-2])
+        shared = sum(min((values == v).sum(), (x == v).sum()) for v in set(other))
+        expected = max(expected, exp(-beta * (4 - shared)) * local)
+    assert smooth_maximum(values, lowest, highest, beta) == pytest.approx(expected)
 
 
 def test_one_record_changes_each_cluster_by_one():
