@@ -13,6 +13,8 @@ TieArray: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
 """Random numbers, one per record, that decide between equal values."""
 PositionArray: TypeAlias = NDArray[np.int64]
 """Positions of records, 0 to n_records - 1."""
+EntryArray: TypeAlias = NDArray[np.int32]
+"""Entries of a released list, 0 to its length - 1; a fragment has fewer than 2^28 records."""
 BoolArray: TypeAlias = NDArray[np.bool_]
 """One truth value per element."""
 Float64Array: TypeAlias = NDArray[np.float64]

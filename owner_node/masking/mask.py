@@ -16,24 +16,23 @@ import numpy as np
 from common.errors import DataError, UnusableDataError, UsageError
 from common.privacy import EXPONENTIAL, HISTOGRAM, MECHANISMS, is_rank_noise, smallest_k
 from common.schema import Attribute, TaxonomyMethod
-from owner_node.masking.arrays import Int64Array, PositionArray
+from owner_node.masking.arrays import EntryArray, Int64Array, PositionArray
+from owner_node.masking.assignment import by_noisy_position, by_rank
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
 from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.mechanisms import Mechanism, mechanism
-from owner_node.masking.rank_noise import position_noise, reordered, tie_breakers
+from owner_node.masking.rank_noise import NoisyPositions, tie_breakers
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
-RANKS_PER_BLOCK = 2**16
 DRAWN_ASIDE = 2**18
 """From so many records on the noise on ranks is drawn while they are ranked."""
 _T = TypeVar("_T")
-_S = TypeVar("_S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +69,12 @@ class MaskedAttribute:
 
     released: ReleasedList
     """The rank-ordered list of released values, in resolution units of the attribute."""
-    order: PositionArray
-    """The assignment, `(n_records,)`: the record that gets the entry at rank q is `order[q]`."""
+    entries: EntryArray
+    """The assignment, `(n_records,)`: record i gets entry `entries[i]` of the list."""
 
     def by_record(self) -> Int64Array:
         """Return the masked value of every record, `(n_records,)`, in the order of the original records."""
-        values = np.empty(self.order.size, dtype=np.int64)
-        sizes, ends = self.released.sizes, np.cumsum(self.released.sizes)
-        # Blocks of ranks: the repeated values of all records never exist beside their places.
-        for first in range(0, values.size, RANKS_PER_BLOCK):
-            last = min(first + RANKS_PER_BLOCK, values.size)
-            entries = slice(
-                int(np.searchsorted(ends, first, side="right")), int(np.searchsorted(ends, last)) + 1
-            )
-            begins = np.maximum(ends[entries] - sizes[entries], first)
-            repeats = np.minimum(ends[entries], last) - begins
-            values[self.order[first:last]] = np.repeat(self.released.values[entries], repeats)
-        return values
+        return self.released.values[self.entries]
 
 
 def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> None:
@@ -217,32 +205,39 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
         values = order.place_of[values]
 
     def listed() -> tuple[ReleasedList, PositionArray]:
+        if not MECHANISMS[task.mechanism].listed:
+            # Every record has a value of its own: there is nothing to sort them for.
+            released = mechanism_of(task).release(values - attribute.lower, task.setting, bits)
+            return released, np.arange(values.size)
         # Without rank noise ties are broken as the papers do, by record.
         ranking = rank(values, ties=tie_breakers(values.size, bits) if task.rank_noise else None)
         np.subtract(ranking.values, attribute.lower, out=ranking.values)
         return mechanism_of(task).release(ranking.values, task.setting, bits), ranking.order
 
     if task.rank_noise:
-        noise, (released, original_order) = _both(
-            lambda: position_noise(values.size, task.rank_noise, bits),
-            listed,
-            aside=values.size >= DRAWN_ASIDE,
+        positions = NoisyPositions(values.size, task.rank_noise, bits)
+        (released, original_order), noisy = _while_drawing(
+            positions, listed, aside=values.size >= DRAWN_ASIDE
         )
-        assignment = reordered(original_order, noise, bits)
+        entries = by_noisy_position(original_order, noisy, released.sizes, bits)
     else:
-        released, assignment = listed()
+        released, original_order = listed()
+        entries = by_rank(original_order, released.sizes)
     shown = released.values + attribute.lower if order is None else order.category_at[released.values]
-    return MaskedAttribute(ReleasedList(shown, released.sizes), assignment)
+    return MaskedAttribute(ReleasedList(shown, released.sizes), entries)
 
 
-def _both(first: Callable[[], _T], second: Callable[[], _S], *, aside: bool) -> tuple[_T, _S]:
-    """Do two things, the first in a thread of its own if it is to be done aside."""
+def _while_drawing(
+    positions: NoisyPositions, work: Callable[[], _T], *, aside: bool
+) -> tuple[_T, Int64Array]:
+    """Do some work and draw noisy positions, also in a thread of its own if they are to be drawn aside."""
     if not aside:
-        return first(), second()
+        return work(), positions.draw()
     with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-        drawn = thread.submit(first)
-        done = second()
-        return drawn.result(), done
+        drawn = thread.submit(positions.draw)
+        done = work()
+        positions.draw()
+        return done, drawn.result()
 
 
 def mechanism_of(task: AttributeTask) -> Mechanism:

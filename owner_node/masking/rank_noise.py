@@ -25,7 +25,10 @@ References:
     Proposition 1 (noise on a vector of bounded L1-sensitivity); the use on positions is ours.
 """
 
+from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
+from itertools import pairwise
+from queue import Empty, SimpleQueue
 
 import numpy as np
 
@@ -35,8 +38,8 @@ from owner_node.masking.noise import shared_laplace
 from owner_node.masking.radix import sort_keys
 from owner_node.masking.ranking import KEY_BITS, rank
 
-DRAWS_PER_BLOCK = 2**18
-"""Draws that are made at a time: drawing needs several times the memory of what is drawn."""
+DRAWS_PER_BLOCK = 2**16
+"""Draws that are made at a time, about: drawing needs several times the memory of what is drawn."""
 FARTHEST = 2**61
 """Where noise on positions is cut: so far it changes no order any more, and leaves room for positions."""
 TIE_BITS = 8
@@ -57,49 +60,69 @@ def tie_breakers(n_records: int, bits: BitSource) -> TieArray:
     return bits.words(-(-n_records // 8)).view(np.uint8)[:n_records]
 
 
-def position_noise(n_records: int, rank_noise: Decimal, bits: BitSource) -> Int64Array:
-    """Draw Z, the noise of every position, which depends on nothing but the number of records.
+class NoisyPositions:
+    """The noisy position s of every position, drawn block by block.
 
-    Args:
-        n_records: n.
-        rank_noise: w, above 0.
-        bits: Source of random bits.
-
-    Returns:
-        Z, `(n_records,)`, in positions.
+    Several threads may draw at once: whoever has nothing else to do takes the next block.
     """
-    scale, noise = noise_scale(rank_noise, n_records), np.empty(n_records, dtype=np.int64)
-    for first in range(0, n_records, DRAWS_PER_BLOCK):
-        block = noise[first : first + DRAWS_PER_BLOCK]
-        block[:] = shared_laplace(block.size, scale, bits)
-    return np.clip(noise, -FARTHEST, FARTHEST, out=noise)
+
+    def __init__(self, n_records: int, rank_noise: Decimal, bits: BitSource) -> None:
+        """Prepare to draw.
+
+        Args:
+            n_records: n.
+            rank_noise: w, above 0.
+            bits: Source of random bits.
+        """
+        self._scale, self._bits = noise_scale(rank_noise, n_records), bits
+        self._noisy = np.empty(n_records, dtype=np.int64)
+        self._blocks: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        n_blocks = max(1, n_records // DRAWS_PER_BLOCK)
+        for block in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
+            self._blocks.put(block)
+
+    def draw(self) -> Int64Array:
+        """Draw all blocks that nobody has taken yet.
+
+        Returns:
+            s = p + Z for every position p, `(n_records,)`; complete once all who draw have returned.
+        """
+        for first, last in self._untaken():
+            noise = shared_laplace(last - first, self._scale, self._bits)
+            np.clip(noise, -FARTHEST, FARTHEST, out=noise)
+            np.add(noise, np.arange(first, last), out=self._noisy[first:last])
+        return self._noisy
+
+    def _untaken(self) -> Iterator[tuple[int, int]]:
+        while True:
+            try:
+                yield self._blocks.get_nowait()
+            except Empty:
+                return
 
 
-def reordered(order: PositionArray, noise: Int64Array, bits: BitSource) -> PositionArray:
-    """Put records into the order of their noisy positions.
+def in_noisy_order(records: PositionArray, noisy: Int64Array, bits: BitSource) -> PositionArray:
+    """Put records into the order of their noisy positions, ties by fresh random numbers, then by record.
 
     Args:
-        order: The original order, `(n_records,)`, ties broken at random: the record at position p is
-            `order[p]`.
-        noise: Z, `(n_records,)`, by position; overwritten.
+        records: Different record positions, in any order, at least one, `(m,)`.
+        noisy: Their noisy positions, `(m,)`.
         bits: Source of random bits for ties.
 
     Returns:
-        The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
+        The records in that order, `(m,)`.
     """
-    ties = tie_breakers(order.size, bits)
-    noise += np.arange(order.size)
-    noise -= noise.min()
-    record_bits, noisy_bits = (order.size - 1).bit_length(), int(noise.max()).bit_length()
+    ties = tie_breakers(records.size, bits)
+    keys: Int64Array = noisy - noisy.min()
+    record_bits, noisy_bits = int(records.max()).bit_length(), int(keys.max()).bit_length()
     if noisy_bits + TIE_BITS + record_bits > KEY_BITS:
-        by_record = np.empty_like(noise)
-        by_record[order] = noise
-        return rank(by_record, ties=ties).order
-    keys = noise
+        by_record = rank(records)
+        in_order = rank(keys[by_record.order], ties=ties[by_record.order]).order
+        return by_record.values[in_order]
     keys <<= TIE_BITS
     keys |= ties
     keys <<= record_bits
-    keys |= order
+    keys |= records
     sort_keys(keys, record_bits, TIE_BITS + noisy_bits)
     _by_record_where_tied(keys, record_bits)
     keys &= (1 << record_bits) - 1
@@ -119,11 +142,12 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
     """Draw the noise and put records into the order of their noisy positions.
 
     Args:
-        order: As in `reordered`.
+        order: The original order, `(n_records,)`, ties broken at random: the record at position p is
+            `order[p]`.
         rank_noise: w, above 0.
         bits: Source of random bits.
 
     Returns:
-        The order of the assignment, `(n_records,)`.
+        The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
     """
-    return reordered(order, position_noise(order.size, rank_noise, bits), bits)
+    return in_noisy_order(order, NoisyPositions(order.size, rank_noise, bits).draw(), bits)

@@ -1,7 +1,8 @@
 """Sort records by value, ties by tie-breakers if there are any, then by record position.
 
 A value and its record's position are packed into one 64-bit key, value above, position below, and the keys
-are sorted by the bits of the value (`radix`). Tie-breakers lie between the two.
+are sorted by the bits of the value (`radix`). Tie-breakers lie between the two. Values of few bits need no
+position beside them.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,10 @@ from owner_node.masking.radix import sort_keys
 
 KEY_BITS = 63
 """Bits of a packed key; the sign bit stays clear, so that shifting right keeps the order."""
+
+FEW_BITS = 16
+COUNTED_AT_ONCE = 2**17
+"""Counting 16-bit numbers copies them to 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,8 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
     value_bits = (int(values.max()) - smallest).bit_length()
     position_bits = (values.size - 1).bit_length()
     tie_bits = 0 if ties is None else 8 * ties.itemsize
+    if value_bits + tie_bits <= FEW_BITS:
+        return _rank_by_few_bits(values, smallest, ties)
     if value_bits + tie_bits + position_bits > key_bits:
         order = np.arange(values.size)
         if ties is not None:
@@ -61,6 +68,20 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
     in_order += smallest
     keys &= (1 << position_bits) - 1
     return Ranking(keys, in_order)
+
+
+def _rank_by_few_bits(values: Int64Array, smallest: int, ties: TieArray | None) -> Ranking:
+    """Sort values that fit into 16 bits with their tie-breakers: numpy's stable sort of these is by radix."""
+    keys = np.empty(values.size, dtype=np.uint16)
+    np.subtract(values, smallest, out=keys, casting="unsafe")
+    counts = np.zeros(int(keys.max()) + 1, dtype=np.int64)
+    for first in range(0, keys.size, COUNTED_AT_ONCE):
+        counts += np.bincount(keys[first : first + COUNTED_AT_ONCE], minlength=counts.size)
+    if ties is not None:
+        keys <<= 8 * ties.itemsize
+        keys |= ties
+    in_order = np.repeat(np.arange(smallest, smallest + counts.size), counts)
+    return Ranking(np.argsort(keys, kind="stable"), in_order)
 
 
 def _order_of_wide_values(

@@ -5,6 +5,7 @@ its record's position: the largest log-ratio of the vector is the sum of the lar
 """
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from itertools import combinations, product
 
@@ -18,11 +19,12 @@ from common.privacy import rank_loss
 from common.schema import Attribute, AttributeType
 from owner_node.masking import mask
 from owner_node.masking import rank_noise as module
+from owner_node.masking.bits import SystemBits
 from owner_node.masking.mask import AttributeTask, mask_attribute, mask_table
 from owner_node.masking.rank_noise import (
+    NoisyPositions,
+    in_noisy_order,
     noise_scale,
-    position_noise,
-    reordered,
     tie_breakers,
     with_rank_noise,
 )
@@ -124,7 +126,7 @@ def test_the_stated_loss_is_rounded_up():
 
 def displacements(rank_noise: str, seed: int, n: int = 40_000) -> np.ndarray:
     """By how much positions are moved, for every record."""
-    return position_noise(n, Decimal(rank_noise), SeededBits(seed))
+    return NoisyPositions(n, Decimal(rank_noise), SeededBits(seed)).draw() - np.arange(n)
 
 
 def test_positions_carry_the_noise_that_is_stated():
@@ -133,29 +135,34 @@ def test_positions_carry_the_noise_that_is_stated():
     assert stats.kstest(displacements("0.027", 1) / 1200, stats.laplace.cdf).pvalue < HOPELESS
 
 
+def test_positions_that_several_threads_draw(monkeypatch):
+    """Every position has noise of its own, once, whoever drew it."""
+    monkeypatch.setattr(module, "DRAWS_PER_BLOCK", 50)
+    positions = NoisyPositions(4021, Decimal("1e-9"), SystemBits())
+    with ThreadPoolExecutor(3) as threads:
+        drawn = [threads.submit(positions.draw) for _ in range(3)]
+    noise = (drawn[0].result() - np.arange(4021)).tolist()
+    found = [noise.count(x) for x in range(-3, 4)]
+    expected = [4021 * float(probability(x, 1)) for x in range(-3, 4)]
+    rest = 4021 - sum(found), 4021 - sum(expected)
+    assert stats.chisquare([*found, rest[0]], [*expected, rest[1]]).pvalue > BAD
+
+
 @pytest.mark.parametrize("key_bits", [63, 20])
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
 def test_the_new_order_is_that_of_the_noisy_positions(key_bits, data):
     """Nothing but s decides who gets which entry, then the fresh tie-breaker, then the record."""
-    n = data.draw(st.integers(1, 60))
-    order = np.array(data.draw(st.permutations(range(n))))
-    noise = np.array(data.draw(st.lists(st.integers(-5, 5), min_size=n, max_size=n)))
+    records = np.array(data.draw(st.lists(st.integers(0, 99), min_size=1, max_size=60, unique=True)))
+    n = records.size
+    noisy = np.array(data.draw(st.lists(st.integers(-5, 5), min_size=n, max_size=n)))
     ties = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), dtype=np.uint8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "tie_breakers", lambda _n, _bits: ties)
         patch.setattr(module, "KEY_BITS", key_bits)
-        found = reordered(order, noise.copy(), SeededBits(1)).tolist()
-    # Beside each other in keys, ties belong to positions; sorted by record, to records: random either way.
-    tie_of = ties[np.arange(n)] if fits(n, noise, key_bits) else ties[order]
-    place = {int(record): (p + int(noise[p]), int(tie_of[p]), int(record)) for p, record in enumerate(order)}
-    assert found == sorted(place, key=place.__getitem__)
-
-
-def fits(n: int, noise: np.ndarray, key_bits: int) -> bool:
-    """Whether noisy positions, tie-breakers and records fit into one key."""
-    positions = noise + np.arange(n)
-    return int(positions.max() - positions.min()).bit_length() + 8 + (n - 1).bit_length() <= key_bits
+        found = in_noisy_order(records, noisy.copy(), SeededBits(1)).tolist()
+    place = dict(zip(records.tolist(), zip(noisy.tolist(), ties.tolist(), strict=True), strict=True))
+    assert found == sorted(place, key=lambda record: (*place[record], record))
 
 
 def test_drawing_aside_gives_the_same_kind_of_table(monkeypatch):
@@ -188,7 +195,7 @@ def _moved_and_risen(seed: int) -> tuple[bool, bool]:
     attribute = Attribute("pay", AttributeType.INTEGER, 0, 10**6)
     task = AttributeTask(attribute, Decimal(20), 3, "idp-joint", rank_noise=Decimal("0.3"))
     masked = mask_attribute(np.arange(6) * 100_000, task, SeededBits(seed))
-    return bool(masked.order[0] != 0), bool(masked.released.values[0] > 100_000)
+    return bool(masked.entries[0] != 0), bool(masked.released.values[0] > 100_000)
 
 
 def test_list_and_assignment_are_drawn_independently():
@@ -220,7 +227,5 @@ def test_equal_values_leave_in_no_order_of_their_own():
     attribute = Attribute("age", AttributeType.INTEGER, 0, 9)
     task = AttributeTask(attribute, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.001"))
     bits = SeededBits(5)
-    places = [
-        int(np.flatnonzero(mask_attribute(np.full(9, 4), task, bits).order == 0)[0]) for _ in range(900)
-    ]
-    assert stats.chisquare(np.bincount(places, minlength=9)).pvalue > BAD
+    entries = [int(mask_attribute(np.full(9, 4), task, bits).entries[0]) for _ in range(900)]
+    assert stats.chisquare(np.bincount(entries, minlength=3)).pvalue > BAD

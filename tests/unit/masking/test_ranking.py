@@ -33,13 +33,23 @@ def test_order_is_that_of_a_stable_sort(values):
 
 
 @pytest.mark.parametrize("key_bits", [14, 15, 17, 20])
-@pytest.mark.parametrize("n_values", [2**15, 2**25])
+@pytest.mark.parametrize("n_values", [2**17, 2**25])
 def test_values_and_positions_that_do_not_fit_one_key(key_bits, n_values):
     """Piecewise sorting gives the same order, ties included, however narrow the key is."""
     values = GENERATOR.integers(0, n_values, 4000) // 500 * 500
     values[0] = n_values
     ranking = rank(values, key_bits)
     expected = np.argsort(values, kind="stable")
+    assert np.array_equal(ranking.order, expected)
+    assert np.array_equal(ranking.values, values[expected])
+
+
+@pytest.mark.parametrize("values", SHAPES.values(), ids=SHAPES.keys())
+def test_tie_breakers_decide_before_the_record(values):
+    """Among equal values the random number, then the record, at every width of values."""
+    ties = GENERATOR.integers(0, 256, values.size).astype(np.uint8)
+    ranking = rank(values, ties=ties)
+    expected = np.lexsort((np.arange(values.size), ties, values))
     assert np.array_equal(ranking.order, expected)
     assert np.array_equal(ranking.values, values[expected])
 
@@ -64,9 +74,10 @@ def test_sorting_in_pieces_is_stable_by_the_chosen_bits(keys, piece, low_bit, n_
     assert np.array_equal(in_order, keys[expected])
 
 
-def test_a_table_of_more_than_one_piece():
-    """The sizes that real tables reach, ties included."""
-    values = GENERATOR.integers(0, 1000, 3 * PIECE) ** 3
+@pytest.mark.parametrize("power", [1, 3])
+def test_a_table_of_more_than_one_piece(power):
+    """The sizes that real tables reach, ties included, of many values and of few."""
+    values = GENERATOR.integers(0, 1000, 3 * PIECE) ** power
     ranking = rank(values)
     expected = np.argsort(values, kind="stable")
     assert np.array_equal(ranking.order, expected)

@@ -1,0 +1,97 @@
+"""The assignment: which entry of the released list every record gets (MECHANISMS §1).
+
+Without rank noise the record at rank q gets the q-th entry. With it, the record at rank q of the noisy
+positions (`rank_noise`) does, and that needs no sorting of all records: an entry is the value of many ranks,
+so it is enough to know between which ranks a noisy position lies. Noisy positions are counted in bins; their
+running total is the rank at which a bin begins. If all ranks of a bin have one entry, so have its records.
+Only the records of bins in which the list goes on to its next entry are sorted, by noisy position and then by
+a fresh tie-breaker, which all others need not have drawn: the records get the entries that they would get if
+all had one and all were sorted.
+"""
+
+import numpy as np
+
+from owner_node.masking.arrays import EntryArray, Int64Array, PositionArray
+from owner_node.masking.bits import BitSource
+from owner_node.masking.rank_noise import in_noisy_order
+
+BINS_PER_ENTRY = 2**8
+"""Most bins of noisy positions for each entry: more take longer to count than the fewer records to sort."""
+POSITIONS_PER_BLOCK = 2**16
+_UNDECIDED = -1
+
+
+def by_rank(order: PositionArray, sizes: Int64Array) -> EntryArray:
+    """Give the entries of a list to records in their order.
+
+    Args:
+        order: The record at rank q is `order[q]`, `(n_records,)`.
+        sizes: How many ranks have each entry, `(n_entries,)`; they sum to the number of records.
+
+    Returns:
+        The entry of every record, `(n_records,)`.
+    """
+    entries = np.empty(order.size, dtype=np.int32)
+    entries[order] = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+    return entries
+
+
+def by_noisy_position(
+    order: PositionArray, noisy: Int64Array, sizes: Int64Array, bits: BitSource
+) -> EntryArray:
+    """Give the entries of a list to records in the order of their noisy positions.
+
+    Args:
+        order: The original order, ties broken at random: the record at position p is `order[p]`,
+            `(n_records,)`.
+        noisy: The noisy position of every position, `(n_records,)`; overwritten.
+        sizes: As in `by_rank`.
+        bits: Source of random bits for ties.
+
+    Returns:
+        The entry of every record, `(n_records,)`.
+    """
+    ends, shift = np.cumsum(sizes), _bin_shift(noisy, sizes.size)
+    entry_of_bin, ranks = _bins(noisy >> shift if shift else noisy, ends)
+    entries, undecided = np.empty(order.size, dtype=np.int32), []
+    for first in range(0, order.size, POSITIONS_PER_BLOCK):
+        block = slice(first, first + POSITIONS_PER_BLOCK)
+        found = entry_of_bin.take(noisy[block] >> shift)
+        entries[order[block]] = found
+        undecided.append(first + np.flatnonzero(found == _UNDECIDED))
+    if ranks.size:
+        places = np.concatenate(undecided)
+        records = in_noisy_order(order[places], noisy[places], bits)
+        entries[records] = np.searchsorted(ends, ranks, side="right")
+    return entries
+
+
+def _bin_shift(noisy: Int64Array, n_entries: int) -> int:
+    """Make noisy positions begin at 0, in place; return by how many bits they are to be shifted into bins."""
+    noisy -= noisy.min()
+    most_bins = min(noisy.size, BINS_PER_ENTRY * n_entries)
+    return (int(noisy.max()) // most_bins).bit_length()
+
+
+def _bins(bins: Int64Array, ends: Int64Array) -> tuple[EntryArray, Int64Array]:
+    """Find the entry that all records of a bin get.
+
+    Args:
+        bins: The bin of every record, `(n_records,)`.
+        ends: The rank behind the last one of every entry, `(n_entries,)`.
+
+    Returns:
+        The entry of every bin, or that it is undecided, `(n_bins,)`; the ranks of all records of the
+        undecided bins, ascending.
+    """
+    totals = np.bincount(bins)
+    np.cumsum(totals, out=totals)
+    # The bin that the last rank of an entry is in: the next entry begins behind it, if not within.
+    lasts = np.searchsorted(totals, ends[:-1])
+    numbers = np.arange(ends.size, dtype=np.int32)
+    entry_of_bin = np.repeat(numbers, np.diff(lasts + 1, prepend=0, append=totals.size))
+    entry_of_bin[lasts[totals[lasts] > ends[:-1]]] = _UNDECIDED
+    undecided = np.flatnonzero(entry_of_bin == _UNDECIDED)
+    behind = totals[undecided]
+    lengths = behind - np.where(undecided > 0, totals[undecided - 1], 0)
+    return entry_of_bin, np.arange(lengths.sum()) + np.repeat(behind - np.cumsum(lengths), lengths)
