@@ -68,7 +68,7 @@ def measured(data: DataSet, alpha: str, every: list[Setting], runs: int) -> list
             for seed in range(runs)
         ]
         for label, values in zip(CLASSES[data.name], np.array(found).T.tolist(), strict=True):
-            about = estimate(values)
+            about = estimate(values, 1.0)
             assert about is not None
             name, measure = f"{data.name}, α = {alpha}", f"F-measure {label}"
             lines.append(line("000 Fig. 5-6", name, "central", setting, measure, runs, about))
