@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
+from common.blank_options import refuse_blank
 from common.errors import ExitCode, InternalError, TesseraError, UsageError
 from common.log import LogLevel, one_line, places
 
@@ -92,7 +93,9 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
     try:
-        result = typer.main.get_command(app).main(args=arguments, prog_name=name, standalone_mode=False)
+        command = typer.main.get_command(app)
+        refuse_blank(command)
+        result = command.main(args=arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         return _reader_left()

@@ -183,9 +183,6 @@ def _request(
     """Return the request as text; the daemon judges it."""
     from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 
-    if release_id is not None and not release_id.strip():
-        # A script whose variable is unset: a new id at each run would charge each time.
-        raise UsageError("--id is empty", "name the release, or leave --id out to have a name chosen")
     if bool(owners) == bool(groups):
         raise UsageError("owners are named by --owners or by --groups", "for example: --owners a,b,c")
     named = [_names(group) for group in groups.split(";")] if groups else [_names(owners)]
@@ -209,7 +206,10 @@ def _request(
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if text and not found:
+        raise UsageError(f"{text!r} names nothing", "separate names by commas: a,b")
+    return found
 
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:
@@ -230,7 +230,8 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
         # A plan that was agreed to beforehand is seen as well, while the daemon is about to go on from it.
         if view.state == "planned" and not (view.dry_run or request.confirmed):
             view = _asked(calls, view)
-        view = watch_until(calls, view.release, has_ended, as_json=as_json)
+        if not has_ended(view):
+            view = watch_until(calls, view.release, has_ended, as_json=as_json)
     except KeyboardInterrupt:
         interrupted(view.release)
     except NotConnectedError as error:

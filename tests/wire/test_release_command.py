@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.cli import application
 from common import console
-from common.wire.v1.control_pb2 import ReleaseRequest, ReleaseView, StartRequest
+from common.wire.v1.control_pb2 import OwnerProgress, ReleaseRequest, ReleaseView, StartRequest
 from common.wire.v1.control_pb2_grpc import (
     ControlServiceServicer,
     add_ControlServiceServicer_to_server,
@@ -37,6 +37,7 @@ class SlowDaemon(ControlServiceServicer):
 
     def __init__(self) -> None:
         self.agreed: list[bool] = []
+        self.states: tuple[str, ...] = ("inviting", "planned", "consenting", "published")
 
     def Start(self, request: StartRequest, context: grpc.ServicerContext) -> ReleaseView:
         """Note whether the plan was agreed to beforehand."""
@@ -45,8 +46,8 @@ class SlowDaemon(ControlServiceServicer):
 
     def Watch(self, request: ReleaseRequest, context: grpc.ServicerContext) -> Iterator[ReleaseView]:
         """Show every state once."""
-        for state in ("inviting", "planned", "consenting", "published"):
-            yield ReleaseView(release="r", state=state)
+        for state in self.states:
+            yield ReleaseView(release="r", state=state, owners=[OwnerProgress(id="a", connected=True)])
 
 
 @pytest.fixture
@@ -74,3 +75,19 @@ def test_what_was_agreed_to_is_not_asked_again(daemon, capsys):
     code, document = run(capsys, "--yes")
     assert (code, document["state"]) == (0, "published"), document
     assert daemon.agreed == [True]
+
+
+def test_a_release_that_ended_is_not_watched_again(daemon, capsys):
+    """What ends before there is a plan shows every owner once, not a second time as if it had begun again."""
+    daemon.states = ("inviting", "conflict")
+    console.run(application(), "aggregator", ["release", *ASKED, "--yes"])
+    told = capsys.readouterr().err
+    assert (told.count("release r"), told.count("a: records")) == (1, 1), told
+
+
+@pytest.mark.parametrize("attributes", ["", " ", ",", " , "])
+def test_attributes_that_name_none_are_not_all(daemon, capsys, attributes):
+    """A list without a name in it asks for nothing, and never for everything."""
+    code, document = run(capsys, "--yes", "--attributes", attributes)
+    assert (code, document["error"]["code"]) == (2, "usage")
+    assert not daemon.agreed
