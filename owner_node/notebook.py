@@ -269,7 +269,8 @@ def _told_rank_noise(asked: str | Decimal | Mapping[str, str | Decimal] | None) 
         return []
     if isinstance(asked, Mapping):
         return [f"{name}={value}" for name, value in asked.items()]
-    return [str(asked)]
+    # A text may be what the command line takes, too: "0.05,age=0.2".
+    return str(asked).split(",")
 
 
 def _written(table: Any) -> Any:

@@ -103,6 +103,10 @@ def test_rank_noise_and_carriers(workspace, frame):
     assert (usual["pay"], usual["flag"]) == (("idp-joint", "0.03"), ("dp-hist", "0.03"))
     some = ways(rank_noise={"age": "0.2", "flag": 0})
     assert (some["age"][1], some["flag"][1], some["pay"][1]) == ("0.2", "0", "0.03")
+    assert ways(rank_noise="0.05,age=0.2, flag=0") == {
+        **ways(rank_noise="0.05"),
+        **{n: some[n] for n in ("age", "flag")},
+    }
     assert set(ways(mechanism="idp-ls", rank_noise="0").values()) == {("idp-ls", "0")}
 
 
