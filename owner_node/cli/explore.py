@@ -21,7 +21,7 @@ EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.1",
 NONE = "none"
 MOST_REPETITIONS = 1000
 FORMATS = (".html", ".json")
-_SHOWN = ("unchanged-records", "linkage", "structure", "inference")
+_SHOWN = ("unchanged-records", "linkage", "likelihood", "structure", "inference")
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budgets for all attributes together.")]

@@ -16,6 +16,7 @@ _ATTACKS = {
     "unchanged-values": "values that leave as they are",
     "unchanged-records": "records that leave as they are",
     "linkage": "linked by the values of all attributes",
+    "likelihood": "linked by how likely values are",
     "structure": "linked by what is equal or larger, by no value",
     "interval": "values within 5 % of the ranks",
     "inference": "told from the nearest record:",

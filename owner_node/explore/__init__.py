@@ -1,7 +1,7 @@
 """What a release of one's own data would be worth and what it would reveal, before anything is spent.
 
     scales → measures, models                         what masked records are worth
-    rows → links, structure, inference → attacks      what they reveal, each beside its baseline
+    rows → links, likelihood, structure, inference → attacks    what they reveal, each beside its baseline
     lists → draws → utility, subjects → assessment    one setting looked at from all sides
     cells → sweep → advice, distributions             many settings at once;  preview: one plan that waits
     results → heat_maps, page                         the document that all of it ends in, and its page

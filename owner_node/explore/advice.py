@@ -2,8 +2,8 @@
 
 A setting is *useful* if its mean SSE is at most a quarter of what replacing every value by its attribute's
 mean comes to: three quarters of what the values say, in units of variance, are left. It is *safe enough* if
-no attack that is aimed at persons (linkage by values or by structure alone, inference, unchanged records) is
-right about a fifth of them more than it would be without the release. These are conventions, not proofs:
+no attack that is aimed at persons (linkage by values, likelihood or structure, inference, unchanged records)
+is right about a fifth of them more than it would be without the release. These are conventions, not proofs:
 what is promised is what the mechanism promises, and an attack that was not tried may do better.
 """
 
@@ -16,13 +16,14 @@ from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Recomme
 
 USEFUL = 0.25
 MOST_EXCESS = 0.2
-AIMED_AT_PERSONS = ("unchanged-records", "linkage", "structure", "inference")
+AIMED_AT_PERSONS = ("unchanged-records", "linkage", "likelihood", "structure", "inference")
 _GRID = {"epsilon": "ε", "k": "k", "rank_noise": "rank noise"}
 _LITTLE = 0.05
 """Shares that differ by less are called alike: the intervals of confidence are about as wide."""
 _IN_WORDS = {
     "unchanged-records": "leave unchanged as whole records",
     "linkage": "are linked to their record by what the intruder knows of them",
+    "likelihood": "are linked to their record by how likely it is for what the intruder knows of them",
     "structure": "are linked to their record by which values are equal or larger alone",
     "inference": "have their {attribute} told by the record nearest to them",
 }

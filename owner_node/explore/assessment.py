@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from owner_node.explore.attacks import MEANINGS, Crowd, Finding, Intruder, Release, attack
+from owner_node.explore.attacks import MEANINGS, Ascending, Crowd, Finding, Intruder, Release, attack
 from owner_node.explore.cells import Cell
 from owner_node.explore.estimates import estimate, share
 from owner_node.explore.models import Propensity, f_measures, propensity, split
@@ -24,14 +24,16 @@ from owner_node.explore.utility import (
 )
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.histogram import HistogramMechanism
+from owner_node.masking.mask import AttributeTask, mechanism_of
+from owner_node.masking.mechanisms import SumMechanism
 
 PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)
 """What can be asked for beside the mean SSE, which is always there."""
 MOST_TARGETS = 1000
 MOST_PERSONS = 300
-"""Records whose values are inferred: it is done anew for every attribute."""
+"""Records that are looked for by likelihood, and whose values are inferred: both take longer."""
 MOST_MODELLED = 10_000
 """Records that models are trained on and compared with, unless another number is asked for."""
 
@@ -234,11 +236,24 @@ def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Rando
     draws = []
     for _ in range(wanted.deep_repetitions):
         columns = members.masked(tasks, randomness.bits)
-        release = Release(columns, members.placed(columns), tuple(task.k for task in tasks))
-        targets = randomness.choices.permutation(members.n_records)[:MOST_TARGETS]
-        intruder = Intruder(wanted.known, wanted.inferred, targets, targets[:MOST_PERSONS])
+        release = Release(
+            columns, members.placed(columns), tuple(task.k for task in tasks), tuple(map(_carrier, tasks))
+        )
+        everybody = randomness.choices.permutation(members.n_records)
+        targets, others = everybody[:MOST_TARGETS], randomness.choices.permutation(members.n_records)
+        intruder = Intruder(wanted.known, wanted.inferred, targets, targets[:MOST_PERSONS], others)
         draws.append(attack(wanted.attacks, crowd, release, intruder))
     return tuple(_risk(found) for found in zip(*draws, strict=True))
+
+
+def _carrier(task: AttributeTask) -> Ascending | None:
+    """Return how a task's released values ascend with ranks, as only some mechanisms make sure they do."""
+    mechanism = mechanism_of(task)
+    counted = isinstance(mechanism, HistogramMechanism)
+    if not counted and not (isinstance(mechanism, SumMechanism) and mechanism.monotone):
+        return None
+    as_declared = counted and task.taxonomy is None and task.attribute.by_frequency
+    return Ascending(task.rank_noise, as_declared)
 
 
 def _risk(found: Sequence[Finding]) -> Risk:

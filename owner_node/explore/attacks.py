@@ -4,26 +4,29 @@ An intruder is taken to know some attributes of everybody, exactly. The release 
 who were left out of it show what an attack finds out about anybody at all.
 
 References:
-    Domingo-Ferrer and Torra 2001 (record linkage); Mateo-Sanz et al. 2004 (intervals); Giomi et al. 2023.
+    Domingo-Ferrer and Torra 2001 (record linkage); Fellegi and Sunter 1969 (likelihoods);
+    Mateo-Sanz et al. 2004 (intervals); Giomi et al. 2023 (people who are left out).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from types import MappingProxyType
 
 import numpy as np
 
 from owner_node.explore.inference import Window, inferred
+from owner_node.explore.likelihood import linked_by_likelihood
 from owner_node.explore.links import Candidates, linked
 from owner_node.explore.rows import codes, match_rate
 from owner_node.explore.scales import Scale
 from owner_node.explore.structure import linked_by_equality, middle_ranks
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 
-UNCHANGED, LINKAGE, STRUCTURE, INTERVAL, INFERENCE = (
-    "unchanged", "linkage", "structure", "interval", "inference",
+UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE = (
+    "unchanged", "linkage", "likelihood", "structure", "interval", "inference",
 )  # fmt: skip
-ATTACKS = (UNCHANGED, LINKAGE, STRUCTURE, INTERVAL, INFERENCE)
+ATTACKS = (UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE)
 """What can be asked for."""
 UNCHANGED_VALUES, UNCHANGED_RECORDS = "unchanged-values", "unchanged-records"
 MEANINGS: Mapping[str, str] = MappingProxyType(
@@ -31,6 +34,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         UNCHANGED_VALUES: "every value leaves as it is",
         UNCHANGED_RECORDS: "every record leaves as it is, with all its values",
         LINKAGE: "everybody's record is the nearest one to what is known of them",
+        LIKELIHOOD: "everybody's record is the likeliest one, by their ranks and the known noise on them",
         STRUCTURE: "everybody's record is found by which released values are equal and which is larger alone",
         INTERVAL: "every original value is near its released one, within 5 % of the ranks",
         INFERENCE: "everybody's value is what the record nearest to them in the other attributes says",
@@ -89,6 +93,16 @@ class Crowd:
 
 
 @dataclass(frozen=True, slots=True)
+class Ascending:
+    """How the values of an attribute were carried that ascend with the noisy ranks of their records."""
+
+    rank_noise: Decimal
+    """Noise on ranks, as a share of them."""
+    as_declared: bool = False
+    """Whether categories ascend in declared order, though they are compared in another one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Masked records, in the order of the original ones."""
 
@@ -98,6 +112,8 @@ class Release:
     """The same as places, `(n_records, n_attributes)`."""
     ks: tuple[int | None, ...]
     """Minimum cluster size of each attribute."""
+    carriers: tuple[Ascending | None, ...]
+    """How each attribute was carried; None where released values need not ascend with ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +147,9 @@ class Intruder:
     targets: PositionArray
     """Positions of the records that are looked for."""
     persons: PositionArray
-    """Fewer of them, whose values are inferred, one attribute after another."""
+    """Fewer of them, who are compared with every record, or whose values are inferred one by one."""
+    others: PositionArray
+    """Positions of people in random order, by whom it is seen what is likely for anybody."""
 
 
 def placed(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Array:
@@ -169,6 +187,25 @@ def _linkage(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Fin
     known = crowd.places[np.ix_(intruder.targets, intruder.known)] / units
     right = linked(known, intruder.targets, candidates)
     yield Finding(LINKAGE, float(right.mean()), 1 / len(crowd.places), right.size)
+
+
+def _likelihood(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+    original, released, rank_noises = [], [], []
+    for attribute in intruder.known:
+        carrier = release.carriers[attribute]
+        if carrier is None:
+            continue
+        rank_noises.append(float(carrier.rank_noise))
+        if carrier.as_declared:
+            original.append(crowd.columns[attribute].astype(np.float64))
+            released.append(release.columns[attribute].astype(np.float64))
+        else:
+            original.append(crowd.places[:, attribute])
+            released.append(release.places[:, attribute])
+    if not original:
+        return
+    right = linked_by_likelihood(original, released, rank_noises, intruder.persons, intruder.others)
+    yield Finding(LIKELIHOOD, float(right.mean()), 1 / len(crowd.places), right.size)
 
 
 def _structure(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
@@ -219,6 +256,7 @@ _BY_NAME: Mapping[str, Callable[[Crowd, Release, Intruder], Iterator[Finding]]] 
     {
         UNCHANGED: _unchanged,
         LINKAGE: _linkage,
+        LIKELIHOOD: _likelihood,
         STRUCTURE: _structure,
         INTERVAL: _interval,
         INFERENCE: _inference,

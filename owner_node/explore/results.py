@@ -47,8 +47,9 @@ A cell:
                          not asked for. sse: Σ d²/(n σ²), 1 is as bad as the attribute's mean; null if the
                          attribute has no variation and was changed
     risks                [risk], each:
-        attack           "unchanged-values", "unchanged-records", "linkage", "structure", "interval" or
-                         "inference"
+        attack           "unchanged-values", "unchanged-records", "linkage", "likelihood", "structure",
+                         "interval" or "inference"; "likelihood" is there if some known attribute's released
+                         values ascend with the ranks of its records
         attribute        the attribute that "inference" predicts; null for the others
         rate             estimate: share of targets about whom the attack is right
         baseline         number: what is right without the release, by guessing as well as one can

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from math import log2, sqrt
+from math import exp, log2, sqrt
 
 
 def squared_distance(first: Sequence[float], second: Sequence[float]) -> float:
@@ -93,3 +93,78 @@ def refined(groups: Sequence[Sequence[int]], rounds: int) -> list[object]:
             (numbers[names[i]], *(members[a][of[i]] for a, of in enumerate(groups))) for i in range(n_records)
         ]
     return names
+
+
+def transition(before: tuple[float, float], after: tuple[float, float], scale: float) -> float:
+    """How probable it is that a rank out of `before` has a place in `after` once all ranks have their noise.
+
+    All are shares of the ranks; the noise is Laplace's. Places are told by bisection, ranks are averaged.
+    """
+    if not scale:
+        return max(0.0, min(before[1], after[1]) - max(before[0], after[0])) / (before[1] - before[0])
+
+    def below(noisy: float, low: float, high: float) -> float:
+        """The share of ranks between two that are below a noisy one: the mean over many of them."""
+        total, steps = 0.0, 300
+        for step in range(steps):
+            rank = low + (high - low) * (step + 0.5) / steps
+            tail = exp(-abs(noisy - rank) / scale) / 2
+            total += 1 - tail if noisy >= rank else tail
+        return total / steps
+
+    def noisy_of(share: float) -> float:
+        low, high = -30 * scale, 1 + 30 * scale
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if below(middle, 0, 1) < share else (low, middle)
+        return low
+
+    first, last = (below(noisy_of(end), *before) if 0 < end < 1 else end for end in after)
+    return last - first
+
+
+def likely(
+    original: Sequence[Sequence[float]], released: Sequence[Sequence[float]], scales: Sequence[float]
+) -> list[list[float]]:
+    """The probability of every released record for every person; attributes down, records across."""
+    n_records = len(original[0])
+    found = [[1.0] * n_records for _ in range(n_records)]
+    for before, after, scale in zip(original, released, scales, strict=True):
+        ends = [
+            {
+                value: (
+                    sum(each < value for each in column) / n_records,
+                    sum(each <= value for each in column) / n_records,
+                )
+                for value in column
+            }
+            for column in (before, after)
+        ]
+        for person in range(n_records):
+            for record in range(n_records):
+                probability = transition(ends[0][before[person]], ends[1][after[record]], scale)
+                found[person][record] *= max(probability, 1e-15)
+    return found
+
+
+def linked_by_likelihood(
+    original: Sequence[Sequence[float]], released: Sequence[Sequence[float]], scales: Sequence[float]
+) -> list[float]:
+    """Compare every person with every record: likely for them, in proportion to how likely for anybody.
+
+    For anybody is the mean over all people, and a twentieth of the product of the values' frequencies.
+    """
+    probabilities = likely(original, released, scales)
+    n_records, found = len(probabilities), []
+    shares = [1.0] * n_records
+    for column in released:
+        shares = [
+            share * column.count(value) / n_records for share, value in zip(shares, column, strict=True)
+        ]
+    anybody = [sum(row[record] for row in probabilities) / n_records for record in range(n_records)]
+    for person, row in enumerate(probabilities):
+        ratios = [row[i] / (anybody[i] + 0.05 * shares[i]) for i in range(n_records)]
+        best = max(ratios)
+        as_likely = sum(ratio > best * (1 - 1e-6) for ratio in ratios)
+        found.append(1 / as_likely if ratios[person] > best * (1 - 1e-6) else 0.0)
+    return found

@@ -15,9 +15,19 @@ from pathlib import Path
 import numpy as np
 
 from common.arrays import Int64Array
-from owner_node.explore.attacks import INFERENCE, LINKAGE, STRUCTURE, Intruder, Release, attack, placed
+from owner_node.explore.attacks import (
+    INFERENCE,
+    LINKAGE,
+    STRUCTURE,
+    Ascending,
+    Intruder,
+    Release,
+    attack,
+    placed,
+)
 from owner_node.explore.cells import Setting
 from owner_node.explore.estimates import Estimate, estimate, share
+from owner_node.explore.likelihood import linked_by_likelihood
 from owner_node.explore.measures import attribute_sse, correlation_error, correlations, mean_sse
 from owner_node.explore.models import f_measures, split
 from owner_node.explore.scales import scale_of
@@ -26,7 +36,6 @@ from owner_node.masking.bits import SystemBits
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_data import ADULT_OWNERS, OwnerPart, parts_of, shuffled
-from tests.papers.risk_likelihood import linked_by_likelihood
 from tests.papers.risk_measures import Distributions
 from tests.papers.tables import number
 
@@ -182,22 +191,24 @@ def _attacked_part(
     tasks = None if setting is None else part.tasks(setting)
     columns = crowd.columns if tasks is None else members.masked(tasks, SystemBits())
     ks = tuple(None if tasks is None else tasks[i].k for i in range(len(columns)))
-    release = Release(columns, members.placed(columns), ks)
+    noise = Decimal(0) if setting is None else setting.rank_noise
+    carriers = (Ascending(noise),) * len(columns)
+    release = Release(columns, members.placed(columns), ks, carriers)
     everything = np.arange(len(columns))
     targets, persons = (
         random.permutation(members.n_records)[: max(1, round(most * part.share))]
         for most in (TARGETS, PERSONS)
     )
-    intruder = Intruder(everything, everything, targets, persons)
+    others = random.permutation(members.n_records)[:OTHERS]
+    intruder = Intruder(everything, everything, targets, persons, others)
     inferred = []
     for each in attack((LINKAGE, STRUCTURE, INFERENCE), crowd, release, intruder):
         if each.attack == INFERENCE:
             inferred.append(each)
         else:
             yield each.attack, Seen(each.rate, each.baseline, each.targets)
-    noise = 0.0 if setting is None else float(setting.rank_noise)
-    others = random.permutation(members.n_records)[:OTHERS]
-    right = linked_by_likelihood(crowd, release, noise, targets, others)
+    places = list(crowd.places.T), list(release.places.T)
+    right = linked_by_likelihood(*places, [float(noise)] * len(columns), targets, others)
     yield LIKELIHOOD, Seen(float(right.mean()), 1 / members.n_records, right.size)
     guess = float(np.mean([each.baseline for each in inferred]))
     yield INFERENCE, Seen(float(np.mean([each.rate for each in inferred])), guess, inferred[0].targets)

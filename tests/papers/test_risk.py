@@ -1,21 +1,15 @@
-"""The experiment on risk: its attack by likelihood, its measure of distributions, and its tables."""
+"""The experiment on risk: its measure of distributions, and its tables."""
 
 import csv
 from collections import Counter
 from decimal import Decimal
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from common.schema import Attribute, AttributeType
-from owner_node.explore.attacks import Release
-from owner_node.explore.cells import Setting
-from owner_node.masking.bits import SystemBits
 from tests.papers import risk
 from tests.papers.data_sets import DataSet
-from tests.papers.risk_data import parts_of
-from tests.papers.risk_likelihood import Channel, linked_by_likelihood
 from tests.papers.risk_measures import MOST_VALUES, QUANTILES, Distributions
 
 INCOME = Attribute("income", AttributeType.INTEGER, 0, 9_999)
@@ -31,52 +25,6 @@ def people(n_records=300):
     town = (age // 25).clip(0, 3)
     above = (income > np.median(income)).astype(np.int64)
     return DataSet("people", (INCOME, AGE, TOWN), {"income": income, "age": age, "town": town}, above)
-
-
-@pytest.mark.parametrize("scale", [0.0, 0.01, 0.2])
-def test_the_channel_is_what_rank_noise_does(scale):
-    """Probabilities of released groups add up to 1, and agree with noise that is drawn on ranks."""
-    n_records, draw = 400_000, np.random.default_rng(5)
-    after = np.array([0, 0.1, 0.15, 0.6, 1])
-    before = np.array([[0, 0.05], [0.4, 0.45], [0.1, 1]])
-    found = Channel(scale).probabilities(before, after)
-    assert found.sum(axis=1) == pytest.approx(1, abs=1e-6)
-    ranks = (np.arange(n_records) + 0.5) / n_records
-    noisy = ranks + scale * draw.laplace(size=n_records)
-    place = np.empty(n_records)
-    place[np.argsort(noisy, kind="stable")] = ranks
-    for row, (low, high) in zip(found, before, strict=True):
-        own = place[(ranks > low) & (ranks < high)]
-        expected = [((own > start) & (own < end)).mean() for start, end in pairwise(after)]
-        assert row == pytest.approx(expected, abs=0.01)
-
-
-def test_rank_noise_of_a_small_table_is_whole_ranks():
-    """The channel has the scale that masking uses, rounded up to whole ranks; none without rank noise."""
-    assert [Channel.of(noise, 50).scale for noise in (0.03, 0.001, 0)] == [0.04, 0.02, 0]
-
-
-def test_likelihood_finds_what_is_not_hidden():
-    """Whoever is looked for among unmasked records is found among equal ones by lot; noise makes it harder,
-    all of the ranks nearly impossible.
-    """
-    data, random = people(), np.random.default_rng(2)
-    (part,) = parts_of(data, (data.n_records,), random)
-    members, crowd = part.members, part.crowd
-    everybody, rates = np.arange(members.n_records), []
-    plain = Release(crowd.columns, crowd.places, (None,) * 3)
-    rows = [tuple(row) for row in crowd.places.tolist()]
-    equal = Counter(rows)
-    alone = linked_by_likelihood(crowd, plain, 0, everybody, everybody)
-    assert alone == pytest.approx([1 / equal[row] for row in rows])
-    for noise in ("0", "0.03", "0.9"):
-        tasks = part.tasks(Setting("idp-joint", Decimal(100), 3, Decimal(noise)))
-        columns = members.masked(tasks, SystemBits())
-        release = Release(columns, members.placed(columns), tuple(task.k for task in tasks))
-        rates.append(linked_by_likelihood(crowd, release, float(noise), everybody, everybody).mean())
-    assert rates[0] > 0.3
-    assert rates[0] > rates[1] > rates[2]
-    assert rates[2] < 0.05
 
 
 def test_total_variation_by_its_definition():

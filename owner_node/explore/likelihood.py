@@ -1,0 +1,202 @@
+"""Record linkage by likelihood: for which released record does the known channel speak most?
+
+The intruder knows how values are carried: where a record's rank in an attribute lies, how much noise is on
+it, and which ranks each released value stands for. The probability of every released value given every
+original one follows; attributes are independent given the original values. A person is linked to the record
+whose values are the most probable for them in proportion to how probable they are for others.
+
+Released values tell ranks where they ascend with them, as those of `idp-joint` and `dp-hist` do. Where noise
+on centroids may change their order the attack errs, and whoever knows that noise too finds more; whoever
+matches all persons at once can do somewhat better as well.
+
+References:
+    Fellegi and Sunter 1969, "A theory for record linkage" (ratios of likelihoods).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, log
+
+import numpy as np
+
+from owner_node.explore.rows import codes
+from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
+
+_IMPOSSIBLE = 1e-15
+"""What counts as the smallest probability: rounding leaves no smaller ones right."""
+_ROUNDING = 1e-9
+"""Logarithms that differ by no more are equal."""
+_TAIL, _GRID = 40, 20_001
+"""How far beyond the ranks noise is followed, in units of its scale, and at how many points."""
+_PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 32, 2**12
+_PAIRS = 2**22
+"""People times kinds of records by which it is seen how probable a record is for others."""
+_UNSEEN = log(0.05)
+"""Weight of what single attributes say about that: a record that fits none of those people fits some one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """What rank noise makes of ranks, both as shares of the number of records."""
+
+    scale: float
+    """Scale of the Laplace noise; 0 without."""
+
+    @classmethod
+    def of(cls, rank_noise: float, n_records: int) -> "Channel":
+        """Return the channel of an owner's rank noise: its scale is a whole number of ranks."""
+        return cls(max(1, ceil(rank_noise * n_records)) / n_records if rank_noise else 0.0)
+
+    def noisy(self, shares: Float64Array) -> Float64Array:
+        """Return the noisy ranks that shares of all noisy ranks are below.
+
+        Args:
+            shares: From 0 to 1, `(n,)`, ascending, both ends among them.
+
+        Returns:
+            `(n,)`, as shares of the ranks; the ends are beyond all noise.
+        """
+        if not self.scale:
+            return shares
+        grid = np.linspace(-_TAIL * self.scale, 1 + _TAIL * self.scale, _GRID)
+        inside = np.interp(shares, self._area(grid) - self._area(grid - 1), grid)
+        # What is the lowest or highest group takes everything beyond.
+        inside[0], inside[-1] = grid[0], grid[-1]
+        return inside
+
+    def probabilities(self, before: Float64Array, noisy: Float64Array) -> Float64Array:
+        """Return the probability of every released group of ranks given every group of original ones.
+
+        Args:
+            before: First and last end of each original group of ranks, `(n_before, 2)`, within 0 to 1.
+            noisy: Noisy ranks between consecutive released groups, with both ends, `(n_after + 1,)`.
+
+        Returns:
+            `(n_after, n_before)`; the columns of groups that are not empty sum to 1.
+        """
+        low, high = before.T
+        below = self._area(noisy[:, None] - low) - self._area(noisy[:, None] - high)
+        found: Float64Array = np.diff(below, axis=0) / (high - low)
+        return found
+
+    def _area(self, distances: Float64Array) -> Float64Array:
+        """Return the integral of the distribution function of the noise up to some distances."""
+        if not self.scale:
+            return np.maximum(distances, 0.0)
+        tails = self.scale / 2 * np.exp(-np.abs(distances) / self.scale)
+        area: Float64Array = np.maximum(distances, 0.0) + tails
+        return area
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One attribute, before and after."""
+
+    channel: Channel
+    """What is on its ranks."""
+    ends: Float64Array
+    """Ends of the ranks that each record's original value stands for, `(n_records, 2)`, as shares."""
+    noisy: Float64Array
+    """Noisy ranks between released values, `(n_values + 1,)`."""
+    group: PositionArray
+    """Released value of each record, by its number in ascending order, `(n_records,)`."""
+    shares: Float64Array
+    """Logarithm of the share of records that have each released value, `(n_values,)`."""
+
+    @classmethod
+    def of(cls, original: Float64Array, released: Float64Array, rank_noise: float) -> "Carried":
+        """Compute which ranks values stand for; arguments as in `linked_by_likelihood`, of one attribute."""
+        n_records = original.size
+        channel, ascending = Channel.of(rank_noise, n_records), np.sort(original)
+        ends = [np.searchsorted(ascending, original, side) for side in ("left", "right")]
+        _, group, sizes = np.unique(released, return_inverse=True, return_counts=True)
+        after = np.concatenate([np.zeros(1), np.cumsum(sizes)]) / n_records
+        shares = np.log(sizes / n_records)
+        return cls(channel, np.column_stack(ends) / n_records, channel.noisy(after), group, shares)
+
+    def likely(self, people: PositionArray) -> Float64Array:
+        """Return logarithms of the probability of each released value, `(n_values, n_people)`."""
+        found = self.channel.probabilities(self.ends[people], self.noisy)
+        np.maximum(found, _IMPOSSIBLE, out=found)
+        return np.log(found, out=found)
+
+
+@dataclass(frozen=True, slots=True)
+class Likelihoods:
+    """Probabilities of every kind of released record, for people of one owner."""
+
+    attributes: tuple[Carried, ...]
+    """What is known of everybody."""
+    values: tuple[PositionArray, ...]
+    """Released value of each kind of record, `(n_kinds,)` by attribute."""
+    kind_of: PositionArray
+    """Kind of each released record, `(n_records,)`."""
+    counts: Int64Array
+    """Number of records of each kind, `(n_kinds,)`."""
+
+    @classmethod
+    def of(cls, attributes: Sequence[Carried]) -> "Likelihoods":
+        """Put records together whose released values are equal."""
+        groups = [each.group for each in attributes]
+        _, first, kind_of, counts = np.unique(
+            codes(groups), return_index=True, return_inverse=True, return_counts=True
+        )
+        return cls(tuple(attributes), tuple(group[first] for group in groups), kind_of, counts)
+
+    def of_people(self, people: PositionArray) -> Float64Array:
+        """Return the logarithms for a few people, `(n_kinds, n_people)`."""
+        tables = [each.likely(people) for each in self.attributes]
+        found = np.zeros((self.counts.size, people.size))
+        # Some kinds at a time, so that sums stay near the processor.
+        for start in range(0, self.counts.size, _KINDS_PER_BLOCK):
+            some = slice(start, start + _KINDS_PER_BLOCK)
+            for table, values in zip(tables, self.values, strict=True):
+                found[some] += table[values[some]]
+        return found
+
+    def for_others(self, others: PositionArray) -> Float64Array:
+        """Return the logarithm of the mean over the first people of some in random order, `(n_kinds,)`."""
+        people = others[: max(1, _PAIRS // self.counts.size)]
+        total = np.zeros(self.counts.size)
+        for block in _blocks(people.size):
+            total += np.exp(self.of_people(people[block])).sum(axis=1)
+        seen = np.log(np.maximum(total / people.size, np.finfo(np.float64).tiny))
+        independent = np.sum(
+            [each.shares[values] for each, values in zip(self.attributes, self.values, strict=True)], axis=0
+        )
+        found: Float64Array = np.logaddexp(seen, independent + _UNSEEN)
+        return found
+
+
+def linked_by_likelihood(
+    original: Sequence[Float64Array],
+    released: Sequence[Float64Array],
+    rank_noises: Sequence[float],
+    targets: PositionArray,
+    others: PositionArray,
+) -> Float64Array:
+    """Return the probability that each target is linked to its own record, ties by lot, `(n_targets,)`.
+
+    Args:
+        original: Places of the original values of each known attribute, `(n_records,)`.
+        released: Places of the released values of each, `(n_records,)`, records in the same order.
+        rank_noises: Noise on the ranks of each, as a share of them; public.
+        targets: Positions of the records that are looked for.
+        others: Positions of people in random order, of which the first are compared with.
+    """
+    triples = zip(original, released, rank_noises, strict=True)
+    likelihoods = Likelihoods.of([Carried.of(*each) for each in triples])
+    for_others = likelihoods.for_others(others)[:, None]
+    right = np.zeros(targets.size)
+    for block in _blocks(targets.size):
+        ratios = likelihoods.of_people(targets[block])
+        ratios -= for_others
+        own = ratios[likelihoods.kind_of[targets[block]], np.arange(ratios.shape[1])]
+        is_best = ratios.max(axis=0) <= own + _ROUNDING
+        as_likely = ratios >= own - _ROUNDING
+        right[block] = is_best / (likelihoods.counts @ as_likely)
+    return right
+
+
+def _blocks(n_people: int) -> list[slice]:
+    return [slice(at, min(at + _PEOPLE_PER_BLOCK, n_people)) for at in range(0, n_people, _PEOPLE_PER_BLOCK)]
