@@ -23,7 +23,7 @@ from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
 from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.mechanisms import Mechanism, mechanism
-from owner_node.masking.rank_noise import NoisyPositions, tie_breakers
+from owner_node.masking.rank_noise import NoisyPositions, rank_with_random_ties
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
@@ -31,7 +31,7 @@ from owner_node.masking.taxonomy import Taxonomy
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
 DRAWN_ASIDE = 2**18
-"""From so many records on the noise on ranks is drawn while they are ranked."""
+"""From so many records on noise is drawn in two threads, or the noise on ranks while they are ranked."""
 _T = TypeVar("_T")
 
 
@@ -205,16 +205,14 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
         values = order.place_of[values]
 
     def listed() -> tuple[ReleasedList, PositionArray]:
-        if not MECHANISMS[task.mechanism].listed:
-            # Every record has a value of its own: there is nothing to sort them for.
-            released = mechanism_of(task).release(values - attribute.lower, task.setting, bits)
-            return released, np.arange(values.size)
         # Without rank noise ties are broken as the papers do, by record.
-        ranking = rank(values, ties=tie_breakers(values.size, bits) if task.rank_noise else None)
+        ranking = rank_with_random_ties(values, bits) if task.rank_noise else rank(values)
         np.subtract(ranking.values, attribute.lower, out=ranking.values)
         return mechanism_of(task).release(ranking.values, task.setting, bits), ranking.order
 
-    if task.rank_noise:
+    if not MECHANISMS[task.mechanism].listed:
+        released, entries = _by_themselves(values - attribute.lower, task, bits)
+    elif task.rank_noise:
         positions = NoisyPositions(values.size, task.rank_noise, bits)
         (released, original_order), noisy = _while_drawing(
             positions, listed, aside=values.size >= DRAWN_ASIDE
@@ -225,6 +223,23 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
         entries = by_rank(original_order, released.sizes)
     shown = released.values + attribute.lower if order is None else order.category_at[released.values]
     return MaskedAttribute(ReleasedList(shown, released.sizes), entries)
+
+
+def _by_themselves(
+    values: Int64Array, task: AttributeTask, bits: BitSource
+) -> tuple[ReleasedList, EntryArray]:
+    """Release a value of its own for every record, for which none need be sorted; many in two threads."""
+    release, middle = mechanism_of(task).release, values.size // 2
+    if values.size < DRAWN_ASIDE:
+        released = release(values, task.setting, bits)
+    else:
+        with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
+            first = thread.submit(release, values[:middle], task.setting, bits.apart())
+            second = release(values[middle:], task.setting, bits)
+            both = first.result(), second
+        lists = [(each.values, each.sizes) for each in both]
+        released = ReleasedList(*map(np.concatenate, zip(*lists, strict=True)))
+    return released, np.arange(values.size, dtype=np.int32)
 
 
 def _while_drawing(

@@ -36,13 +36,16 @@ from owner_node.masking.arrays import Int64Array, PositionArray, TieArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.noise import shared_laplace
 from owner_node.masking.radix import sort_keys
-from owner_node.masking.ranking import KEY_BITS, rank
+from owner_node.masking.ranking import KEY_BITS, Ranking, rank
 
 DRAWS_PER_BLOCK = 2**16
 """Draws that are made at a time, about: drawing needs several times the memory of what is drawn."""
 FARTHEST = 2**61
 """Where noise on positions is cut: so far it changes no order any more, and leaves room for positions."""
 TIE_BITS = 8
+FEWEST_SAMPLED = 2**17
+"""Of fewer records a sample takes as long as it can save."""
+SAMPLE = 2**14
 
 
 def noise_scale(rank_noise: Decimal, n_records: int) -> int:
@@ -58,6 +61,38 @@ def noise_scale(rank_noise: Decimal, n_records: int) -> int:
 def tie_breakers(n_records: int, bits: BitSource) -> TieArray:
     """Draw a secret random number for every record, `(n_records,)`; many records can have the same."""
     return bits.words(-(-n_records // 8)).view(np.uint8)[:n_records]
+
+
+def rank_with_random_ties(values: Int64Array, bits: BitSource) -> Ranking:
+    """Sort records by value, ties by secret random numbers, then by record position.
+
+    Where few values repeat, only their records draw a number: sorting by value and number costs a third more.
+
+    Args:
+        values: As in `rank`.
+        bits: Source of random bits for ties.
+
+    Returns:
+        The order of the records and their values in it.
+    """
+    if not _seldom_repeats(values):
+        return rank(values, ties=tie_breakers(values.size, bits))
+    ranking = rank(values)
+    same = ranking.values[1:] == ranking.values[:-1]
+    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
+    if tied.size:
+        among = rank(ranking.values[tied], ties=tie_breakers(tied.size, bits)).order
+        ranking.order[tied] = ranking.order[tied[among]]
+    return ranking
+
+
+def _seldom_repeats(values: Int64Array) -> bool:
+    """Tell from a sample whether a record has fewer than one in eight others with its value, on average."""
+    if values.size < FEWEST_SAMPLED:
+        return False
+    sample = np.sort(values[:: max(1, values.size // SAMPLE)])
+    repeats = int(np.count_nonzero(sample[1:] == sample[:-1]))
+    return 16 * repeats * values.size < sample.size**2
 
 
 class NoisyPositions:

@@ -25,6 +25,7 @@ from owner_node.masking.rank_noise import (
     NoisyPositions,
     in_noisy_order,
     noise_scale,
+    rank_with_random_ties,
     tie_breakers,
     with_rank_noise,
 )
@@ -122,6 +123,39 @@ def test_the_stated_loss_is_rounded_up():
     stated = rank_loss(Decimal("0.03"), 1)
     assert 0 < stated - Decimal(2) / Decimal("0.03") < Decimal("1e-12")
     assert rank_loss(Decimal("0.5"), 3) == 12
+
+
+@pytest.mark.parametrize("largest", [0, 3, 10**3, 10**6, 10**9])
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 300), st.integers(0, 2**32))
+def test_the_original_order_is_by_value_then_tie_breaker_then_record(largest, n_records, seed):
+    """However many values repeat, and whether a sample shows that or not."""
+    values = np.random.default_rng(seed).integers(0, largest + 1, n_records)
+    for zeros in (np.zeros(n_records, dtype=np.uint8), tie_breakers(n_records, SeededBits(seed))):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "tie_breakers", lambda n, _bits, of=zeros: of[:n])
+            patch.setattr(module, "FEWEST_SAMPLED", 1)
+            patch.setattr(module, "SAMPLE", 16)
+            found = rank_with_random_ties(values, SeededBits(1))
+        assert np.array_equal(found.values, np.sort(values))
+        assert np.array_equal(values[found.order], found.values)
+        assert np.array_equal(np.sort(found.order), np.arange(n_records))
+        if not zeros.any():
+            assert np.array_equal(found.order, np.argsort(values, kind="stable"))
+
+
+@pytest.mark.parametrize("n_values", [5, 2 * 10**6, 10**7])
+def test_ties_of_a_large_table_are_broken_at_random(n_values):
+    """Of equal values beside each other the later record comes first half the time, few of them or many."""
+    values = np.random.default_rng(3).integers(0, n_values, 2**17)
+    found = rank_with_random_ties(values, SeededBits(12))
+    assert np.array_equal(values[found.order], np.sort(values))
+    assert np.array_equal(np.sort(found.order), np.arange(values.size))
+    tied = found.values[1:] == found.values[:-1]
+    turned = int(np.count_nonzero((found.order[1:] < found.order[:-1])[tied]))
+    # Of many equal values most neighbours have one tie-breaker, and go by record: all but 255 of each value.
+    expected, error = (0.5, 0.1) if n_values > 5 else (255 * 5 / 2**17, 0.001)
+    assert abs(turned / np.count_nonzero(tied) - expected) < error
 
 
 def displacements(rank_noise: str, seed: int, n: int = 40_000) -> np.ndarray:
