@@ -10,14 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from owner_node.masking.arrays import Int64Array, PositionArray, TieArray
-from owner_node.masking.radix import sort_keys
+from owner_node.masking.radix import counting_order, sort_keys
 
 KEY_BITS = 63
 """Bits of a packed key; the sign bit stays clear, so that shifting right keeps the order."""
 
 FEW_BITS = 16
-COUNTED_AT_ONCE = 2**17
-"""Counting 16-bit numbers copies them to 64 bits."""
+"""Bits of values and tie-breakers up to which one counting pass is quicker than several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +70,16 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
 
 
 def _rank_by_few_bits(values: Int64Array, smallest: int, ties: TieArray | None) -> Ranking:
-    """Sort values that fit into 16 bits with their tie-breakers: numpy's stable sort of these is by radix."""
-    keys = np.empty(values.size, dtype=np.uint16)
-    np.subtract(values, smallest, out=keys, casting="unsafe")
-    counts = np.zeros(int(keys.max()) + 1, dtype=np.int64)
-    for first in range(0, keys.size, COUNTED_AT_ONCE):
-        counts += np.bincount(keys[first : first + COUNTED_AT_ONCE], minlength=counts.size)
+    """Sort values that fit into a few bits with their tie-breakers in one counting pass."""
+    digits = np.empty(values.size, dtype=np.int32)
+    np.subtract(values, smallest, out=digits, casting="unsafe")
+    tie_bits = 0 if ties is None else 8 * ties.itemsize
     if ties is not None:
-        keys <<= 8 * ties.itemsize
-        keys |= ties
-    in_order = np.repeat(np.arange(smallest, smallest + counts.size), counts)
-    return Ranking(np.argsort(keys, kind="stable"), in_order)
+        digits <<= tie_bits
+        digits |= ties
+    order, begins = counting_order(digits)
+    counts = np.diff(begins[:: 1 << tie_bits], append=values.size)
+    return Ranking(order, np.repeat(np.arange(counts.size) + smallest, counts))
 
 
 def _order_of_wide_values(
