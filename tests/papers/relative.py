@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.privacy import share
+from common.privacy import SMALLEST_K, share
 from owner_node.explore.draws import Draw, SortedAttribute
 from owner_node.explore.estimates import estimate
 from owner_node.explore.measures import divergence, histogram, relative_error, variance_change
@@ -38,6 +38,9 @@ NUMBERS = (1, 8, 13)
 EPSILONS = tuple(map(Decimal, ("0.1", "1", "10")))
 KS = (2, 5, 10, 25, 50, 100)
 MULTIVARIATE, MULTIVARIATE_NOISELESS = "mdav", "mdav, no noise"
+OURS = "idp-joint"
+OUR_KS = (*(k for k in KS if k >= SMALLEST_K), None)
+"""Those that our mechanism takes, and k chosen."""
 TABLE_KS = (2, 25, 50, 100)
 PAPER = """
 25.89 25.06 22.84 25.01 9.42 24.77 21.74 24.57 8.08 20.19 0.16 3.06
@@ -128,6 +131,7 @@ def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
                 for k in KS
             ),
             *(Setting(each, Decimal(1), k) for each in (NOISELESS, MULTIVARIATE_NOISELESS) for k in KS),
+            *(Setting(OURS, epsilon, k) for epsilon in EPSILONS for k in OUR_KS),
         ]
         for setting in every:
             found = np.array(measured(one, setting, runs, random))
@@ -173,17 +177,20 @@ def _draw(out: Path, measure: str, lines: list[Line]) -> None:
 
 
 def variances(table: dict[Setting, np.ndarray]) -> str:
-    """Return Table 1: the paper's number / ours, for individual ranking (IR) and multivariate (MV)."""
+    """Return Table 1: the paper's number / ours, individual ranking (IR) and multivariate (MV); then ours."""
     paper = np.array(PAPER.split(), dtype=float).reshape(8, len(TABLE_KS), 6)
     heads = [f"{name}, ε = {epsilon}" for epsilon in EPSILONS for name in ("IR", "MV")]
+    heads += [f"{OURS}, ε = {epsilon}" for epsilon in EPSILONS]
     rows = ["| attribute | k | " + " | ".join(heads) + " |", "|---|---:|" + "---:|" * len(heads)]
+
+    def cell(setting: Setting, attribute: int) -> str:
+        return number(table[setting][attribute]) if setting in table else ""
+
     for i, attribute in enumerate(ALL[:8]):
-        for j, k in enumerate(TABLE_KS):
-            ours = [
-                table[Setting(mechanism, epsilon, k)][i]
-                for epsilon in EPSILONS
-                for mechanism in ("dp-ir", MULTIVARIATE)
-            ]
-            cells = [f"{before:g} / {number(own)}" for before, own in zip(paper[i, j], ours, strict=True)]
-            rows.append(f"| {attribute} | {k} | " + " | ".join(cells) + " |")
+        for j, k in enumerate((*TABLE_KS, None)):
+            theirs = [Setting(each, epsilon, k) for epsilon in EPSILONS for each in ("dp-ir", MULTIVARIATE)]
+            before = [""] * len(theirs) if k is None else [f"{each:g} / " for each in paper[i, j]]
+            cells = [text + cell(setting, i) for text, setting in zip(before, theirs, strict=True)]
+            cells += [cell(Setting(OURS, epsilon, k), i) for epsilon in EPSILONS]
+            rows.append(f"| {attribute} | {'auto' if k is None else k} | " + " | ".join(cells) + " |")
     return "\n".join(rows)

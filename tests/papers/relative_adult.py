@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from common.privacy import share
+from common.privacy import SMALLEST_K, share
 from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
 from owner_node.explore.draws import Draw, SortedAttribute
 from owner_node.explore.estimates import estimate
@@ -22,10 +22,10 @@ from owner_node.masking.mask import AttributeTask
 from owner_node.masking.released import ReleasedList
 from tests.papers import data_sets
 from tests.papers.figures import curves
-from tests.papers.in_process import NOISELESS, Setting
+from tests.papers.in_process import NOISELESS, Setting, task_of
 from tests.papers.multivariate import Column
 from tests.papers.multivariate import masked as multivariate
-from tests.papers.relative import MULTIVARIATE, MULTIVARIATE_NOISELESS
+from tests.papers.relative import MULTIVARIATE, MULTIVARIATE_NOISELESS, OURS
 from tests.papers.tables import Line, line, markdown, write_csv
 from tests.papers.taxonomies import COUNTRIES, OCCUPATIONS, taxonomy
 
@@ -33,6 +33,8 @@ TRAINING = 30_162
 """Complete records of Adult's first part, which are the first of all complete ones."""
 EPSILONS = tuple(map(Decimal, ("0.1", "1", "10")))
 KS = (2, 5, 10, 25, 50, 100, 200)
+OUR_KS = (*(k for k in KS if k >= SMALLEST_K), None)
+"""Those that our mechanism takes, and k chosen."""
 NAMES = ("occupation", "native_country", "age", "hours_per_week")
 
 
@@ -46,24 +48,27 @@ class Ready:
     """How it is masked."""
 
 
-def ready(data: Path) -> list[Ready]:
-    """Return the four attributes: numbers with domains of 1.5 times the maximum, categories to be drawn."""
+def ready(data: Path, method: TaxonomyMethod) -> list[Ready]:
+    """Return the four attributes, numbers with domains of 1.5 times the maximum.
+
+    Args:
+        data: Folder of the published files.
+        method: What is done with categories: drawn, and numbers by `dp-ir`, as in the paper; or masked in
+            the order of their taxonomy, all by `idp-joint`.
+    """
     table, found = data_sets.adult(data, "declared"), []
+    is_drawn = method is TaxonomyMethod.EXPONENTIAL
     for name in NAMES:
         declared = next(each for each in table.attributes if each.name == name)
         values = table.columns[name][:TRAINING]
         if declared.categories:
             tree = taxonomy(OCCUPATIONS if name == "occupation" else COUNTRIES, declared.categories)
-            attribute = replace(
-                declared,
-                order=CategoryOrder.DECLARED,
-                taxonomy=tree.digest,
-                method=TaxonomyMethod.EXPONENTIAL,
-            )
-            task = AttributeTask(attribute, Decimal(1), 3, "exponential", taxonomy=tree)
+            attribute = replace(declared, order=CategoryOrder.DECLARED, taxonomy=tree.digest, method=method)
+            mechanism = "exponential" if is_drawn else OURS
+            task = AttributeTask(attribute, Decimal(1), 3, mechanism, taxonomy=tree)
         else:
             attribute = Attribute(name, AttributeType.INTEGER, 0, int(values.max()) * 3 // 2)
-            task = AttributeTask(attribute, Decimal(1), 3, "dp-ir")
+            task = AttributeTask(attribute, Decimal(1), 3, "dp-ir" if is_drawn else OURS)
         found.append(Ready(SortedAttribute.of(values, task, SystemBits()), task))
     return found
 
@@ -73,13 +78,16 @@ def masked(attributes: list[Ready], setting: Setting, random: np.random.Generato
     k = setting.k or 1
     if setting.mechanism in (MULTIVARIATE, MULTIVARIATE_NOISELESS):
         columns = [Column(x.task.attribute, x.own.original, x.own.scale.distances) for x in attributes]
-        epsilon = float(setting.epsilon) if setting.mechanism == MULTIVARIATE else None
-        return multivariate(columns, k, epsilon, random)
+        of_all = float(setting.epsilon) if setting.mechanism == MULTIVARIATE else None
+        return multivariate(columns, k, of_all, random)
     if setting.mechanism == NOISELESS:
         return [each.own.by_record(_centres(each.own, k)) for each in attributes]
     found = []
     for each in attributes:
-        task = replace(each.task, epsilon=share(setting.epsilon, len(NAMES)), k=k)
+        epsilon = share(setting.epsilon, len(NAMES))
+        if setting.mechanism == OURS:
+            k = task_of(each.task.attribute, setting, epsilon, TRAINING).k or SMALLEST_K
+        task = replace(each.task, epsilon=epsilon, k=k)
         found.append(each.own.by_record(each.own.draw(task, SystemBits())))
     return found
 
@@ -122,14 +130,16 @@ def measured(
 
 def run(data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
     """Make the figures and CSV files; returns the tables of the page by name."""
-    attributes, lines, random = ready(data), [], np.random.default_rng(seed)
+    lines, random = [], np.random.default_rng(seed)
+    theirs, ours = (ready(data, each) for each in (TaxonomyMethod.EXPONENTIAL, TaxonomyMethod.RANK))
     every = [
         *(Setting("dp", epsilon, None) for epsilon in EPSILONS),
         *(Setting(each, epsilon, k) for each in ("dp-ir", MULTIVARIATE) for epsilon in EPSILONS for k in KS),
         *(Setting(each, Decimal(1), k) for each in (NOISELESS, MULTIVARIATE_NOISELESS) for k in KS),
+        *(Setting(OURS, epsilon, k) for epsilon in EPSILONS for k in OUR_KS),
     ]
     for setting in every:
-        found = measured(attributes, setting, runs, random)
+        found = measured(ours if setting.mechanism == OURS else theirs, setting, runs, random)
         for i, measure in enumerate(("relative error", "divergence")):
             about = estimate([each[i] for each in found])
             assert about is not None
