@@ -15,6 +15,10 @@ class BitSource(Protocol):
         """Return independent uniform words, `(n_words,)`, each from 0 to 2^64 - 1."""
         ...
 
+    def apart(self) -> "BitSource":
+        """Return a source for another thread, whose words are independent of those of this one."""
+        ...
+
 
 class SystemBits:
     """The operating system's randomness: the only source a release is ever made with."""
@@ -22,3 +26,7 @@ class SystemBits:
     def words(self, n_words: int) -> UInt64Array:
         """Return independent uniform words, `(n_words,)`, read-only, each from 0 to 2^64 - 1."""
         return np.frombuffer(os.urandom(8 * n_words), dtype=np.uint64)
+
+    def apart(self) -> "SystemBits":
+        """Return this source: the operating system answers all threads, each with words of its own."""
+        return self

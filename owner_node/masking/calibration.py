@@ -197,6 +197,8 @@ def multiply_up(values: Int64Array, factor: Fraction) -> Int64Array:
         The products, rounded up, `(n,)`.
     """
     numerator, denominator = factor.numerator, factor.denominator
+    if int(values.max()) * numerator + denominator <= LARGEST_INT64:
+        return (values * numerator + (denominator - 1)) // denominator
     step = 62 - denominator.bit_length()
     n_steps = -(-numerator.bit_length() // step)
     whole, rest = np.divmod(values, denominator)

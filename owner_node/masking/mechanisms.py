@@ -170,15 +170,32 @@ class SumMechanism:
         return round_centroids(noisy, divisors, n_values)
 
 
+@dataclass(frozen=True, slots=True)
+class RecordMechanism(SumMechanism):
+    """Records by themselves, one noisy value each (MECHANISMS §2, k = 1): in which order is no matter."""
+
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise and return one value per record, in the order of the records, whichever it is.
+
+        Records are done some at a time: all that is made of them on the way stays in the processor's caches.
+        """
+        values = np.empty(sorted_values.size, dtype=np.int64)
+        for first in range(0, values.size, DRAWS_PER_BLOCK):
+            block = slice(first, first + DRAWS_PER_BLOCK)
+            exact = self.exact_sums(sorted_values[block], setting)
+            values[block] = self.rounded(exact.noisy(bits), exact.divisors, setting.n_values)
+        return ReleasedList(values, np.broadcast_to(np.int64(1), values.size))
+
+
 def _plain_sums(rows: Int64Array, _g: int) -> Int64Array:
     return plain_sums(rows)
 
 
 MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
     {
-        "dp": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
+        "dp": RecordMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
         "dp-ir": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
-        "idp": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
+        "idp": RecordMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
         "idp-ls": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
         "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales, monotone=False),
         "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),

@@ -114,9 +114,13 @@ def add_saturating(sums: Int64Array, noise: Int64Array, tail: int) -> Int64Array
     Returns:
         The noisy sums, `(n,)`.
     """
-    too_high = noise > LARGEST_INT64 - sums
-    noisy = np.where(too_high, LARGEST_INT64, sums + np.where(too_high, 0, noise))
-    return np.maximum(noisy, -tail)
+    if int(noise.max()) <= LARGEST_INT64 - int(sums.max()):
+        noisy = sums + noise
+    else:
+        too_high = noise > LARGEST_INT64 - sums
+        noisy = np.where(too_high, LARGEST_INT64, sums + np.where(too_high, 0, noise))
+    np.maximum(noisy, -tail, out=noisy)
+    return noisy
 
 
 def _by_coins(scales: Int64Array, bits: BitSource) -> GeometricDraws:

@@ -33,8 +33,18 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     Returns:
         Released values, `(n_clusters,)`; halves are rounded up.
     """
-    quotients, remainders = np.divmod(noisy_sums, divisors)
-    quotients += remainders >= divisors - remainders
+    divisor = int(divisors[0])
+    if divisor & (divisor - 1) == 0 and np.all(divisors == divisor):
+        # Records by themselves: what is shifted out last says where to round.
+        quotients, places = noisy_sums.copy(), divisor.bit_length() - 1
+        if places:
+            quotients >>= places - 1
+            halves = quotients & 1
+            quotients >>= 1
+            quotients += halves
+    else:
+        quotients, remainders = np.divmod(noisy_sums, divisors)
+        quotients += remainders >= divisors - remainders
     return np.clip(quotients, 0, n_values - 1)
 
 

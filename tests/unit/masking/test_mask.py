@@ -7,7 +7,14 @@ import pytest
 
 from common.errors import DataError, TesseraError, UnusableDataError, UsageError
 from common.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.masking.mask import AttributeTask, check_table, mask_attribute, mask_table
+from owner_node.masking.bits import SystemBits
+from owner_node.masking.mask import (
+    DRAWN_ASIDE,
+    AttributeTask,
+    check_table,
+    mask_attribute,
+    mask_table,
+)
 from tests.fakes.bits import SeededBits
 from tests.oracles import masking as oracle
 
@@ -106,6 +113,21 @@ def test_without_clusters_every_record_has_a_value_of_its_own(mechanism, values)
     assert np.abs(mask_attribute(column, calm, SeededBits(13)).by_record() - column).max() <= 1
     if column.size == 50:
         assert np.unique(masked.by_record()).size > 1
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+def test_many_records_are_drawn_in_two_threads(mechanism):
+    """Both threads have noise of their own, equal bits give equal values, and every record gets its own."""
+    column = np.full(DRAWN_ASIDE, 50)
+    wide = task(integer(upper=10**6), k=None, mechanism=mechanism)
+    seeded = [mask_attribute(column, wide, SeededBits(12)).by_record() for _ in range(2)]
+    assert np.array_equal(seeded[0], seeded[1])
+    for masked in (seeded[0], mask_attribute(column, wide, SystemBits()).by_record()):
+        first, second = (half[(half > 0) & (half < 10**6)] for half in np.split(masked, 2))
+        assert np.intersect1d(first, second).size < first.size / 2
+    ramp = np.arange(column.size)
+    calm = task(integer(upper=column.size), Decimal(10**8), None, mechanism)
+    assert np.abs(mask_attribute(ramp[::-1], calm, SeededBits(13)).by_record() - ramp[::-1]).max() <= 1
 
 
 def test_idp_cbls_leaves_tied_clusters_as_they_are():

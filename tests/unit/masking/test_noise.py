@@ -23,6 +23,10 @@ class QueuedBits:
         rest = self._after.words(n_words - len(taken))
         return np.concatenate([np.array(taken, dtype=np.uint64), rest])
 
+    def apart(self) -> SeededBits:
+        """Return a source of other words; the queued ones stay here."""
+        return self._after.apart()
+
 
 def test_scale_zero_draws_nothing_and_other_elements_their_own_scale():
     """Scales are per element, and 0 means exactly no noise."""
@@ -78,6 +82,8 @@ def test_saturating_sums_are_a_function_of_the_exact_sum():
     assert add_saturating(sums, np.full(3, -LARGEST), tail).tolist() == [-tail] * 3
     noises = np.array([-7, tail, tail + 1])
     assert add_saturating(sums, noises, tail).tolist() == [-7, 5 + tail, LARGEST]
+    # Where no sum comes near the largest integer.
+    assert add_saturating(sums[:2], np.array([3 - tail, -LARGEST]), tail).tolist() == [3 - tail, -tail]
 
 
 def test_system_bits_are_full_words():

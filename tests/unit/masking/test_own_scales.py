@@ -62,7 +62,7 @@ def drawn_with(grid: int, scale: int, seven: int, further: list[int]) -> int:
     """Y of one element whose digits are given: 55 after the point, 7 more, and 64 more at a time."""
     words = iter([seven << 57, *further, *[0] * 20])
 
-    class Digits:
+    class Digits(SeededBits):
         """Every second answer is a word of a digit, every other one is what a first trial fails with."""
 
         turn = 0
@@ -73,7 +73,7 @@ def drawn_with(grid: int, scale: int, seven: int, further: list[int]) -> int:
                 return np.array([next(words)], dtype=np.uint64)
             return np.full(n_words, 2**62 - 1 if n_words == 1 else 2**64 - 1, dtype=np.uint64)
 
-    return int(own_scales._exactly(np.array([grid]), np.array([scale]), Digits())[0])
+    return int(own_scales._exactly(np.array([grid]), np.array([scale]), Digits(1))[0])
 
 
 @given(

@@ -1,6 +1,11 @@
 """Post-processing: rounding, clamping and ascending order, from public numbers only."""
 
+from fractions import Fraction
+from math import floor
+
 import numpy as np
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from owner_node.masking.categories import frequency_order
 from owner_node.masking.released import round_centroids, round_monotone_centroids
@@ -10,6 +15,19 @@ def test_rounding_is_to_the_nearest_unit_and_clamps_to_the_domain():
     """Integers stay integers, nothing leaves the domain, halves go up."""
     noisy = np.array([-100, 9, 10, 11, 29, 30, 31, 10**6])
     assert round_centroids(noisy, np.full(8, 20), 50).tolist() == [0, 0, 1, 1, 1, 2, 2, 49]
+
+
+LARGEST = 2**63 - 1
+
+
+@given(st.lists(st.integers(-LARGEST, LARGEST), min_size=1, max_size=20), st.integers(0, 40))
+@example([LARGEST, -LARGEST, 0, -1, 1], 0)
+@example([LARGEST, -LARGEST, 2**19 - 1, 2**19, 3 * 2**19], 20)
+def test_records_by_themselves_are_rounded_like_all_others(noisy, places):
+    """Divisors that are all one power of two are shifted by, and give what a division gives."""
+    found = round_centroids(np.array(noisy), np.full(len(noisy), 1 << places), LARGEST)
+    exact = [floor(Fraction(each, 1 << places) + Fraction(1, 2)) for each in noisy]
+    assert found.tolist() == [min(max(each, 0), LARGEST - 1) for each in exact]
 
 
 def test_integer_rounding_is_exact_beyond_the_precision_of_doubles():
