@@ -133,7 +133,7 @@ class Workspace:
         mechanism: str = DEFAULT_MECHANISM,
         rank_noise: str | Decimal | Mapping[str, str | Decimal] | None = None,
         k: int | Literal["auto"] = "auto",
-        attributes: Sequence[str] = (),
+        attributes: str | Sequence[str] = (),
         weights: Mapping[str, str | Decimal] | None = None,
         identifier: str | Sequence[str] = (),
         max_records_per_person: int = 1,
@@ -182,13 +182,13 @@ class Workspace:
             parse_epsilon(str(epsilon)),
             size,
             chosen,
-            distinct("attribute", list(attributes)),
+            distinct("attribute", [attributes] if isinstance(attributes, str) else list(attributes)),
             parse_weights([f"{name}={weight}" for name, weight in (weights or {}).items()]),
             parse_rank_noise(_told_rank_noise(rank_noise), chosen),
         )
         dataset = self._declared(schema, identifier, max_records_per_person, missing)
         originals, index = self._loaded(frame, dataset, request)
-        return self._masked(request, originals, index, parse_id(id) if id else new_id("mask", _now))
+        return self._masked(request, originals, index, new_id("mask", _now) if id is None else parse_id(id))
 
     def _declared(
         self, schema: Schema | None, identifier: str | Sequence[str], most_records: int, missing: str
@@ -197,6 +197,11 @@ class Workspace:
             if self._dataset is None:
                 raise UsageError("there is no schema", "declare the attributes, as in owner.toml")
             return self._dataset
+        if not isinstance(schema, Mapping):
+            raise UsageError(
+                f"a schema is a mapping of attributes, not {type(schema).__name__}",
+                'write {"age": {"type": "integer", "min": 0, "max": 120}}',
+            )
         document = {
             "name": self.budget,
             "source": _SOURCE,

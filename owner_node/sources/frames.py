@@ -56,9 +56,7 @@ class FrameSource:
         self._kept = []
         for first in range(0, len(self._frame), BATCH_RECORDS):
             records = self._frame.iloc[first : first + BATCH_RECORDS]
-            arrays = [
-                _arrow(records[name], Findings() if name in self._others else findings) for name in columns
-            ]
+            arrays = [_arrow(records[name]) for name in columns]
             complete = np.ones(len(records), dtype=np.bool_)
             if self._drop:
                 for name, array in zip(columns, arrays, strict=True):
@@ -69,7 +67,10 @@ class FrameSource:
             yield arrays
 
     def _present(self, name: str, array: Any) -> NDArray[np.bool_]:
-        if name in self._identifiers and texts.is_readable(array.type):
+        if not texts.is_readable(array.type):
+            # Found when it is read, and then no record is a good one.
+            return np.ones(len(array), dtype=np.bool_)
+        if name in self._identifiers:
             # What is wrong with identifiers is found when they are read.
             form = self._identifiers[name]
             array = identified(name, texts.as_text(texts.plain(array)), form, Findings())
@@ -84,15 +85,11 @@ class FrameSource:
         """Let go of nothing: the frame is the caller's."""
 
 
-def _arrow(column: Any, findings: Findings) -> Any:
-    """Convert a column; one that cannot be converted is noted, and becomes one of missing values."""
+def _arrow(column: Any) -> Any:
+    """Convert a column; one of several types, or of a foreign one, becomes one of a type that is not read."""
     try:
         converted = pa.array(column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
         # What the library says about it quotes the value that it stumbled over.
-        hint = "convert it first, for example with astype('string')"
-        findings.add(
-            str(column.name), "values of several types, or of one that cannot be read", len(column), hint
-        )
-        return pa.nulls(len(column))
+        return pa.nulls(len(column), pa.binary())
     return converted.combine_chunks() if isinstance(converted, pa.ChunkedArray) else converted

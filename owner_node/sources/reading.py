@@ -182,7 +182,7 @@ def _cleaned(
     """Find, drop or fill missing values; columns that cannot be used become empty."""
     n_records = len(next(iter(found.values())))
     for name in [name for name, array in found.items() if not texts.is_readable(array.type)]:
-        hint = "store numbers, texts, dates, booleans or dictionaries of them"
+        hint = "store numbers, texts, dates, booleans or dictionaries of them, one kind in a column"
         findings.add(name, "values of a type that cannot be read", n_records, hint)
         del found[name]
     found = {name: texts.plain(array) for name, array in found.items()}

@@ -182,6 +182,7 @@ def test_several_records_per_person(workspace, frame):
         ({"weights": {"age": 1}}, UsageError),
         ({"identifier": "age"}, ConfigurationError),
         ({"id": "NO"}, UsageError),
+        ({"id": ""}, UsageError),
         ({"attributes": ["age"], "mechanism": "idp-cbls"}, BalanceError),
     ],
 )
@@ -222,10 +223,18 @@ def test_bounds_may_be_numpys_and_pandas_own(workspace, frame):
     assert [each.get("max") for each in masked.report["schema"]] == ["120", "900.50", "2026-12-31"]
 
 
+def test_one_attribute_by_its_name(workspace, frame):
+    """A text is one attribute, not its letters."""
+    masked = workspace.mask(frame, SCHEMA, epsilon="1", attributes="age")
+    assert list(masked.frame.columns) == ["age"]
+
+
 def test_what_is_no_frame_and_no_schema(workspace, frame):
     """Errors of the catalogue, not of Python."""
     with pytest.raises(UsageError, match="not list"):
         workspace.mask([1, 2], SCHEMA, epsilon="1")
+    with pytest.raises(UsageError, match="not list"):
+        workspace.mask(frame, ["age"], epsilon="1")
     with pytest.raises(ConfigurationError):
         workspace.mask(frame, {"age": 3}, epsilon="1")
     with pytest.raises(ConfigurationError):

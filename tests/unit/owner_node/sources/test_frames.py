@@ -86,8 +86,13 @@ def test_what_is_wrong_is_told_by_column_and_count():
     ],
 )
 def test_columns_that_cannot_be_read(values):
-    """Mixed and foreign types are a problem of the column; the library's words, which quote, are not told."""
-    assert ("age", 2) in [(column, count) for column, _, count in problems(pd.DataFrame({"age": values}))]
+    """Mixed and foreign types are the one problem of a column; nothing is said to be missing."""
+    expected = [("age", "values of a type that cannot be read", 2)]
+    frame = pd.DataFrame({"age": values})
+    assert problems(frame) == expected
+    source, findings = FrameSource(frame, drop=True), Findings()
+    assert [len(array) for (array,) in source.batches(("age",), findings)] == [2]
+    assert source.kept.tolist() == [True, True]
 
 
 def test_names_that_are_no_text_and_names_that_occur_twice():
