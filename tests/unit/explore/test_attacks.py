@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from common.schema import Attribute, AttributeType
 from owner_node.explore.attacks import ATTACKS, Ascending, Crowd, Intruder, Release, attack, placed
 from owner_node.explore.inference import Window, inferred
-from owner_node.explore.links import Candidates, linked
+from owner_node.explore.links import Candidates, linked, nearest_kind
 from owner_node.explore.rows import codes, match_rate
 from owner_node.explore.scales import scale_of
 from owner_node.explore.structure import linked_by_equality, names_of
@@ -36,8 +36,11 @@ def test_linkage_in_blocks(monkeypatch):
     records = draw.integers(0, 40, (300, 3)).astype(float)
     targets = records + draw.normal(0, 3, records.shape)
     whole = linked(targets, np.arange(300), Candidates.of(records))
-    monkeypatch.setattr("owner_node.explore.links.DISTANCES_PER_BLOCK", 1000)
+    kinds = nearest_kind(targets, Candidates.of(records))
+    monkeypatch.setattr("owner_node.explore.links.KINDS_PER_BLOCK", 7)
+    monkeypatch.setattr("owner_node.explore.links.MULTIPLIED_PER_BLOCK", 1000)
     assert np.array_equal(linked(targets, np.arange(300), Candidates.of(records)), whole)
+    assert np.array_equal(nearest_kind(targets, Candidates.of(records)), kinds)
     assert 0 < whole.mean() < 1
 
 
