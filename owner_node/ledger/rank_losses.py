@@ -57,7 +57,8 @@ def objection(told: Decimal, loss: Decimal | None, limit: Decimal | None, budget
             f"policy.total_rank_loss = {text(limit)} takes no lists without rank noise, and none of "
             "categories in an order that depends on the data"
         )
-    if added([told, loss]) <= limit:
+    # What tells nothing about ranks is no matter of this limit, whatever was told before.
+    if not loss or added([told, loss]) <= limit:
         return ""
     return (
         f"policy.total_rank_loss = {text(limit)}: budget {budget!r} has lost {text(told)}, "

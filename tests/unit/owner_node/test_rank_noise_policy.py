@@ -187,6 +187,11 @@ def test_the_limit_holds_in_the_transaction_of_the_charge(db: Database) -> None:
     assert told(ledger) == (LOSS, 0)
     assert give_back(db, ledger, "r1")
     reserve(db, ledger, "r2", "0.1", **limit)
+    # A limit that was lowered since is no reason against what tells nothing about ranks.
+    lowered = {"total_rank_loss": Decimal(20)}
+    with pytest.raises(RefusedError, match="has lost 50, this would be 1 more"):
+        reserve(db, ledger, "r3", "0.1", rank_loss=Decimal(1), **lowered)
+    reserve(db, ledger, "r3", "0.1", rank_loss=Decimal(0), **lowered)
 
 
 def test_what_was_lost_is_told_again_by_a_recovery(db: Database) -> None:
