@@ -52,21 +52,23 @@ def released_lists(
     numbers = np.tile(np.arange(len(settings)), times)
     at_once = max(1, DRAWS_PER_BLOCK // exact[0].sizes.size)
     for first in range(0, numbers.size, at_once):
-        some = np.sort(numbers[first : first + at_once])
-        values = _drawn(mechanism, [exact[each] for each in some], settings[0].n_values, bits)
-        yield Lists(some, values, exact[0].sizes)
+        counts = np.bincount(numbers[first : first + at_once], minlength=len(settings))
+        some = [(each, int(count)) for each, count in zip(exact, counts, strict=True) if count]
+        values = _drawn(mechanism, some, settings[0].n_values, bits)
+        yield Lists(np.repeat(np.arange(len(settings)), counts), values, exact[0].sizes)
 
 
-def _drawn(mechanism: SumMechanism, exact: Sequence[ExactSums], n_values: int, bits: BitSource) -> Int64Array:
-    """Draw one list of each of some sums, `(n_lists, n_clusters)`."""
-    n_clusters = exact[0].sizes.size
-    scales = np.concatenate([each.scales for each in exact])
-    noise = np.concatenate([drawn for _, drawn in replace(exact[0], scales=scales).noise(bits)])
-    noisy = [
-        add_saturating(each.sums, own, each.tail)
-        for each, own in zip(exact, noise.reshape(-1, n_clusters), strict=True)
-    ]
-    divisors = np.concatenate([each.divisors for each in exact])
+def _drawn(
+    mechanism: SumMechanism, exact: Sequence[tuple[ExactSums, int]], n_values: int, bits: BitSource
+) -> Int64Array:
+    """Draw some lists of each of some sums, `(n_lists, n_clusters)`."""
+    first, n_clusters = exact[0][0], exact[0][0].sizes.size
+    scales = np.concatenate([np.tile(each.scales, count) for each, count in exact])
+    noise = np.concatenate([drawn for _, drawn in replace(first, scales=scales).noise(bits)])
+    ends = np.cumsum([count for _, count in exact])
+    parts = np.split(noise.reshape(-1, n_clusters), ends[:-1])
+    noisy = [add_saturating(each.sums, part, each.tail) for (each, _), part in zip(exact, parts, strict=True)]
+    divisors = np.concatenate([np.tile(each.divisors, count) for each, count in exact])
     begins = np.arange(noise.size) % n_clusters == 0
-    values = mechanism.rounded(np.concatenate(noisy), divisors, n_values, begins)
+    values = mechanism.rounded(np.concatenate(noisy).ravel(), divisors, n_values, begins)
     return values.reshape(-1, n_clusters)

@@ -22,14 +22,14 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
 
     Args:
         sums: What each value is multiplied by its weight, `(n,)`.
-        weights: Positive weights, `(n,)`.
+        weights: Positive weights, `(n,)`, whose sum fits into 63 bits.
         begins: Where a list begins if there are several, one after the other, `(n,)`; the first always does.
 
     Returns:
         The list, or each list by itself, `(n,)`.
     """
     pooled, weight = sums.astype(np.float64), weights.astype(np.float64)
-    starts = np.arange(sums.size)
+    starts, reached = np.arange(sums.size), np.append(0, np.cumsum(weights))
     if begins is None:
         begins = starts == 0
     for _ in range(MOST_ROUNDS):
@@ -39,8 +39,9 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
         firsts = np.flatnonzero(ascends)
         if firsts.size == means.size:
             break
-        pooled, weight = (np.add.reduceat(each, firsts) for each in (pooled, weight))
+        pooled = np.add.reduceat(pooled, firsts)
         starts, begins = starts[firsts], begins[firsts]
+        weight = np.diff(reached[starts], append=reached[-1]).astype(np.float64)
     else:
         means = _by_pairs(pooled / weight, weight, begins)
     return np.repeat(means, np.diff(starts, append=sums.size))

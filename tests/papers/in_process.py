@@ -20,6 +20,7 @@ from common.schema import Attribute, round_to_leading_digit
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.estimates import Estimate, estimate
 from owner_node.explore.scales import Scale, scale_of
+from owner_node.masking.arrays import Float64Array
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.mask import AttributeTask, own_order
 from tests.papers.data_sets import DataSet
@@ -68,18 +69,12 @@ def vertical(
         name: SortedAttribute.of(data.columns[name], _any_task(each), SystemBits())
         for name, each in attributes.items()
     }
-    found = []
-    for setting in settings:
-        epsilons = {
-            name: share(share(setting.epsilon, len(groups)), len(group)) for group in groups for name in group
-        }
-        per_run = [
-            sum(_relative(ready[name], attributes[name], setting, epsilons[name]) for name in attributes)
-            / len(attributes) ** 2
-            for _ in range(runs)
-        ]
-        found.append(_estimated(per_run))
-    return found
+    per_run = np.zeros((len(settings), runs))
+    for group in groups:
+        for name in group:
+            epsilons = [share(share(each.epsilon, len(groups)), len(group)) for each in settings]
+            per_run += _relative(ready[name], attributes[name], settings, epsilons, runs)
+    return [_estimated((values / len(attributes) ** 2).tolist()) for values in per_run]
 
 
 def horizontal(
@@ -110,10 +105,9 @@ def horizontal(
                 own = SortedAttribute.of(
                     data.columns[attribute.name][part], _any_task(attribute), SystemBits()
                 )
-                for i, setting in enumerate(settings):
-                    epsilon = share(setting.epsilon, len(data.attributes))
-                    error = _squares(own, scale, attribute, setting, epsilon)
-                    squares[i] += error / (data.n_records * scale.spread)
+                epsilons = [share(each.epsilon, len(data.attributes)) for each in settings]
+                errors = _squares(own, scale, attribute, settings, epsilons)
+                squares += errors / (data.n_records * scale.spread)
         for i, values in enumerate(per_setting):
             values.append(float(squares[i]) / len(data.attributes) ** 2)
     return [_estimated(values) for values in per_setting]
@@ -145,26 +139,52 @@ def _whole_scale(values: Int64Array, attribute: Attribute) -> Scale:
     return scale_of(attribute, values, own_order(values, _any_task(attribute)))
 
 
-def _relative(own: SortedAttribute, attribute: Attribute, setting: Setting, epsilon: Decimal) -> float:
-    """Return Σ d²/(n σ²) of one draw."""
-    if setting.mechanism == NOISELESS:
-        error = own.without_noise(setting.k or 3)
-    else:
-        task = task_of(attribute, setting, epsilon, own.original.size)
-        error = own.error(own.draw(task, SystemBits()))
-    assert error is not None
-    return error
+def _relative(
+    own: SortedAttribute,
+    attribute: Attribute,
+    settings: Sequence[Setting],
+    epsilons: Sequence[Decimal],
+    runs: int,
+) -> Float64Array:
+    """Return Σ d²/(n σ²) of some draws of every setting, `(n_settings, runs)`."""
+    found = np.empty((len(settings), runs))
+    noisy = [i for i, setting in enumerate(settings) if setting.mechanism != NOISELESS]
+    tasks = [task_of(attribute, settings[i], epsilons[i], own.original.size) for i in noisy]
+    for i, errors in zip(noisy, own.errors(tasks, SystemBits(), runs), strict=True):
+        found[i] = errors
+    for i, setting in enumerate(settings):
+        if setting.mechanism == NOISELESS:
+            found[i] = own.without_noise(setting.k or 3)
+    assert np.isfinite(found).all()
+    return found
 
 
 def _squares(
-    own: SortedAttribute, whole: Scale, attribute: Attribute, setting: Setting, epsilon: Decimal
-) -> float:
-    """Return Σ d² of one owner's part, by the places that its values have among all records."""
-    if attribute.by_frequency and setting.mechanism != NOISELESS:
-        task = task_of(attribute, setting, epsilon, own.original.size)
-        masked = own.by_record(own.draw(task, SystemBits()))
-        return float(whole.squared(own.original, masked).sum())
-    return _relative(own, attribute, setting, epsilon) * own.original.size * own.scale.spread
+    own: SortedAttribute,
+    whole: Scale,
+    attribute: Attribute,
+    settings: Sequence[Setting],
+    epsilons: Sequence[Decimal],
+) -> Float64Array:
+    """Return Σ d² of one draw of one owner's part, by the places that its values have among all records.
+
+    Returns:
+        By setting, `(n_settings,)`.
+    """
+    if not attribute.by_frequency:
+        errors = _relative(own, attribute, settings, epsilons, 1)[:, 0]
+        return errors * own.original.size * own.scale.spread
+    found = np.empty(len(settings))
+    for i, setting in enumerate(settings):
+        if setting.mechanism == NOISELESS:
+            error = own.without_noise(setting.k or 3)
+            assert error is not None
+            found[i] = error * own.original.size * own.scale.spread
+        else:
+            task = task_of(attribute, setting, epsilons[i], own.original.size)
+            masked = own.by_record(own.draw(task, SystemBits()))
+            found[i] = float(whole.squared(own.original, masked).sum())
+    return found
 
 
 def _estimated(values: Sequence[float]) -> Estimate:
