@@ -13,16 +13,14 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import Annotated, Any, TextIO, TypeVar
 
 import typer
 
 from common.blank_options import refuse_blank
+from common.console_table import Cell, aligned, drawn, shown
 from common.errors import ExitCode, InternalError, TesseraError, UsageError
 from common.log import LogLevel, one_line, places
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 ConfigOption = Annotated[
     Path | None,
@@ -31,9 +29,6 @@ ConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much the log tells.")]
-
-Cell = object
-"""What a table shows: text, a number, a boolean, or None for nothing."""
 
 _E = TypeVar("_E", bound=BaseException)
 _log = logging.getLogger(__name__)
@@ -187,51 +182,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console(file=sys.stdout).print(_drawn(title, columns, lines))
+        console = Console(file=sys.stdout)
+        console.print(drawn(title, columns, lines, console.width))
         return
     if title:
         print_line(title)
-    for line in _aligned(columns, lines):
+    for line in aligned(columns, lines):
         print_line(line)
-
-
-def _drawn(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> "Table":
-    from rich.table import Table
-    from rich.text import Text
-
-    drawn = Table(title=Text(title) if title else None, title_justify="left", show_edge=False)
-    for column, numeric in zip(columns, _numeric(len(columns), rows), strict=True):
-        drawn.add_column(Text(column), justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(_shown(cell)) for cell in row))
-    return drawn
-
-
-def _aligned(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    texts = [list(columns), *([_shown(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    numeric = _numeric(len(columns), rows)
-    for line in texts:
-        cells = zip(line, widths, numeric, strict=True)
-        yield "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in cells).rstrip()
-
-
-def _numeric(n_columns: int, rows: Sequence[Sequence[Cell]]) -> list[bool]:
-    """Which columns hold numbers, and nothing but numbers and gaps."""
-
-    def numbers(position: int) -> bool:
-        cells = [row[position] for row in rows if row[position] is not None]
-        return bool(cells) and all(isinstance(c, int | Decimal) and not isinstance(c, bool) for c in cells)
-
-    return [numbers(position) for position in range(n_columns)]
-
-
-def _shown(cell: Cell) -> str:
-    if cell is None:
-        return "–"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    return one_line(format(cell, "f") if isinstance(cell, Decimal) else str(cell))
 
 
 def confirm(question: str) -> bool:
@@ -268,7 +225,9 @@ def progress(
         from rich.live import Live
 
         with Live(console=Console(file=sys.stderr), auto_refresh=False) as live:
-            yield lambda rows: live.update(_drawn(title, columns, [*map(tuple, rows)]), refresh=True)
+            yield lambda rows: live.update(
+                drawn(title, columns, [*map(tuple, rows)], live.console.width), refresh=True
+            )
     else:
         note(title)
         yield _ChangedRows(columns)
@@ -283,7 +242,7 @@ class _ChangedRows:
 
     def __call__(self, rows: Iterable[Sequence[Cell]]) -> None:
         for row in rows:
-            name, *cells = (_shown(cell) for cell in row)
+            name, *cells = (shown(cell) for cell in row)
             if self._printed.get(name) != cells:
                 self._printed[name] = cells
                 pairs = zip(self._columns[1:], cells, strict=True)

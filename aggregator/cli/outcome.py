@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from common import console
+from common.console_table import Cell
 from common.errors import ExitCode, TesseraError, from_document
 from common.shown_bounds import rounded_up
 
@@ -29,12 +30,12 @@ def has_ended(view: "ReleaseView") -> bool:
     return view.state in ENDS or (view.state == "planned" and view.dry_run)
 
 
-def rows(view: "ReleaseView") -> list[tuple[console.Cell, ...]]:
+def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
     """Return one line per owner; how much of a fragment has arrived is told with the state.
 
     What the aggregator itself waits for is a line more.
     """
-    lines: list[tuple[console.Cell, ...]] = [
+    lines: list[tuple[Cell, ...]] = [
         (owner.id, _records(owner), _epsilon(owner), owner.k or None, _state(view, owner))
         for owner in view.owners
     ]
