@@ -7,6 +7,8 @@ References:
     Snoke et al. 2018, "General and specific utility measures for synthetic data" (propensity score).
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -39,6 +41,20 @@ def check_installed() -> None:
             "scikit-learn is not installed, which the measures pmse and f-measure need",
             f"{INSTALLED_WITH}, or name other measures (--measures divergence, or none)",
         )
+
+
+@contextmanager
+def in_own_threads() -> Iterator[None]:
+    """Keep products of matrices in the threads that ask for them, where several models are fitted at a time.
+
+    Threads that each such product starts would wait for one another, for longer than the product takes.
+    """
+    # What is to be limited has to be loaded before.
+    import sklearn.linear_model  # noqa: F401
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def split(n_records: int) -> int:

@@ -4,6 +4,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +27,7 @@ from owner_node.explore.assessment import (
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.cells import CHOSEN, Cell, Grid, plan_cell
 from owner_node.explore.distributions import distribution
-from owner_node.explore.models import check_installed
+from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, Shown
 from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
@@ -149,6 +150,10 @@ def _needs_models(question: Question) -> bool:
     )
 
 
+def _fits_models(subject: Subject) -> bool:
+    return PMSE in subject.wanted.measures or subject.classes is not None
+
+
 def _wanted(table: Table, question: Question) -> Wanted:
     names = table.schema.names
     known = _numbers(names, question.known or names)
@@ -237,7 +242,10 @@ def _assessed(
         results[number] = result
         progress(len(results), len(cells))
 
-    with ThreadPoolExecutor(sources.n_threads, thread_name_prefix="explore") as threads:
+    with (
+        in_own_threads() if _fits_models(subject) else nullcontext(),
+        ThreadPoolExecutor(sources.n_threads, thread_name_prefix="explore") as threads,
+    ):
         try:
             measured: dict[int, Utility] = {}
             for row in _rows(cells) if measures_errors_alone(subject.wanted.measures) else ():

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
-from owner_node.explore.models import f_measure_of, f_measures, propensity, split
+from owner_node.explore.models import f_measure_of, f_measures, in_own_threads, propensity, split
 
 
 def test_f_measure_by_hand():
@@ -43,3 +44,15 @@ def test_records_of_one_distribution_cannot_be_told_apart():
     assert propensity(first, first + 1000).pmse == pytest.approx(0.25, abs=0.01)
     constant = np.ones((100, 2))
     assert propensity(constant, constant).pmse == 0
+
+
+def test_products_stay_in_their_threads():
+    """While several settings are looked at no product of matrices starts threads; afterwards it may again."""
+
+    def n_threads():
+        return [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+
+    before = n_threads()
+    with in_own_threads():
+        assert set(n_threads()) == {1}
+    assert n_threads()[: len(before)] == before
