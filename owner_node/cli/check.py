@@ -9,7 +9,8 @@ import typer
 
 from common import console
 from common.errors import DataError, TesseraError, UsageError
-from common.schema import Attribute, AttributeType, CategoryOrder, Schema
+from common.privacy import EXPONENTIAL
+from common.schema import Attribute, AttributeType, CategoryOrder, Schema, TaxonomyMethod
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.state.database import Database
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from owner_node.sources import LoadedData
 
 _LONGEST_DOMAIN = 60
+_NEEDED = ("mechanisms", "layouts")
+"""Lists of the policy that allow nothing when they are empty; the others allow everything then."""
 
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Check only this data set.", show_default=False)
@@ -257,6 +260,7 @@ def _show(
 
 
 def _warnings(owner: OwnerConfig) -> Iterator[str]:
+    yield from _policy_warnings(owner)
     yield from _identity_warnings(owner)
     yield from _linkage_key_warnings(owner)
     try:
@@ -266,6 +270,24 @@ def _warnings(owner: OwnerConfig) -> Iterator[str]:
         yield f"whether the daemon runs with this owner.toml is not known: {error.message}"
     else:
         yield from [outdated] if outdated else []
+
+
+def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
+    """Tell what the policy refuses whatever anybody asks for."""
+    for key in _NEEDED:
+        if not getattr(owner.policy, key):
+            yield f"policy.{key} is empty, and so every release is refused"
+    drawn = [
+        f"{dataset.name}.{attribute.name}"
+        for dataset in owner.datasets
+        for attribute in dataset.attributes
+        if attribute.method is TaxonomyMethod.EXPONENTIAL
+    ]
+    if drawn and owner.policy.mechanisms and EXPONENTIAL not in owner.policy.mechanisms:
+        yield (
+            f"releases of {', '.join(drawn)} are refused: declared to be drawn from a taxonomy "
+            f'(method = "{EXPONENTIAL}"), which policy.mechanisms does not list'
+        )
 
 
 def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
@@ -293,7 +315,7 @@ def _policy(owner: OwnerConfig) -> Iterator[tuple[str, str]]:
     """Yield every key of the policy with what it amounts to."""
     for key, value in asdict(owner.policy).items():
         if isinstance(value, tuple):
-            yield key, ", ".join(map(str, value)) or "any"
+            yield key, ", ".join(map(str, value)) or ("none" if key in _NEEDED else "any")
         else:
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             yield key, "no limit" if value is None else shown

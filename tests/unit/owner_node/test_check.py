@@ -118,6 +118,28 @@ def test_one_bad_data_set_is_its_own_error(folder, capsys):
     assert details["problems"] == [{"column": "weight", "problem": "not in the source", "count": None}]
 
 
+@pytest.mark.parametrize("key", ["mechanisms", "layouts"])
+def test_a_policy_that_allows_nothing_says_so(folder, capsys, key):
+    """An empty list of mechanisms or layouts is not taken for "any": every release would be refused."""
+    (folder / "owner.toml").write_text(f"{OWNER}\n[policy]\n{key} = []\n")
+    assert run("--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["policy"][key], document["policy"]["attributes"]) == ("none", "any")
+    assert f"policy.{key} is empty, and so every release is refused" in document["warnings"]
+
+
+@pytest.mark.parametrize(("mechanisms", "warned"), [('"idp-joint"', True), ('"exponential"', False)])
+def test_a_method_that_the_policy_refuses(folder, capsys, mechanisms, warned):
+    """Declared to be drawn and not allowed to be: said at once, and not when a release is refused."""
+    taxonomy = 'taxonomy = "wards.csv"\nmethod = "exponential"\n'
+    (folder / "owner.toml").write_text(f"{OWNER}{SECOND}{taxonomy}\n[policy]\nmechanisms = [{mechanisms}]\n")
+    (folder / "wards.csv").write_text("A;all\nB;all\n")
+    (folder / "visits.csv").write_text("ward\nA\nB\n")
+    assert run("--json") == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert any("visits.ward" in each for each in warnings) is warned
+
+
 def test_an_unknown_data_set(folder, capsys):
     """A wrong name is answered with the known ones."""
     assert run("--dataset", "patient") == 2
