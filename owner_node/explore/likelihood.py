@@ -29,6 +29,8 @@ _ROUNDING = 1e-9
 _TAIL, _GRID = 40, 20_001
 """How far beyond the ranks noise is followed, in units of its scale, and at how many points."""
 _PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 32, 2**12
+_LOGARITHMS_PER_BLOCK = 2**21
+"""Logarithms of people and kinds of records that exist at a time: 16 MiB of them."""
 _PAIRS = 2**22
 """People times kinds of records by which it is seen how probable a record is for others."""
 _UNSEEN = log(0.05)
@@ -143,6 +145,11 @@ class Likelihoods:
         )
         return cls(tuple(attributes), tuple(group[first] for group in groups), kind_of, counts)
 
+    def blocks(self, n_people: int) -> list[slice]:
+        """Return people by position, as many at a time as there is room for."""
+        step = max(1, min(_PEOPLE_PER_BLOCK, _LOGARITHMS_PER_BLOCK // self.counts.size))
+        return [slice(start, min(start + step, n_people)) for start in range(0, n_people, step)]
+
     def of_people(self, people: PositionArray) -> Float64Array:
         """Return the logarithms for a few people, `(n_kinds, n_people)`."""
         tables = [each.likely(people) for each in self.attributes]
@@ -158,7 +165,7 @@ class Likelihoods:
         """Return the logarithm of the mean over the first people of some in random order, `(n_kinds,)`."""
         people = others[: max(1, _PAIRS // self.counts.size)]
         total = np.zeros(self.counts.size)
-        for block in _blocks(people.size):
+        for block in self.blocks(people.size):
             total += np.exp(self.of_people(people[block])).sum(axis=1)
         seen = np.log(np.maximum(total / people.size, np.finfo(np.float64).tiny))
         independent = np.sum(
@@ -188,7 +195,7 @@ def linked_by_likelihood(
     likelihoods = Likelihoods.of([Carried.of(*each) for each in triples])
     for_others = likelihoods.for_others(others)[:, None]
     right = np.zeros(targets.size)
-    for block in _blocks(targets.size):
+    for block in likelihoods.blocks(targets.size):
         ratios = likelihoods.of_people(targets[block])
         ratios -= for_others
         own = ratios[likelihoods.kind_of[targets[block]], np.arange(ratios.shape[1])]
@@ -196,7 +203,3 @@ def linked_by_likelihood(
         as_likely = ratios >= own - _ROUNDING
         right[block] = is_best / (likelihoods.counts @ as_likely)
     return right
-
-
-def _blocks(n_people: int) -> list[slice]:
-    return [slice(at, min(at + _PEOPLE_PER_BLOCK, n_people)) for at in range(0, n_people, _PEOPLE_PER_BLOCK)]
