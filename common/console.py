@@ -7,13 +7,15 @@ standard output holds exactly one document. rich is imported only when there is 
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, TextIO, TypeVar
+from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
 
@@ -30,6 +32,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 YesOption = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much the log tells.")]
 
+_AGAIN_SECONDS = 0.05
 _E = TypeVar("_E", bound=BaseException)
 _log = logging.getLogger(__name__)
 
@@ -69,6 +72,37 @@ def application(name: str, about: str, version: str) -> typer.Typer:
 
     options.__doc__ = about
     return app
+
+
+def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
+    """Be the program of this process: carry out its command line and exit with its code.
+
+    Args:
+        make: Returns the commands.
+        name: The program's name, for usage lines.
+    """
+    sys.unraisablehook = _press_again
+    try:
+        code = run(make(), name)
+    except KeyboardInterrupt:
+        # Before the command began, or when it had just ended.
+        code = ExitCode.INTERRUPTED
+    # What is said is said: while Python leaves, a Ctrl-C would only add a traceback to it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _press_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C a moment after it came where Python can raise nothing and drops what is raised.
+
+    Such places are what objects do when they are forgotten, and some libraries' reading of arguments.
+    """
+    if dropped.exc_type is KeyboardInterrupt:
+        again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(dropped)
 
 
 def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:

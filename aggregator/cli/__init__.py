@@ -1,7 +1,5 @@
 """`aggregator`: the command line of the aggregator."""
 
-import sys
-
 import typer
 
 from common import __version__, console
@@ -36,4 +34,4 @@ def application() -> typer.Typer:
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(console.run(application(), "aggregator"))
+    console.main(application, "aggregator")

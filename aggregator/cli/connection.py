@@ -5,8 +5,9 @@ import pwd
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, cast
 
+from aggregator.cli.waiting import Waiter
 from aggregator.operator_log import USER_KEY
 from common.errors import NotConnectedError
 
@@ -22,24 +23,22 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
         config: What `--config` named.
 
     Yields:
-        The daemon's calls.
+        The daemon's calls, each of which is waited for, or ended by a Ctrl-C.
 
     Raises:
         NotConnectedError: If it is not running.
         TesseraError: What the daemon answered instead of a result.
     """
-    import grpc
+    with Waiter() as waiter:
+        import grpc
 
-    from aggregator.config import load
-    from common.tls import MESSAGE_LIMIT
-    from common.wire.status import from_rpc_error
-    from common.wire.v1.control_pb2_grpc import ControlServiceStub
+        from aggregator.config import load
+        from common.wire.status import from_rpc_error
 
-    socket = load(config).aggregator.control_socket
-    options = [("grpc.max_receive_message_length", MESSAGE_LIMIT)]
-    with grpc.insecure_channel(f"unix:{socket}", options=options) as channel:
+        socket = load(config).aggregator.control_socket
+        calls = _Calls(waiter, socket)
         try:
-            yield ControlServiceStub(channel)
+            yield cast("ControlServiceStub", calls)
         except grpc.RpcError as error:
             found = from_rpc_error(error)
             if isinstance(found, NotConnectedError) and "status" in found.details:
@@ -49,6 +48,71 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
                     {"socket": str(socket)},
                 ) from None
             raise found from None
+        finally:
+            calls.hang_up()
+
+
+class _Calls:
+    """Calls as of a stub without an event loop, waited for in one.
+
+    Args:
+        waiter: Waits.
+        socket: The daemon's.
+    """
+
+    def __init__(self, waiter: Waiter, socket: Path) -> None:
+        self._waiter = waiter
+        self._channel, self._stub = waiter.wait(lambda: self._connect(socket))
+
+    async def _connect(self, socket: Path) -> tuple[Any, Any]:
+        import grpc
+
+        from common.tls import MESSAGE_LIMIT
+        from common.wire.v1.control_pb2_grpc import ControlServiceStub
+
+        options = [("grpc.max_receive_message_length", MESSAGE_LIMIT)]
+        channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        return channel, ControlServiceStub(channel)
+
+    def hang_up(self) -> None:
+        """Close the channel, and forget it while no Ctrl-C can come in between."""
+        self._waiter.finish(lambda: self._channel.close(None))
+        self._channel = self._stub = None
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        async def answer(request: object, options: dict[str, Any]) -> Any:
+            return await getattr(self._stub, name)(request, **options)
+
+        return lambda request, **options: self._waiter.wait(lambda: answer(request, options))
+
+    def Watch(self, request: object) -> "_Watched":
+        async def begin() -> Any:
+            return self._stub.Watch(request)
+
+        return _Watched(self._waiter, self._waiter.wait(begin))
+
+
+class _Watched:
+    """The answers of a call that has many, each waited for when it is asked for."""
+
+    def __init__(self, waiter: Waiter, call: Any) -> None:
+        self._waiter, self._call = waiter, call
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
+
+        answer = self._waiter.wait(self._call.read)
+        if answer is EOF:
+            raise StopIteration
+        return answer
+
+    def cancel(self) -> None:
+        """Hang up, and forget the call."""
+        self._call.cancel()
+        self._call = None
 
 
 def pieces(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:

@@ -283,7 +283,6 @@ def watch_until(
                 if done(view):
                     return view
     finally:
-        # Hung up by nobody, it would be when Python forgets it; a Ctrl-C that comes just then is lost.
         watched.cancel()  # type: ignore[no-untyped-call]  # the stubs leave its types out
     return calls.Show(request)
 

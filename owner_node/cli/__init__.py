@@ -1,7 +1,5 @@
 """`owner-node`: the command line of one organisation's owner node."""
 
-import sys
-
 import typer
 
 from common import __version__, console
@@ -50,4 +48,4 @@ def application() -> typer.Typer:
 
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(console.run(application(), "owner-node"))
+    console.main(application, "owner-node")

@@ -50,6 +50,22 @@ def pause() -> None:
     signal.pause()
 
 
+class _Forgotten:
+    """Something that waits for a signal when it is forgotten, where Python drops what is raised."""
+
+    def __del__(self) -> None:
+        """Be forgotten."""
+        console.print_line("waiting")
+        signal.pause()
+
+
+@app.command()
+def forget() -> None:
+    """Wait for a signal where it cannot end the command, and go on."""
+    _Forgotten()
+    signal.pause()
+
+
 @app.command()
 def flood() -> None:
     """Print more than any pipe holds."""
@@ -83,4 +99,4 @@ def ask(yes: console.YesOption = False) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(console.run(app, "program"))
+    console.main(lambda: app, "program")

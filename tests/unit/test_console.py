@@ -126,9 +126,9 @@ def test_errors_as_json():
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.parametrize("command", ["wait", "pause"])
+@pytest.mark.parametrize("command", ["wait", "pause", "forget"])
 def test_ctrl_c_is_exit_130_without_a_traceback(command):
-    """An interrupted command ends like one, with and without an event loop."""
+    """An interrupted command ends like one, with and without a loop, and where Python drops interruptions."""
     with subprocess.Popen(
         [*PROGRAM, command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
