@@ -14,6 +14,7 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import TesseraError
 from common.fragment import FragmentStatement, Receipt
+from common.linking_check import multiples_of
 from common.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from owner_node.ledger.ledger import Kind as EntryKind
@@ -23,13 +24,13 @@ from owner_node.state.session import State as SessionState
 from owner_node.state.sessions import Session
 from tests.chaos.barrier import Watch
 from tests.chaos.parties import (
+    BUDGETS,
     DEADLINES,
-    MEMBERS,
-    SIZES,
     aggregator_name,
     aggregator_state,
     daemon_of,
     events_of,
+    linked_by,
     records_of,
 )
 from tests.chaos.play import Course
@@ -78,7 +79,14 @@ def problems(
         missing = ", ".join(release.missing("acknowledged")) if release else "nobody"
         return [f"not at rest: the release is {state}; not acknowledged by {missing}", *_logs(log_sizes)]
     ended = Ended(cluster, schedule, course, release, events_of(cluster, release.id), watch, log_sizes)
-    found = [*_end(ended), *_barrier(ended), *_aggregator(ended), *_published(ended), *_logs(log_sizes)]
+    found = [
+        *_end(ended),
+        *_linked(ended),
+        *_barrier(ended),
+        *_aggregator(ended),
+        *_published(ended),
+        *_logs(log_sizes),
+    ]
     for owner in OWNERS:
         with records_of(cluster, owner) as records:
             found += [f"{owner}: {each}" for each in _owner(ended, owner, records)]
@@ -101,6 +109,22 @@ def _end(ended: Ended) -> Iterator[str]:
     code = release.ending.code if release.ending else ""
     if code in ("internal", "integrity", "protocol", "conflict", "data_changed", "identity"):
         yield f"it ended with {code}: {release.ending.message if release.ending else ''}"
+
+
+def _linked(ended: Ended) -> Iterator[str]:
+    """Linking found what there is, and every owner masked what it found."""
+    found, plan, expected = ended.release.addendum, ended.release.plan, linked_by(ended.schedule)
+    if found is None or plan is None:
+        return
+    multiples = (expected.multiple,) * plan.n_groups
+    told = (found.linking, dict(found.records), multiples_of(plan, found), found.common)
+    if told != (expected.linking, expected.records, multiples, expected.common):
+        yield f"the addendum says {told}"
+    for event in ended.events:
+        if isinstance(event, Sealed):
+            masked = FragmentStatement.from_bytes(event.statement.encode()).records
+            if masked != expected.records[event.owner]:
+                yield f"{event.owner} masked {masked} records, not {expected.records[event.owner]}"
 
 
 def _barrier(ended: Ended) -> Iterator[str]:
@@ -137,7 +161,7 @@ def _published(ended: Ended) -> Iterator[str]:
     if not ended.published:
         return
     folder = ended.cluster.folder / "releases" / ended.release.id
-    size = MEMBERS if ended.schedule.layout == "vertical" else sum(SIZES.values())
+    size = linked_by(ended.schedule).released
     try:
         verified = verify_release(folder, ended.cluster.folder / "tls" / "ca.pem")
         if verified.n_records != size:
@@ -188,24 +212,16 @@ def _charges(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     entries = [each for each in records.ledger.entries() if each.release == ended.release.id]
     kinds, lines = [each.kind for each in entries], records.history.entries(aggregator_name())
     own = [line.event for line in lines if line.release == ended.release.id]
-    allowed: tuple[list[EntryKind], ...] = (
-        [],
-        [EntryKind.RESERVE, EntryKind.RETURN],
-        [EntryKind.RESERVE, EntryKind.SPEND],
-    )
-    if kinds not in allowed:
-        yield f"the ledger has {[str(kind) for kind in kinds]}"
+    charged = [(each.kind, each.charge) for each in entries]
+    if charged not in _allowed(ended, owner):
+        yield f"the ledger has {[f'{kind} {charge}' for kind, charge in charged]}"
     spent = EntryKind.SPEND in kinds
     if own.count("spent") != int(spent) or own.count("sealed") > int(spent):
         counts = f"spent {own.count('spent')}, sealed {own.count('sealed')}"
         yield f"spent in the ledger: {spent}; in the history: {counts}"
     if ended.release.progress[owner].sealed is not None and not spent:
         yield "the aggregator was told of a sealed fragment that nothing was spent for"
-    if ended.release.plan is not None:
-        charge = ended.release.plan.assignment_of(owner).epsilon_joint
-        if any(each.charge != charge for each in entries):
-            yield f"charged {[each.charge for each in entries]}, planned {charge}"
-    for budget in ("patients", "members"):
+    for budget in BUDGETS:
         spends = [e for e in records.ledger.entries(budget) if e.kind is EntryKind.SPEND]
         balance = records.ledger.balance(budget, Decimal(10**6))
         summed = sum((each.charge for each in spends), Decimal(0))
@@ -213,6 +229,26 @@ def _charges(ended: Ended, owner: str, records: Records) -> Iterator[str]:
             yield f"balance of {budget}: spent {balance.spent} of {summed}, reserved {balance.reserved}"
         if len({each.release for each in spends}) != len(spends):
             yield f"a release was charged twice to {budget}"
+
+
+def _allowed(ended: Ended, owner: str) -> list[list[tuple[EntryKind, Decimal | None]]]:
+    """Return what a ledger may have of a release: all that is allowed reserved, what was found spent."""
+    plan, addendum = ended.release.plan, ended.release.addendum
+    if plan is None:
+        return [[]]
+    task = plan.assignment_of(owner)
+    most = task.epsilon_joint_at(plan.most_multiples)
+    assert most is not None
+    allowed: list[list[tuple[EntryKind, Decimal | None]]] = [
+        [],
+        [(EntryKind.RESERVE, most), (EntryKind.RETURN, most)],
+    ]
+    if addendum is not None:
+        found = task.epsilon_joint_at(multiples_of(plan, addendum))
+        assert found is not None
+        rest = [] if found == most else [(EntryKind.RETURN, most - found)]
+        allowed.append([(EntryKind.RESERVE, most), *rest, (EntryKind.SPEND, found)])
+    return allowed
 
 
 def _fragments(ended: Ended, owner: str, session: Session | None) -> Iterator[str]:

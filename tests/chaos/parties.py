@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from deploy.local_process import LocalDaemon
 from deploy.local_setup import AGGREGATOR as AGGREGATOR_NAME
 from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.state.records import Records
-from tests.chaos.schedule import AGGREGATOR, OWNERS
+from tests.chaos.schedule import AGGREGATOR, OWNERS, Linking, Schedule
 from tests.system.small_owners import (
     ATTRIBUTES,
     declared,
@@ -24,30 +25,80 @@ from tests.system.small_owners import (
     write,
 )
 
-DATASETS = {"horizontal": "patients", "vertical": "members"}
-"""The data set of each layout."""
 SIZES = {"a": 2_500, "b": 1_500}
+"""Records of each owner in the horizontal layout."""
 MEMBERS = 2_500
+"""Records of each owner in the vertical layout."""
+SHARED = 500
+"""Persons at both owners where there are such."""
+COMMON = 1_500
+"""Persons that both owners have where each has others, too."""
+_FIRST = {
+    "patients": {"a": 0, "b": SIZES["a"]},
+    "shared": {"a": 10_000, "b": 10_000 + SIZES["a"] - SHARED},
+    "members": {"a": 20_000, "b": 20_000},
+    "others": {"a": 30_000, "b": 30_000 + MEMBERS - COMMON},
+}
+"""The number of each owner's first person in each data set."""
+BUDGETS = tuple(_FIRST)
+"""All data sets, each with a budget of its own."""
 DEADLINES = {"invite": 20, "consent": 15, "link": 20, "mask": 20, "collect": 20}
 """Seconds that each step may take."""
 _SPLIT = {"a": ("age", "income", "admitted"), "b": ("ward", "severity", "emergency")}
 _TOTAL_EPSILON = "1000000"
+_POLICY = {
+    owner: policy(
+        max_epsilon_per_release="30", manual_above_epsilon=manual, max_overlap=2, allow_intersect=True
+    )
+    for owner, manual in (("a", "6"), ("b", "30"))
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What linking has to find in a data set, under a plan that allows it."""
+
+    dataset: str
+    """The data set."""
+    linking: str
+    """What the addendum calls it."""
+    records: dict[str, int]
+    """How many records each owner masks."""
+    released: int
+    """How many records are released."""
+    multiple: int = 1
+    """How many owners of a group hold the same person."""
+    common: int | None = None
+    """How many persons all groups hold, where others are left out."""
+
+
+_BOTH = dict.fromkeys(OWNERS, MEMBERS)
+_LINKED = {
+    ("horizontal", False): Linked("patients", "disjoint", SIZES, sum(SIZES.values())),
+    ("horizontal", True): Linked("shared", "overlapping", SIZES, sum(SIZES.values()), multiple=2),
+    ("vertical", False): Linked("members", "equal", _BOTH, MEMBERS),
+    ("vertical", True): Linked("others", "intersected", dict.fromkeys(OWNERS, COMMON), COMMON, common=COMMON),
+}
+
+
+def linked_by(schedule: Schedule) -> Linked:
+    """Return what linking has to find."""
+    return _LINKED[schedule.layout, schedule.linking is Linking.FOUND]
 
 
 def make_parties(folder: Path) -> LocalCluster:
     """Return two owners with data for each layout, of whom the first asks a person about much epsilon."""
-    first = 0
-    for seed, owner in enumerate(OWNERS):
-        write(folder, owner, "patients", people(identifiers(first, SIZES[owner]), seed))
-        first += SIZES[owner]
-    members = people(identifiers(first, MEMBERS), seed=len(OWNERS))
-    says = {}
-    for owner, names in _SPLIT.items():
-        write(folder, owner, "members", members[["person", *names]].sample(frac=1, random_state=1))
-        rules = policy(max_epsilon_per_release="30", manual_above_epsilon="6" if owner == "a" else "30")
-        own = {name: ATTRIBUTES[name] for name in names}
-        says[owner] = rules + declared("patients", total_epsilon=_TOTAL_EPSILON)
-        says[owner] += declared("members", attributes=own, total_epsilon=_TOTAL_EPSILON)
+    says = {owner: _POLICY[owner] for owner in OWNERS}
+    for number, (name, first) in enumerate(_FIRST.items()):
+        for place, owner in enumerate(OWNERS):
+            split = name in ("members", "others")
+            # No two tables are equal in a column: a ledger would take them for the same data.
+            persons = identifiers(first[owner], MEMBERS if split else SIZES[owner])
+            table = people(persons, seed=2 * number + place).sample(frac=1, random_state=1)
+            names = _SPLIT[owner] if split else tuple(ATTRIBUTES)
+            write(folder, owner, name, table[["person", *names]])
+            own = {attribute: ATTRIBUTES[attribute] for attribute in names}
+            says[owner] += declared(name, attributes=own, total_epsilon=_TOTAL_EPSILON)
     make_setup(folder, says, deadlines={step: f"{seconds}s" for step, seconds in DEADLINES.items()})
     share_linkage_key(folder, OWNERS)
     return LocalCluster(folder)

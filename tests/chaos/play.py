@@ -15,8 +15,8 @@ from owner_node.consent.approvals import Person
 from owner_node.consent.decisions import Decisions
 from owner_node.state.doorbell import ring
 from owner_node.state.session import State as SessionState
-from tests.chaos.parties import DATASETS, daemon_of, records_of, release_of, session_state
-from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Schedule
+from tests.chaos.parties import daemon_of, linked_by, records_of, release_of, session_state
+from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Linking, Schedule
 from tests.system.small_owners import state_dir
 
 LONGEST_SECONDS = 180.0
@@ -27,18 +27,21 @@ _START_SECONDS = 5.0
 """How long the start of a process may take on a busy machine."""
 _CALL_SECONDS = 30.0
 _TICK_SECONDS = 0.002
-_EPSILON = {Kind.PLAIN: "1", Kind.ASKED: "20", Kind.EXCESSIVE: "100"}
+_EPSILON = {Kind.PLAIN: "1", Kind.ASKED: "14", Kind.EXCESSIVE: "100"}
 _RELEASE_ORDER = tuple(ReleaseState)
 _SESSION_ORDER = tuple(SessionState)
 
 
 def start_request(schedule: Schedule, release: str) -> StartRequest:
     """Return what the operator asks for."""
+    allowed = schedule.linking is not Linking.STRICT
     groups = [OWNERS] if schedule.layout == "horizontal" else [(owner,) for owner in OWNERS]
     return StartRequest(
-        release=release, dataset=DATASETS[schedule.layout], layout=schedule.layout,
+        release=release, dataset=linked_by(schedule).dataset, layout=schedule.layout,
         groups=[OwnerGroup(owners=each) for each in groups], epsilon=_EPSILON[schedule.kind], k="20",
         budget_split="owner", formats=["parquet"], confirmed=True,
+        max_overlap="2" if allowed and schedule.layout == "horizontal" else "",
+        on_mismatch="intersect" if allowed and schedule.layout == "vertical" else "",
     )  # fmt: skip
 
 

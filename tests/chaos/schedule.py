@@ -10,6 +10,7 @@ from owner_node.state.session import State as SessionState
 OWNERS = ("a", "b")
 AGGREGATOR = "aggregator"
 PARTIES = (*OWNERS, AGGREGATOR)
+LAYOUTS = ("horizontal", "vertical")
 _SESSION_STATES = (
     SessionState.INVITED, SessionState.RESERVED, SessionState.LINKED, SessionState.SPENT,
     SessionState.SEALED, SessionState.ACKNOWLEDGED, SessionState.PUBLISHED,
@@ -29,6 +30,20 @@ class Kind(StrEnum):
     """One that a person at owner a has to decide about."""
     EXCESSIVE = "excessive"
     """One of more epsilon than the policies allow."""
+
+
+class Linking(StrEnum):
+    """What the plan lets linking find, and what there is to be found.
+
+    In the horizontal layout persons at both owners, in the vertical one persons that only one owner has.
+    """
+
+    STRICT = "strict"
+    """Nothing is allowed, and there is nothing."""
+    ALLOWED = "allowed"
+    """It is allowed, and there is nothing."""
+    FOUND = "found"
+    """It is allowed, and found."""
 
 
 class Deed(StrEnum):
@@ -84,6 +99,8 @@ class Schedule:
     """What it was drawn from."""
     layout: str
     """Horizontal or vertical."""
+    linking: Linking
+    """What linking may find, and finds."""
     kind: Kind
     """What is asked for."""
     answer: Answer
@@ -100,7 +117,8 @@ def draw(seed: int) -> Schedule:
     kind = draws.choices(tuple(Kind), (16, 4, 1))[0]
     return Schedule(
         seed=seed,
-        layout=draws.choice(("horizontal", "vertical")),
+        layout=draws.choice(LAYOUTS),
+        linking=draws.choices(tuple(Linking), (3, 1, 3))[0],
         kind=kind,
         answer=draws.choices(tuple(Answer), (9, 3, 1))[0],
         hesitates=draws.uniform(0, 1.5),

@@ -1,11 +1,12 @@
 """A short run of `make chaos` among the tests: the seed is in the output of a failure, and repeats it."""
 
 import secrets
+from itertools import product
 
 import pytest
 
 from tests.chaos.campaign import Result, campaign
-from tests.chaos.schedule import Deed, Kind, draw
+from tests.chaos.schedule import LAYOUTS, Deed, Kind, Linking, draw
 
 _SECONDS = 45.0
 
@@ -25,7 +26,7 @@ def test_a_seed_is_a_schedule():
     assert draw(7) == draw(7)
     drawn = [draw(seed) for seed in range(300)]
     blows = [blow for each in drawn for blow in each.blows]
-    assert {each.layout for each in drawn} == {"horizontal", "vertical"}
+    assert {(each.layout, each.linking) for each in drawn} == set(product(LAYOUTS, Linking))
     assert {each.kind for each in drawn} == set(Kind)
     assert {blow.deed for blow in blows} == set(Deed)
     assert max(len(blow.parties) for blow in blows) == 3
