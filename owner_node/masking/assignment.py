@@ -23,6 +23,7 @@ BINS_PER_ENTRY = 2**8
 FEWEST_PER_BIN = 2
 """Fewest records of a bin, on average: their number decides how much of the processor's caches bins take."""
 POSITIONS_PER_BLOCK = 2**16
+"""Positions that are done at a time: what is made of them on the way stays in the processor's caches."""
 FEWEST_BLOCKS = 4
 """Of fewer blocks starting threads takes as long as they save."""
 _UNDECIDED = -1
@@ -38,8 +39,13 @@ def by_rank(order: PositionArray, sizes: Int64Array) -> EntryArray:
     Returns:
         The entry of every record, `(n_records,)`.
     """
-    entries = np.empty(order.size, dtype=np.int32)
-    entries[order] = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+    entries, ends = np.empty(order.size, dtype=np.int32), np.cumsum(sizes)
+    for first in range(0, order.size, POSITIONS_PER_BLOCK):
+        last = min(first + POSITIONS_PER_BLOCK, order.size)
+        lowest, highest = np.searchsorted(ends, (first, last - 1), side="right").tolist()
+        some = np.arange(lowest, highest + 1, dtype=np.int32)
+        behind = np.minimum(ends[lowest : highest + 1], last)
+        entries[order[first:last]] = np.repeat(some, np.diff(behind, prepend=first))
     return entries
 
 

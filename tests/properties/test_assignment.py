@@ -35,7 +35,9 @@ def given_in_turn(records: list[int], sizes: list[int]) -> list[int]:
 def test_without_rank_noise_records_get_entries_in_turn(sizes, random):
     """The record at rank q gets the q-th entry."""
     order = random.sample(range(sum(sizes)), sum(sizes))
-    assert by_rank(np.array(order), np.array(sizes)).tolist() == given_in_turn(order, sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "POSITIONS_PER_BLOCK", 7)
+        assert by_rank(np.array(order), np.array(sizes)).tolist() == given_in_turn(order, sizes)
 
 
 @pytest.mark.parametrize("spread", [0, 3, 1000, 2**61])
