@@ -64,7 +64,8 @@ def preview(
         find if it had none, in the same order.
 
     Raises:
-        UnusableDataError: If there are fewer records than k, or than two.
+        UnusableDataError: If there are fewer records than k.
+        UsageError: If there is only one.
     """
     check_table(columns, tasks)
     everything = np.arange(len(tasks))

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from common.errors import UnusableDataError
+from common.errors import UsageError
 from owner_node.explore.assessment import Randomness, Subject, Wanted, baseline_of, crowd_of
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.utility import Originals
@@ -33,11 +33,11 @@ def subject_of(
         fewest_members: People who are not left out, at least: no clusters of k are made of fewer than k.
 
     Raises:
-        UnusableDataError: If there are too few records to leave one out.
+        UsageError: If there are too few records to leave one out.
     """
     n_records = columns[tasks[0].attribute.name].size
     if n_records < 2:
-        raise UnusableDataError(f"{n_records} records are too few to be explored", "explore more of them")
+        raise UsageError(f"{n_records} record is too little to be explored", "explore more of them")
     whole = _sorted(columns, tasks, randomness.bits)
     classes = baseline_of(whole, wanted, int(randomness.choices.integers(2**31)))
     if not wanted.attacks:

@@ -111,8 +111,7 @@ def explore(
 
     Raises:
         UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent;
-            or if no setting is possible.
-        UnusableDataError: If there is no record.
+            or if no setting is possible, or there is only one record.
     """
     wanted = _wanted(table, question)
     RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)
@@ -162,9 +161,10 @@ def _wanted(table: Table, question: Question) -> Wanted:
     if question.class_attribute is not None:
         number = int(_numbers(names, (question.class_attribute,))[0])
         n_values = table.schema.attributes[number].n_values
+        why = f"it can have {n_values} values" if n_values > MOST_CLASSES else "there is no other attribute"
         if n_values > MOST_CLASSES or len(names) < 2:
             raise UsageError(
-                f"attribute {question.class_attribute!r} cannot be a class: it can have {n_values} values",
+                f"attribute {question.class_attribute!r} cannot be a class: {why}",
                 f"choose one with at most {MOST_CLASSES}, and at least one other attribute",
             )
     else:

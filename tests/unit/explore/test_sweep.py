@@ -283,10 +283,19 @@ def test_what_is_impossible_is_said_cell_by_cell():
     assert impossible["mean_sse"] is None
 
 
+def test_one_record():
+    """Nobody can be left out of it: a usage error, as everything that exploring has against its data."""
+    only = replace(table([AGE]), columns={"age": columns()["age"][:1]})
+    with pytest.raises(UsageError, match="1 record is too little"):
+        explore(only, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
+
+
 def test_attributes_that_are_not_there():
     """Unknown names, and classes with too many values, are usage errors."""
     for wrong in (Question(QUICK.grid, known=("shoe",)), Question(QUICK.grid, class_attribute="shoe")):
         with pytest.raises(UsageError, match="shoe"):
             explored(wrong)
-    with pytest.raises(UsageError, match="cannot be a class"):
+    with pytest.raises(UsageError, match=r"cannot be a class: it can have \d+ values"):
         explored(Question(QUICK.grid, class_attribute="income"))
+    with pytest.raises(UsageError, match="cannot be a class: there is no other attribute"):
+        explored(Question(QUICK.grid, class_attribute="ward"), attributes=[WARD])
