@@ -13,7 +13,7 @@ References:
     Fellegi and Sunter 1969, "A theory for record linkage" (ratios of likelihoods).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, log
 
@@ -29,8 +29,6 @@ _ROUNDING = 1e-9
 _TAIL, _GRID = 40, 20_001
 """How far beyond the ranks noise is followed, in units of its scale, and at how many points."""
 _PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 32, 2**12
-_LOGARITHMS_PER_BLOCK = 2**21
-"""Logarithms of people and kinds of records that exist at a time: 16 MiB of them."""
 _PAIRS = 2**22
 """People times kinds of records by which it is seen how probable a record is for others."""
 _UNSEEN = log(0.05)
@@ -145,28 +143,30 @@ class Likelihoods:
         )
         return cls(tuple(attributes), tuple(group[first] for group in groups), kind_of, counts)
 
-    def blocks(self, n_people: int) -> list[slice]:
-        """Return people by position, as many at a time as there is room for."""
-        step = max(1, min(_PEOPLE_PER_BLOCK, _LOGARITHMS_PER_BLOCK // self.counts.size))
-        return [slice(start, min(start + step, n_people)) for start in range(0, n_people, step)]
+    def tables(self, people: PositionArray) -> list[Float64Array]:
+        """Return the logarithms of all released values for people, `(n_values, n_people)` by attribute."""
+        return [each.likely(people) for each in self.attributes]
 
-    def of_people(self, people: PositionArray) -> Float64Array:
-        """Return the logarithms for a few people, `(n_kinds, n_people)`."""
-        tables = [each.likely(people) for each in self.attributes]
-        found = np.zeros((self.counts.size, people.size))
-        # Some kinds at a time, so that sums stay near the processor.
-        for start in range(0, self.counts.size, _KINDS_PER_BLOCK):
-            some = slice(start, start + _KINDS_PER_BLOCK)
-            for table, values in zip(tables, self.values, strict=True):
-                found[some] += table[values[some]]
+    def of_kinds(self, tables: Sequence[Float64Array], kinds: slice | PositionArray) -> Float64Array:
+        """Return the logarithms of kinds of records from those of values, `(n_kinds, n_people)`."""
+        found: Float64Array = tables[0][self.values[0][kinds]]
+        for table, values in zip(tables[1:], self.values[1:], strict=True):
+            found += table[values[kinds]]
         return found
+
+    def blocks(self) -> Iterator[slice]:
+        """Return all kinds, some at a time, so that what is computed of them stays near the processor."""
+        for start in range(0, self.counts.size, _KINDS_PER_BLOCK):
+            yield slice(start, start + _KINDS_PER_BLOCK)
 
     def for_others(self, others: PositionArray) -> Float64Array:
         """Return the logarithm of the mean over the first people of some in random order, `(n_kinds,)`."""
         people = others[: max(1, _PAIRS // self.counts.size)]
         total = np.zeros(self.counts.size)
-        for block in self.blocks(people.size):
-            total += np.exp(self.of_people(people[block])).sum(axis=1)
+        for some in _blocks(people):
+            tables = self.tables(some)
+            for kinds in self.blocks():
+                total[kinds] += np.exp(self.of_kinds(tables, kinds)).sum(axis=1)
         seen = np.log(np.maximum(total / people.size, np.finfo(np.float64).tiny))
         independent = np.sum(
             [each.shares[values] for each, values in zip(self.attributes, self.values, strict=True)], axis=0
@@ -193,13 +193,23 @@ def linked_by_likelihood(
     """
     triples = zip(original, released, rank_noises, strict=True)
     likelihoods = Likelihoods.of([Carried.of(*each) for each in triples])
-    for_others = likelihoods.for_others(others)[:, None]
-    right = np.zeros(targets.size)
-    for block in likelihoods.blocks(targets.size):
-        ratios = likelihoods.of_people(targets[block])
-        ratios -= for_others
-        own = ratios[likelihoods.kind_of[targets[block]], np.arange(ratios.shape[1])]
-        is_best = ratios.max(axis=0) <= own + _ROUNDING
-        as_likely = ratios >= own - _ROUNDING
-        right[block] = is_best / (likelihoods.counts @ as_likely)
+    for_others = likelihoods.for_others(others)
+    return np.concatenate([_linked(likelihoods, for_others, people) for people in _blocks(targets)])
+
+
+def _linked(likelihoods: Likelihoods, for_others: Float64Array, people: PositionArray) -> Float64Array:
+    """Compare a few people with all records; `for_others`: by kind of record, `(n_kinds,)`."""
+    tables, own_kinds = likelihoods.tables(people), likelihoods.kind_of[people]
+    own = likelihoods.of_kinds(tables, own_kinds).diagonal() - for_others[own_kinds]
+    is_best, as_likely = np.ones(people.size, dtype=np.bool_), np.zeros(people.size)
+    for kinds in likelihoods.blocks():
+        ratios = likelihoods.of_kinds(tables, kinds)
+        ratios -= for_others[kinds, None]
+        is_best &= ratios.max(axis=0) <= own + _ROUNDING
+        as_likely += likelihoods.counts[kinds] @ (ratios >= own - _ROUNDING)
+    right: Float64Array = is_best / as_likely
     return right
+
+
+def _blocks(people: PositionArray) -> list[PositionArray]:
+    return [people[start : start + _PEOPLE_PER_BLOCK] for start in range(0, people.size, _PEOPLE_PER_BLOCK)]

@@ -68,7 +68,8 @@ def test_probabilities_as_defined():
     scale = Channel.of(0.2, 9).scale
     carried = [Carried.of(*each) for each in zip(original, released, (0.2, 0), strict=True)]
     likelihoods = Likelihoods.of(carried)
-    found = np.exp(likelihoods.of_people(np.arange(9)))[likelihoods.kind_of].T
+    tables = likelihoods.tables(np.arange(9))
+    found = np.exp(likelihoods.of_kinds(tables, likelihoods.kind_of)).T
     expected = np.array(oracle.likely(original.tolist(), released.tolist(), [scale, 0]))
     assert np.allclose(found, expected, rtol=2e-3, atol=1e-14)
     assert (expected > 1e-6).any()
