@@ -15,6 +15,7 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from common.errors import TesseraError
 from common.linking_text import found
+from common.privacy import HISTOGRAM
 from common.schema import Schema
 from common.task import Assignment
 from common.wire.v1 import control_pb2 as wire
@@ -91,7 +92,7 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
     if release.plan is not None and release.addendum is not None:
         view.linking.extend(found(release.plan, release.addendum))
     if release.state is State.PLANNED and not view.note:
-        view.note = below_min_k(release)
+        view.note = "; ".join(filter(None, (below_min_k(release), without_bound(release))))
     if release.published is not None:
         view.note = release.published.note
         view.directory = "" if release.deleted else release.published.directory
@@ -164,3 +165,17 @@ def below_min_k(release: Release) -> str:
         if smallest < least:
             told.append(f"{owner} masks with no k below {least} (the plan has {smallest})")
     return f"will be refused: {'; '.join(told)}" if told else ""
+
+
+def without_bound(release: Release) -> str:
+    """Name the attributes whose list nothing bounds, which policies refuse by default; or return ""."""
+    tasks = () if release.plan is None else release.plan.tasks
+    told = dict.fromkeys(
+        each.name for task in tasks for each in task.attributes if each.epsilon_joint is None
+    )
+    if not told:
+        return ""
+    return (
+        f"will be refused by owners that charge ε joint, as they do by default: it is not bounded for "
+        f"{', '.join(told)} (--mechanism {HISTOGRAM} bounds it)"
+    )

@@ -5,14 +5,16 @@ from dataclasses import replace
 import pytest
 
 from aggregator.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
-from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Refused
+from aggregator.planning import make_plan
+from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Planned, Refused
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
-from aggregator.views import below_min_k
+from aggregator.views import below_min_k, without_bound
 from common.canonical import canonical
 from common.errors import ConflictError, IntegrityError
-from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, new_release, schema
+from common.schema import CategoryOrder
+from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, category, new_release, schema
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,20 @@ def test_a_k_that_an_owner_refuses_is_said_with_the_plan():
     told = below_min_k(apply(release, event))
     assert told == "will be refused: b masks with no k below 10 (the plan has 5)"
     assert below_min_k(release) == ""
+
+
+@pytest.mark.parametrize(("mechanism", "told"), [("idp-joint", "for c ("), ("dp-hist", "")])
+def test_what_has_no_bound_is_said_with_the_plan(mechanism, told):
+    """Categories by frequency are refused by default; the operator reads it before confirming."""
+    release = new_release("a", "b", mechanism=mechanism)
+    held = schema(attributes=(category("x", "y", order=CategoryOrder.FREQUENCY),))
+    for owner in ("a", "b"):
+        text = canonical(held.to_document()).decode()
+        release = apply(release, Described(at=2, owner=owner, schema=text))
+    plan = make_plan(
+        release.request, {"a": held, "b": held}, aggregator="spiffe://d/aggregator/a",
+        created="2026-01-01T00:00:00+00:00", version="1",
+    )  # fmt: skip
+    event = Planned(at=2, plan=plan.to_bytes().decode(), signature="00", certificate="PEM")
+    assert told in without_bound(apply(release, event))
+    assert bool(without_bound(apply(release, event))) is bool(told)
