@@ -270,7 +270,10 @@ def _show(document: Mapping[str, Any], out: Path | None) -> None:
 
 
 def _line(cell: Mapping[str, Any], of_means: float) -> tuple[object, ...]:
-    setting = (cell["mechanism"], Decimal(cell["epsilon"]), cell["k"], Decimal(cell["rank_noise"]))
+    from common.privacy import is_listed
+
+    noise = Decimal(cell["rank_noise"]) if is_listed(cell["mechanism"]) else None
+    setting = (cell["mechanism"], Decimal(cell["epsilon"]), cell["k"], noise)
     error = cell["mean_sse"]
     if error is None:
         return (*setting, None, None, *(None for _ in _SHOWN))

@@ -82,6 +82,7 @@ def test_rank_noise_of_one_attribute(folder, capsys):
         "0.03",
         "0.1",
     ]
+    assert [line.split()[2:4] for line in out.splitlines() if line.startswith("dp ")] == [["–", "–"]]
     assert "rank noise in every setting: age 0.5" in out
     assert code == 0
 
