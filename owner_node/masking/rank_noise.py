@@ -78,12 +78,20 @@ def rank_with_random_ties(values: Int64Array, bits: BitSource) -> Ranking:
     if not _seldom_repeats(values):
         return rank(values, ties=tie_breakers(values.size, bits))
     ranking = rank(values)
-    same = ranking.values[1:] == ranking.values[:-1]
-    tied = np.flatnonzero(np.append(same, False) | np.append(False, same))
-    if tied.size:
+    firsts = np.flatnonzero(ranking.values[1:] == ranking.values[:-1])
+    if firsts.size:
+        tied = _with_next(firsts)
         among = rank(ranking.values[tied], ties=tie_breakers(tied.size, bits)).order
         ranking.order[tied] = ranking.order[tied[among]]
     return ranking
+
+
+def _with_next(places: PositionArray) -> PositionArray:
+    """Return ascending places together with the one that follows each, ascending, each once."""
+    ends = np.diff(places, append=-1) != 1
+    found = np.repeat(places, 1 + ends)
+    found[np.flatnonzero(ends) + np.cumsum(ends)[ends]] += 1
+    return found
 
 
 def _seldom_repeats(values: Int64Array) -> bool:
@@ -169,7 +177,7 @@ def _by_record_where_tied(keys: Int64Array, record_bits: int) -> None:
     above = keys >> record_bits
     same = np.flatnonzero(above[1:] == above[:-1])
     if same.size:
-        tied = np.union1d(same, same + 1)
+        tied = _with_next(same)
         keys[tied] = np.sort(keys[tied])
 
 

@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Iterable
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -19,11 +20,12 @@ LARGEST = {AMOUNTS: 10**8, AGES: 110}
 
 
 def run() -> Iterable[Result]:
-    """Measure masking: two kinds of numbers at 10^6 records, one at 10^7, a table's memory."""
+    """Measure masking: two kinds of numbers at 10^6 records, one at 10^7; memory with rank noise or not."""
     yield _speed(10**6, AMOUNTS, repetitions=9)
     yield _speed(10**6, AGES, repetitions=9)
     yield _speed(10**7, AMOUNTS, repetitions=5)
     yield _memory(10**6, n_attributes=10)
+    yield _memory(10**6, n_attributes=10, rank_noise=Decimal("0.03"))
 
 
 def _task(name: str, kind: str) -> AttributeTask:
@@ -47,14 +49,15 @@ def _speed(n_records: int, kind: str, repetitions: int) -> Result:
     return Result(f"mask {n_records:,} {kind} / stable argsort", masking / sorting, SPEED_LIMIT, detail)
 
 
-def _memory(n_records: int, n_attributes: int) -> Result:
+def _memory(n_records: int, n_attributes: int, rank_noise: Decimal = Decimal(0)) -> Result:
     names = [f"value {index}" for index in range(n_attributes)]
     columns = {name: _values(AMOUNTS, n_records, seed) for seed, name in enumerate(names)}
-    tasks = [_task(name, AMOUNTS) for name in names]
+    tasks = [replace(_task(name, AMOUNTS), rank_noise=rank_noise) for name in names]
     tracemalloc.start()
     mask_table(columns, tasks)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     size = sum(column.nbytes for column in columns.values())
-    name = f"additional memory, {n_attributes} attributes of {n_records:,} records / table"
+    noise = f" with rank noise {rank_noise}" if rank_noise else ""
+    name = f"additional memory, {n_attributes} attributes of {n_records:,} records{noise} / table"
     return Result(name, peak / size, MEMORY_LIMIT, f"{peak / 1e6:.0f} MB against {size / 1e6:.0f} MB")
