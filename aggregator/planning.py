@@ -14,12 +14,9 @@ from common.attribute_plan import plan_attribute
 from common.cluster_size import check_k, check_records, smallest_accepted_k
 from common.errors import ConflictError
 from common.plan import Layout, Linking, Plan
-from common.schema import Attribute, Schema
+from common.schema import RESERVED_NAMES, Attribute, Schema
 from common.shares import shares
 from common.task import Task
-
-RESERVED = ("record", "token")
-"""Names of columns that the release or a fragment has anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +219,7 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
     found = [
         Conflict("", name, "the name is taken by the release's own column", "rename it at the owners")
         for name in wanted
-        if name in RESERVED
+        if name in RESERVED_NAMES
     ]
     if not wanted:
         return found + [
@@ -232,7 +229,9 @@ def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, 
             for owner in owners
         ]
     alike = [
-        name for name in wanted if name not in RESERVED and _alike([each.get(name) for each in held.values()])
+        name
+        for name in wanted
+        if name not in RESERVED_NAMES and _alike([each.get(name) for each in held.values()])
     ]
     leave_out = f"or leave it out: --attributes {','.join(alike)}" if alike else "at all owners"
     for name in wanted:

@@ -17,6 +17,8 @@ from common.privacy import SMALLEST_K
 
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
+RESERVED_NAMES = ("record", "token")
+"""Names of columns that a release and a fragment bring along themselves: no attribute can have them."""
 _MOST_DIGITS = 40
 _EPOCH = date(1970, 1, 1).toordinal()
 _SHA256 = re.compile("[0-9a-f]{64}")

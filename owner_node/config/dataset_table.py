@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, model_validator
 
-from common.schema import MISSING_CATEGORY
+from common.schema import MISSING_CATEGORY, RESERVED_NAMES
 from common.setting_types import Duration, Epsilon, FilePath, Label, OneOrSeveralNames, parse_path
 from common.settings import Contradictions, Section, is_url
 from owner_node.config import CsvOptions, DatasetConfig
@@ -18,8 +18,6 @@ from owner_node.config.policy_table import known
 from owner_node.linking.normalisation import STEPS
 from owner_node.sources.query_text import one_select
 
-_RESERVED = ("record", "token")
-"""Names of columns that a release and a fragment bring along themselves."""
 _CSV = CsvOptions()
 _QUERY_TIMEOUT = timedelta(minutes=10)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -56,9 +54,13 @@ def _delimiter(value: str) -> str:
 def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable]:
     if not tables:
         raise ValueError("expected at least one attribute")
-    reserved = [name for name in tables if name in _RESERVED or not name]
-    if reserved:
-        raise Contradictions([(name, "the name is taken by the release's own columns") for name in reserved])
+    problems = [
+        (name, "the name is taken by the release's own columns") for name in RESERVED_NAMES if name in tables
+    ]
+    if "" in tables:
+        problems.append(('""', "an attribute needs a name; give the column one in the source"))
+    if problems:
+        raise Contradictions(problems)
     return tables
 
 

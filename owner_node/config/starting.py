@@ -93,10 +93,11 @@ def starting_configuration(
 def _identifier(guess: FileGuess) -> Iterator[str]:
     others = [column for column in guess.columns if not column.type]
     names = ", ".join(_quoted(column.name) for column in others)
+    named = (column.name for column in others if column.can_be_declared)
     yield (
         "# Column, or list of columns, that identifies a person, and steps that make identifiers of owners\n"
         "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"
-        f"# identifier = {_quoted(others[0].name) if others else _quoted('patient_id')}\n"
+        f"# identifier = {_quoted(next(named, 'patient_id'))}\n"
         '# normalise = ["trim", "casefold"]\n'
         + (
             f"# Not declared below, and so never read, unless named here or there: {names}.\n"

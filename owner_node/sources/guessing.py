@@ -6,6 +6,7 @@ numbers and the labels of categories would; they are told rounded, in comments t
 
 import codecs
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from common.schema import RESERVED_NAMES
 from owner_node.config import CsvOptions
 from owner_node.sources.dates import days
 from owner_node.sources.files import open_file
@@ -58,11 +60,13 @@ class ColumnGuess:
     """Smallest and largest, if it holds numbers."""
     distinct: bool = True
     """Whether no text occurs twice, as far as was looked."""
+    can_be_declared: bool = True
+    """Whether an attribute can be called so: by a name of its own that no column of a release has."""
 
     @property
     def type(self) -> str:
         """The type of attribute that fits best; empty if none does."""
-        if not self.n_values:
+        if not self.n_values or not self.can_be_declared:
             return ""
         if "boolean" in self.still or (self.labels is not None and self.labels == {"0", "1"}):
             return "boolean"
@@ -123,7 +127,8 @@ def guess(path: Path) -> FileGuess:
     findings.check(path.stem, str(path))
     if source is None:
         raise findings.error(path.stem, str(path))
-    columns = [ColumnGuess(name) for name in source.names]
+    taken = {"", *RESERVED_NAMES, *(name for name, times in Counter(source.names).items() if times > 1)}
+    columns = [ColumnGuess(name, can_be_declared=name not in taken) for name in source.names]
     n_records = 0
     for batch in source.batches(source.names, findings):
         n_records += len(batch[0]) if batch else 0

@@ -241,6 +241,7 @@ def test_policies_that_make_no_sense(tmp_path, line, expected):
         ('[dataset.csv]\ndecimal = ","', 'dataset[adult].csv.decimal: "," is the delimiter too'),
         ('[dataset.csv]\nencoding = "latin-99"', "expected the name of an encoding"),
         ('[dataset.attributes.record]\ntype = "boolean"', "attributes.record: the name is taken"),
+        ('[dataset.attributes.""]\ntype = "boolean"', 'attributes."": an attribute needs a name'),
     ],
 )  # fmt: skip
 def test_data_sets_that_contradict_themselves(tmp_path, text, expected):

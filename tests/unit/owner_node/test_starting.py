@@ -131,6 +131,16 @@ def test_headings_cannot_write_the_configuration(tmp_path: Path) -> None:
     assert list(document["dataset"][0]["attributes"]) == names
 
 
+def test_columns_that_no_attribute_can_be_called_by(tmp_path: Path) -> None:
+    """A table's index without a heading, a heading that occurs twice, and a release's own are left out."""
+    path = tmp_path / "index.csv"
+    path.write_text(",age,age,record,token,ward\n" + "".join(f"{n % 9},1,2,3,4,A\n" for n in range(30)))
+    text = start(path)
+    (dataset,) = tomllib.loads(text)["dataset"]
+    assert list(dataset["attributes"]) == ["ward"]
+    assert '# identifier = "patient_id"' in text
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """What is wrong with the file is told as elsewhere: by place and count."""
     path = tmp_path / "broken.csv"
