@@ -13,6 +13,7 @@ from typing import Any
 
 from common.durable import PRIVATE_FILE
 from common.errors import ConfigurationError
+from common.transactions import all_or_nothing
 
 _PASSING = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_BUSY")
 
@@ -136,15 +137,8 @@ class Database:
         Raises:
             CannotStoreError: If the disk is full, read-only or failing.
         """
-        with self._lock, self._explained():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._lock, self._explained(), all_or_nothing(self._connection) as connection:
+            yield connection
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Read rows."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from common.durable import PRIVATE_FILE, private_directory
 from common.errors import ConfigurationError
+from common.transactions import all_or_nothing
 
 FILE_NAME = "enrolment.db"
 _BUSY_SECONDS = 30.0
@@ -87,15 +88,8 @@ class EnrolmentDatabase:
         Raises:
             ConfigurationError: If the database cannot be written.
         """
-        with self._lock, self._explained():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._lock, self._explained(), all_or_nothing(self._connection) as connection:
+            yield connection
 
     def _make(self) -> None:
         with self.transaction() as tx:

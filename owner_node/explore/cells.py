@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import UnusableDataError, UsageError
-from common.plan import Plan
 from common.privacy import AUTO, MECHANISMS, NO_RANK_NOISE
 from common.rank_noise import RankNoise
 from common.schema import Schema
 from owner_node.local.mask_plan import MaskRequest, make_mask_plan
+from owner_node.mask_tasks import mask_tasks
 from owner_node.masking.mask import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 
@@ -109,21 +109,7 @@ def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonom
         )  # fmt: skip
     except (UsageError, UnusableDataError) as error:
         return Cell(setting, problem=error.message)
-    return Cell(setting, tasks_of(plan, taxonomies), plan.epsilon_joint, plan.epsilon_table)
-
-
-def tasks_of(plan: Plan, taxonomies: Mapping[str, Taxonomy]) -> tuple[AttributeTask, ...]:
-    """Return how a plan of one owner masks each attribute."""
     (task,) = plan.tasks
-    return tuple(
-        AttributeTask(
-            plan.attribute(each.name),
-            each.epsilon,
-            each.k,
-            each.mechanism,
-            plan.max_records_per_person,
-            taxonomies.get(each.name),
-            each.rank_noise,
-        )
-        for each in task.attributes
+    return Cell(
+        setting, mask_tasks(plan, task.attributes, taxonomies), plan.epsilon_joint, plan.epsilon_table
     )

@@ -21,6 +21,7 @@ from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork,
 from owner_node.local.mask_plan import MaskRequest, arguments_of, make_mask_plan, report_of, uses_of
 from owner_node.local.masked_tables import MaskedTables, released_table
 from owner_node.local.policy import check_policy, check_rules
+from owner_node.mask_tasks import mask_tasks
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import AttributeTask, check_table, mask_table
 from owner_node.masking.taxonomy import Taxonomy
@@ -108,18 +109,7 @@ def prepare_mask(
         version=__version__,
     )
     (task,) = plan.tasks
-    tasks = tuple(
-        AttributeTask(
-            plan.attribute(each.name),
-            each.epsilon,
-            each.k,
-            each.mechanism,
-            plan.max_records_per_person,
-            originals.taxonomies.get(each.name),
-            each.rank_noise,
-        )
-        for each in task.attributes
-    )
+    tasks = mask_tasks(plan, task.attributes, originals.taxonomies)
     check_table(originals.columns, tasks)
     work = LocalWork(
         work_id,

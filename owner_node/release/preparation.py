@@ -16,6 +16,7 @@ from owner_node.config import DatasetConfig
 from owner_node.ledger.budget_terms import Column
 from owner_node.linking.normalisation import normalise
 from owner_node.linking.tokens import tokens
+from owner_node.mask_tasks import mask_tasks
 from owner_node.masking.mask import AttributeTask, check_table
 from owner_node.sources import load, schema_of
 from owner_node.sources.columns import columns_of
@@ -100,18 +101,7 @@ def prepare(
             "start the release again; nothing was spent",
             {"records": loaded.n_records, "planned": assignment.records_rounded},
         )
-    tasks = tuple(
-        AttributeTask(
-            plan.attribute(each.name),
-            each.epsilon,
-            each.k,
-            each.mechanism,
-            plan.max_records_per_person,
-            dataset.taxonomies.get(each.name),
-            each.rank_noise,
-        )
-        for each in assignment.attributes
-    )
+    tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
     check_table(loaded.columns, tasks)
     return Prepared(
         loaded.columns,

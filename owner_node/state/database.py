@@ -17,6 +17,7 @@ from typing import Any, Self
 
 from common.durable import PRIVATE_FILE, private_directory, sync_directory
 from common.errors import ConfigurationError, IntegrityError, InternalError, TesseraError, UsageError
+from common.transactions import all_or_nothing
 
 Transaction = sqlite3.Connection
 """What `Database.transaction` yields: a connection with a write transaction open."""
@@ -220,13 +221,8 @@ class Database:
                 raise InternalError("a database transaction inside another")
             self._in_transaction = True
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield self._connection
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+                with all_or_nothing(self._connection) as connection:
+                    yield connection
             finally:
                 self._in_transaction = False
         self.committed()
