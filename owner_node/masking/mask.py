@@ -243,8 +243,8 @@ def _by_themselves(
             first = thread.submit(release, values[:middle], task.setting, bits.apart())
             second = release(values[middle:], task.setting, bits)
             both = first.result(), second
-        lists = [(each.values, each.sizes) for each in both]
-        released = ReleasedList(*map(np.concatenate, zip(*lists, strict=True)))
+        own = np.concatenate([each.values for each in both])
+        released = ReleasedList(own, np.broadcast_to(both[0].sizes[0], own.size))
     return released, np.arange(values.size, dtype=np.int32)
 
 

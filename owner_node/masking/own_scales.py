@@ -10,9 +10,9 @@ Proof.
    independent of those before, since exp(-e) is a product over the digits of e, and P(d) ∝ exp(-d/2^n) for
    the digit d that ends n places after the point: d is drawn uniformly and kept with that probability.
 2. With G = 2^47 H + L, t G / 2^55 = (t H + t L / 2^47) / 2^8. Let Q be the product of t and L / 2^47 in
-   doubles, rounded down. Both are integers below 2^53 times a power of two, so that IEEE 754 rounds their
-   product once, by at most 2^-6: it is at most t <= 2^48. So t times what E has beyond H / 2^8 lies above
-   Q - 1 and below Q + 1 + 2^-6 + t / 2^47 < Q + 4, and Y is floor((t H + Q) / 2^8) unless one of the
+   doubles, rounded down. t and L are integers below 2^53, and 2^-47 is a power of two, so that IEEE 754
+   rounds once, by at most 2^-6: the product is at most t <= 2^48. So t times what E has beyond H / 2^8 lies
+   above Q - 1 and below Q + 1 + 2^-6 + t / 2^47 < Q + 4, and Y is floor((t H + Q) / 2^8) unless one of the
    integers from t H + Q to t H + Q + 3 is a multiple of 2^8. There, once in 64 times, the product is made in
    integers. So the double decides what else has to be looked at, and never what Y is.
 3. From E = 16 on, E is 16 and another E: P(E >= 16 + x) = exp(-16) P(E >= x), and t times 16 is an integer.
@@ -31,7 +31,7 @@ import numpy as np
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.coins import exponential_coin, one_in
-from owner_node.masking.shared_scale import LARGEST_INT64, REACH, GeometricDraws, Law, Table
+from owner_node.masking.shared_scale import DRAWS_PER_BLOCK, LARGEST_INT64, REACH, GeometricDraws, Law, Table
 
 LARGEST_MIXED_SCALE = 2**48
 """Up to it the products of proof 2 are as stated, and few draws need more digits."""
@@ -56,9 +56,13 @@ def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws:
         Independent draws, `(n,)`, in the units of the scales.
     """
     drawn = _table().draw(scales.size, bits)
-    grid = drawn.magnitudes
-    values, near = _nearly(grid, scales)
-    if near.size:
+    grid, values, places = drawn.magnitudes, np.empty_like(scales), []
+    for first in range(0, scales.size, DRAWS_PER_BLOCK):
+        block = slice(first, first + DRAWS_PER_BLOCK)
+        values[block], near = _nearly(grid[block], scales[block])
+        places.append(near + first)
+    if places:
+        near = np.concatenate(places)
         values[near] = _exactly(grid[near], scales[near], bits)
     beyond = np.flatnonzero(grid >= REACH << UNIT_BITS)
     if beyond.size:
@@ -78,12 +82,16 @@ def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Arra
     """Return floor((t H + Q)/2^8), and where Y may be something else."""
     values = grid >> LOW_BITS
     values *= scales
-    product = (grid & (2**LOW_BITS - 1)).astype(np.float64)
-    product *= scales * 2.0**-LOW_BITS
-    values += product.astype(np.int64)
-    near = np.flatnonzero((values + (_NEAR - 1)) & (2**_HIGH_BITS - 1) < _NEAR)
+    whole = grid & (2**LOW_BITS - 1)
+    product = whole.astype(np.float64)
+    product *= scales
+    product *= 2.0**-LOW_BITS
+    np.copyto(whole, product, casting="unsafe")
+    values += whole
+    np.add(values, _NEAR - 1, out=whole)
+    whole &= 2**_HIGH_BITS - 1
     values >>= _HIGH_BITS
-    return values, near
+    return values, np.flatnonzero(whole < _NEAR)
 
 
 def _exactly(grid: Int64Array, scales: Int64Array, bits: BitSource) -> Int64Array:

@@ -52,7 +52,7 @@ WIDEST_LOW = 64 - INDEX_BITS - 1
 """Bits of L that one word has room for, beside index and sign."""
 REACH = 16
 """M is so many scales of H: a draw goes further with probability e^-16."""
-DRAWS_PER_BLOCK = 2**15
+DRAWS_PER_BLOCK = 2**14
 """Draws that are made at a time: all that is in work fits into the processor's second cache."""
 _UNSETTLED = -(2**63)
 _TABLES_KEPT = 8

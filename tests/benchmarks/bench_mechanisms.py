@@ -1,7 +1,7 @@
 """Time of every mechanism, as a ratio to `idp-ls`; of counts and of rank noise as a ratio to `idp-joint`.
 
-Mechanisms that make clusters are compared on the same records and k. Without clusters every record takes a
-draw, and drawing exactly is what the time goes into: those are compared with `idp-ls` on as many draws.
+All are compared on the same records, those that make clusters with the same k. Without clusters every record
+takes a draw, and drawing exactly is what the time goes into; none is sorted, and two threads draw.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,6 @@ from tests.benchmarks.result import Result, medians
 LIMIT = 2.0
 N_RECORDS = 10**6
 K = 50
-LEAST_K = 3
 VALUE = Attribute("value", AttributeType.NUMBER, 0, 10**8, 2)
 COUNTED = Attribute("value", AttributeType.INTEGER, 0, 110)
 LIMIT_OF_COUNTS = 1.0
@@ -32,7 +31,7 @@ def run() -> Iterable[Result]:
     values = np.random.default_rng(1).integers(0, 10**8 + 1, N_RECORDS)
     for name in REQUESTABLE:
         if name != "idp-ls" and not MECHANISMS[name].counts:
-            yield _clustered(name, values) if MECHANISMS[name].clustered else _by_record(name, values)
+            yield _compared(name, values, K if MECHANISMS[name].clustered else None)
     ages = np.random.default_rng(1).integers(0, COUNTED.n_values, N_RECORDS)
     yield _counted(ages)
     yield _rank_noise("amounts", AttributeTask(VALUE, Decimal(1), K, "idp-joint"), values)
@@ -66,14 +65,8 @@ def _rank_noise(kind: str, task: AttributeTask, values: Int64Array) -> Result:
     return Result(name, with_noise / without - 1, LIMIT_OF_RANK_NOISE, detail)
 
 
-def _clustered(name: str, values: Int64Array) -> Result:
-    ours, reference = medians(7, lambda: _mask(values, name, K), lambda: _mask(values, "idp-ls", K))
-    detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, k = {K}"
+def _compared(name: str, values: Int64Array, k: int | None) -> Result:
+    ours, reference = medians(7, lambda: _mask(values, name, k), lambda: _mask(values, "idp-ls", K))
+    draws = "" if k else f", a draw for every record against one for every {K}"
+    detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, k = {K}{draws}"
     return Result(f"{name}, {N_RECORDS:,} records / idp-ls", ours / reference, LIMIT, detail)
-
-
-def _by_record(name: str, values: Int64Array) -> Result:
-    few = values[: N_RECORDS // LEAST_K]
-    ours, reference = medians(3, lambda: _mask(few, name, None), lambda: _mask(values, "idp-ls", LEAST_K))
-    detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, {few.size:,} draws each"
-    return Result(f"{name}, {few.size:,} draws / idp-ls", ours / reference, LIMIT, detail)
