@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from owner_node.explore.cells import CHOSEN
 from owner_node.explore.estimates import Estimate
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
@@ -47,7 +48,7 @@ def baseline(data: DataSet, runs: int) -> list[Line]:
 
 def fragmented(data: DataSet, runs: int, seed: int) -> list[Line]:
     """Return Figures 5 and 6: the mean SSE of both layouts, `idp-joint` beside `idp-ls`."""
-    every = [*settings(data.name, "idp-ls"), *settings(data.name, "idp-joint")]
+    every = [*settings(data.name, "idp-ls", auto=True), *settings(data.name, "idp-joint", auto=True)]
     random = np.random.default_rng(seed)
     sizes, groups = SETUPS[f"{data.name}-horizontal"].records, SETUPS[f"{data.name}-vertical"].attributes
     by_layout = {
@@ -123,7 +124,7 @@ def _of(lines: Sequence[Line], mechanism: str) -> list[Line]:
 def _baselines(name: str, lines: Sequence[Line], out: Path) -> dict[str, str]:
     """Return Figures 2 to 4 of one data set."""
     single, local, joint = (_of(lines, each) for each in ("idp", "idp-ls", "idp-joint"))
-    plain = [each for each in local if each.k != "auto"]
+    plain = [each for each in local if each.k != CHOSEN]
     heat_maps(out / f"{name}_baseline.png", [("idp-ls", [*single, *plain]), ("idp-joint", joint)])
     less = differences(plain, _of(lines, "dp-ir"))
     heat_maps(out / f"{name}_idp_less_dp.png", [("idp-ls less dp-ir", less)], logarithmic=False)
@@ -143,7 +144,16 @@ def _gaps(name: str, base: Sequence[Line], lines: Sequence[Line], out: Path) -> 
         for layout in ("horizontal", "vertical")
         for mechanism in ("idp-ls", "idp-joint")
     }
-    panels = [(layout, gaps[layout, "idp-ls"]) for layout in ("horizontal", "vertical")]
+    panels = [
+        (layout, [each for each in gaps[layout, "idp-ls"] if each.k != CHOSEN])
+        for layout in ("horizontal", "vertical")
+    ]
     heat_maps(out / f"{name}_fragmented.png", panels, logarithmic=False)
     every = [each for part in gaps.values() for each in part]
-    return {f"{name} fragmented": markdown(every, "k", ["layout", "mechanism", "epsilon"])}
+    fixed, chosen = (
+        [each for each in every if (each.k == CHOSEN) is is_chosen] for is_chosen in (False, True)
+    )
+    return {
+        f"{name} fragmented": markdown(fixed, "k", ["layout", "mechanism", "epsilon"]),
+        f"{name} fragmented, k chosen": markdown(chosen, "epsilon", ["layout", "mechanism"]),
+    }
