@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from owner_node.explore.cells import Grid
     from owner_node.explore.sweep import Question, Table
 
-EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.1", 5
+EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.05,0.1", 5
 NONE = "none"
 MOST_REPETITIONS = 1000
 FORMATS = (".html", ".json")

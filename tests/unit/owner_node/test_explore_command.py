@@ -50,9 +50,10 @@ def test_table_and_advice(folder, capsys):
     """Every setting is a line, with and without rank noise; advice is in words, progress is apart."""
     code, out, err = ask(capsys)
     assert code == 0
-    assert [line.split()[3] for line in out.splitlines() if line.startswith("auto")] == ["0", "0.03", "0.1"]
+    noises = [line.split()[3] for line in out.splitlines() if line.startswith("auto")]
+    assert noises == ["0", "0.03", "0.05", "0.1"]
     assert "recommended" in out or "No setting here is worth releasing" in out
-    assert "settings: 3 of 3" in err
+    assert "settings: 4 of 4" in err
     assert "settings" not in out
 
 
@@ -80,6 +81,7 @@ def test_rank_noise_of_one_attribute(folder, capsys):
     assert [line.split()[3] for line in out.splitlines() if line.startswith("idp-joint")] == [
         "0",
         "0.03",
+        "0.05",
         "0.1",
     ]
     assert [line.split()[2:4] for line in out.splitlines() if line.startswith("dp ")] == [["–", "–"]]
