@@ -9,28 +9,23 @@ A part belongs to one blob: `….want` beside it holds that blob's digest, so th
 """
 
 import asyncio
-import errno
 import hashlib
-import os
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
-from fcntl import F_GETFL, F_SETFL, fcntl
-from io import FileIO
 from mmap import mmap
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from aggregator.part_file import BLOCK_BYTES, PartFile
 from common.durable import private_directory, sync_directory, write_atomic
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
 from common.wire.chunks import read_chunks
 
-_BATCH_BYTES = 4 << 20
-_FLUSH_BYTES = 64 << 20
-_BLOCK_BYTES = 4096
-_DIRECT: int = getattr(os, "O_DIRECT", 0)
+_BATCH_BYTES = 8 << 20
+"""What is handed over at once; a message of a fragment that lies within it is checked where it is."""
 
 Check: TypeAlias = Callable[[bytes | memoryview], None]
 """Is shown the bytes of a blob; they may change after the call. Must not raise."""
@@ -189,63 +184,12 @@ def _prepare(final: Path, blob: Blob, held: int) -> None:
         part.touch(0o600)
 
 
-class _Part:
-    """A part's file, written past the system's page cache where that can be.
-
-    Nobody reads it before the join, and copying it into the cache takes longer than receiving it.
-
-    Args:
-        stream: The file, unbuffered and positioned at its end.
-    """
-
-    def __init__(self, stream: FileIO) -> None:
-        self._stream = stream
-        self._position = stream.tell()
-        self._unflushed = 0
-        self._direct = False
-        self._can_be_direct = _DIRECT != 0
-
-    @property
-    def position(self) -> int:
-        """Bytes of the file."""
-        return self._position
-
-    def write(self, batch: memoryview, *, last: bool) -> None:
-        """Write a batch; what is cached is flushed along the way, so that the disk works meanwhile."""
-        self._set_direct(wanted=self._position % _BLOCK_BYTES == 0 == len(batch) % _BLOCK_BYTES)
-        while batch:
-            try:
-                written = self._stream.write(batch)
-            except OSError as error:
-                if error.errno != errno.EINVAL or not self._direct:
-                    raise
-                self._can_be_direct = False
-                self._set_direct(wanted=False)
-                continue
-            batch = batch[written:]
-            self._position += written
-            self._unflushed += 0 if self._direct else written
-        if last or self._unflushed >= _FLUSH_BYTES:
-            os.fdatasync(self._stream.fileno())
-            self._unflushed = 0
-
-    def _set_direct(self, *, wanted: bool) -> None:
-        if self._direct == (wanted and self._can_be_direct):
-            return
-        flags = fcntl(self._stream, F_GETFL) & ~_DIRECT
-        try:
-            fcntl(self._stream, F_SETFL, flags | (0 if self._direct else _DIRECT))
-            self._direct = not self._direct
-        except OSError:
-            # Some file systems are nothing but cache.
-            self._can_be_direct = False
-
-
 class _Writer:
     """Writes, digests and checks what arrives in threads, one batch at a time, while the next is arriving.
 
-    Two buffers take turns for the whole upload. A batch is written and digested in one piece: each such call
-    lets the interpreter go, and gets it back only when the receiving side lets it go.
+    Two buffers take turns for the whole upload. A batch is written by one thread, digested and checked by
+    another: writing waits for the disk, and each call that lets the interpreter go gets it back only when the
+    receiving side lets it go.
 
     Args:
         part: Where it is written.
@@ -253,7 +197,7 @@ class _Writer:
         check: Is shown every batch beside its being written.
     """
 
-    def __init__(self, part: _Part, running: Any, check: Check | None) -> None:
+    def __init__(self, part: PartFile, running: Any, check: Check | None) -> None:
         self._part = part
         self._running = running
         self._check = check
@@ -261,7 +205,7 @@ class _Writer:
         self._filling, self._writing = mmap(-1, _BATCH_BYTES), mmap(-1, _BATCH_BYTES)
         self._filled = 0
         # The first batch ends where a block does, wherever an earlier call stopped.
-        self._most = _BATCH_BYTES - part.position % _BLOCK_BYTES
+        self._most = _BATCH_BYTES - part.position % BLOCK_BYTES
         self._job: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes | memoryview) -> None:
@@ -295,16 +239,19 @@ class _Writer:
         await self.settle()
 
     async def _work(self, batch: memoryview, *, last: bool = False) -> None:
-        jobs = [
+        jobs = (
             asyncio.to_thread(self._part.write, batch, last=last),
-            asyncio.to_thread(self._running.update, batch),
-        ]
-        if self._check is not None:
-            jobs.append(asyncio.to_thread(self._check, batch))
-        # All of them end before the buffer takes its next turn, also if one fails.
+            asyncio.to_thread(self._look_at, batch),
+        )
+        # Both of them end before the buffer takes its next turn, also if one fails.
         for failure in await asyncio.gather(*jobs, return_exceptions=True):
             if failure is not None:
                 raise failure
+
+    def _look_at(self, batch: memoryview) -> None:
+        self._running.update(batch)
+        if self._check is not None:
+            self._check(batch)
 
 
 async def _append(
@@ -313,7 +260,7 @@ async def _append(
     """Write the rest of a blob and return the digest of the whole."""
     running = await asyncio.to_thread(_replay, part, check)
     with part.open("ab", buffering=0) as stream:
-        writer = _Writer(_Part(stream), running, check)
+        writer = _Writer(PartFile(stream), running, check)
         try:
             async for chunk in chunks:
                 held += len(chunk)

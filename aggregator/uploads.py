@@ -199,7 +199,8 @@ class _Check:
         try:
             if self._fragment is None:
                 self._fragment = fragment_check(self._release, self._owner)
-            self._fragment.update(data)
+            for _ in self._fragment.update(data):
+                """Every batch is checked when it is asked for."""
         except TesseraError as error:
             self._error = error
 

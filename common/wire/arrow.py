@@ -113,7 +113,7 @@ def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa
     fragment, batches = FragmentCheck(plan, assignment, n_records, path.stat().st_size), []
     for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
         batches += [
-            pa.record_batch([_plain(column) for column in columns], schema=schema)
+            pa.record_batch([_own(column) for column in columns], schema=schema)
             for columns in fragment.update(piece)
         ]
     fragment.finish()
@@ -196,8 +196,11 @@ def check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
         raise IntegrityError("its columns are not those of the plan")
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _own(column: pa.Array) -> pa.Array:
+    """Return a column as integers, or tokens, in memory of its own."""
+    if isinstance(column, pa.FixedSizeBinaryArray):
+        return _token_array(token_view(column).copy())
+    # In numpy's memory: Arrow's pool keeps more than it has been asked for.
     if isinstance(column, pa.DictionaryArray):
-        # In numpy's memory: Arrow's pool keeps more than it has been asked for.
         return pa.array(column.dictionary.to_numpy()[column.indices.to_numpy()])
-    return column
+    return pa.array(column.to_numpy().copy())

@@ -52,28 +52,28 @@ class FragmentCheck:
             if not 0 < size <= size_limit(assignment, n_records):
                 raise IntegrityError("the size of the fragment does not fit its number of records")
 
-    def update(self, data: bytes | memoryview) -> list[list[pa.Array]]:
-        """Check the next bytes.
+    def update(self, data: bytes | memoryview) -> Iterator[list[pa.Array]]:
+        """Check the next bytes; they are checked as far as the batches are asked for.
 
         Args:
-            data: Any number of them; they may change afterwards.
+            data: Any number of them; they may change once all batches were asked for.
 
-        Returns:
-            The columns of every batch that is whole now, the token first where there is one.
+        Yields:
+            The columns of every batch that is whole now, the token first where there is one. They are there
+            until the next batch is asked for; only dictionaries may be kept.
 
         Raises:
             IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
         """
-        batches = []
         with self._refusals():
             for message, is_batch in self._messages.update(data):
-                self._feed.add(message)
+                # The reader keeps dictionaries.
+                self._feed.add(message if is_batch else memoryview(bytes(message)))
                 if self._reader is None:
                     self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
                     check_schema(self._reader.schema, list(self._domains), tokens=self._tokens)
                 elif is_batch:
-                    batches.append(self._checked())
-        return batches
+                    yield self._checked()
 
     def finish(self) -> None:
         """Check that the fragment is complete.
@@ -143,9 +143,9 @@ class _Feed:
     def __bool__(self) -> bool:
         return bool(self._messages)
 
-    def add(self, message: bytearray) -> None:
-        """Take a message; it must not change any more."""
-        self._messages.append(memoryview(message).toreadonly())
+    def add(self, message: memoryview) -> None:
+        """Take a message; it must not change until it has been read and is not needed any more."""
+        self._messages.append(message.toreadonly())
 
     def read(self, size: int) -> memoryview:
         """Return the next bytes; nothing if there are no more."""

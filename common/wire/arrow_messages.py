@@ -14,6 +14,7 @@ References:
 """
 
 import struct
+from collections.abc import Iterator
 
 from common.errors import IntegrityError
 
@@ -43,31 +44,55 @@ class Messages:
         self._n_columns = n_columns
         self._n_messages = self._n_found = self._n_dictionaries = 0
         self._held = bytearray()
+        self._n_held = 0
         self._wanted = self._header_end = _PREFIX.size
         self._kind = 0
         self._ended = False
 
-    def update(self, data: bytes | memoryview) -> list[tuple[bytearray, bool]]:
+    def update(self, data: bytes | memoryview) -> Iterator[tuple[memoryview, bool]]:
         """Take the next bytes.
 
-        Returns:
-            The messages that are whole now, and of each whether it is a batch of records.
+        A message is copied only if it began in earlier bytes, and such messages share one place.
+
+        Yields:
+            The messages that are whole now, and of each whether it is a batch of records. A message is there
+            until the next one is asked for, or the bytes change.
 
         Raises:
             IntegrityError: If something is there that a fragment never has.
         """
-        view, whole = memoryview(data), []
+        view = memoryview(data)
         while view:
             if self._ended:
                 raise IntegrityError("something follows the end of the stream")
-            taken = view[: self._wanted - len(self._held)]
-            self._held += taken
-            view = view[len(taken) :]
-            if len(self._held) == self._wanted and self._is_whole():
-                whole.append((self._held, self._kind == _BATCH))
-                self._held, self._n_messages = bytearray(), self._n_messages + 1
+            message = view
+            if self._n_held or len(view) < self._wanted:
+                view = self._hold(view)
+                message = memoryview(self._held)[: self._n_held]
+            if len(message) < self._wanted:
+                return
+            is_whole = self._is_whole(message[: self._wanted])
+            if is_whole:
+                yield message[: self._wanted], self._kind == _BATCH
+                self._n_messages += 1
+            if is_whole or self._ended:
+                view = view if self._n_held else view[self._wanted :]
+                self._n_held = 0
                 self._wanted = self._header_end = _PREFIX.size
-        return whole
+
+    def _hold(self, view: memoryview) -> memoryview:
+        """Keep what is wanted of the next bytes; returns the others."""
+        taken = view[: self._wanted - self._n_held]
+        end = self._n_held + len(taken)
+        if len(self._held) < end:
+            # It grows with what has come, not with what a header says. A new one, since Arrow may still look
+            # at the former, which could not be resized then.
+            room = bytearray(min(self._wanted, max(end, 2 * len(self._held))))
+            room[: self._n_held] = memoryview(self._held)[: self._n_held]
+            self._held = room
+        self._held[self._n_held : end] = taken
+        self._n_held = end
+        return view[len(taken) :]
 
     def finish(self) -> None:
         """Check that the stream was complete.
@@ -80,10 +105,10 @@ class Messages:
         if self._n_found != self._n_records:
             raise IntegrityError(f"it has {self._n_found} records, {self._n_records} were stated")
 
-    def _is_whole(self) -> bool:
+    def _is_whole(self, message: memoryview) -> bool:
         """Find out how much of the message is still to come; whether nothing is."""
         if self._wanted == _PREFIX.size:
-            marker, length = _PREFIX.unpack(self._held)
+            marker, length = _PREFIX.unpack(message)
             if marker != _CONTINUATION or length > _COLUMN_HEADER_BYTES * (self._n_columns + 1):
                 raise IntegrityError("a message cannot be read")
             self._ended = length == 0
@@ -91,11 +116,11 @@ class Messages:
             return False
         if self._wanted == self._header_end:
             try:
-                self._wanted += self._body_bytes(bytes(self._held[_PREFIX.size :]))
+                self._wanted += self._body_bytes(bytes(message[_PREFIX.size :]))
             except (struct.error, IndexError):
                 raise IntegrityError("a message cannot be read") from None
             self._header_end = 0
-        return len(self._held) == self._wanted
+        return len(message) == self._wanted
 
     def _body_bytes(self, metadata: bytes) -> int:
         """Return the size of a message's body; refuses what a fragment never has."""

@@ -9,7 +9,7 @@ CHUNK_BYTES = 256 * 1024
 """Size of a chunk; the last one of a file is smaller."""
 
 
-def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Iterator[bytes]:
+def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Iterator[memoryview]:
     """Read a file from an offset to its end.
 
     Args:
@@ -18,7 +18,7 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
         chunk_bytes: Size of a chunk.
 
     Yields:
-        Chunks, never an empty one.
+        Chunks, never an empty one. All are read into one place: each is there until the next is asked for.
 
     Raises:
         ProtocolError: If the offset is not within the file.
@@ -30,7 +30,8 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
             f"offset {offset} is not within the {size} bytes of {path.name}",
             "ask how much the other side holds and go on from there",
         )
-    with path.open("rb") as stream:
+    place = memoryview(bytearray(min(chunk_bytes, size - offset)))
+    with path.open("rb", buffering=0) as stream:
         stream.seek(offset)
-        while chunk := stream.read(chunk_bytes):
-            yield chunk
+        while n_bytes := stream.readinto(place):
+            yield place[:n_bytes]

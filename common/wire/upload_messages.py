@@ -33,7 +33,7 @@ class Chunk:
     """The bytes."""
 
 
-def message_of(offset: int, data: bytes) -> bytes:
+def message_of(offset: int, data: bytes | memoryview) -> bytes:
     """Return the message, as it is on the wire, that carries bytes of the blob which another has named."""
     return b"".join((_OFFSET_TAG, _number(offset), _DATA_TAG, _number(len(data)), data))
 

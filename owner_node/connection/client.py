@@ -213,7 +213,9 @@ class AggregatorClient:
         async for chunk in _stream(lambda: self._calls.Download(request, timeout=seconds)):
             yield chunk
 
-    async def _chunks(self, blob: wire.BlobKey, offset: int, pieces: Iterable[bytes]) -> AsyncIterator[bytes]:
+    async def _chunks(
+        self, blob: wire.BlobKey, offset: int, pieces: Iterable[bytes | memoryview]
+    ) -> AsyncIterator[bytes]:
         # The first message names the blob even if nothing of it is left to send.
         yield wire.UploadChunk(blob=blob, offset=offset).SerializeToString()
         for piece in pieces:

@@ -24,7 +24,7 @@ from common.schema import Attribute, AttributeType, Schema, round_to_leading_dig
 from common.settings import TlsSection
 from common.tls import channel_credentials, channel_options, server_credentials, server_options
 from common.wire.arrow import BATCH_RECORDS
-from common.wire.chunks import read_chunks
+from common.wire.chunks import CHUNK_BYTES, read_chunks
 from common.wire.upload_messages import message_of, upload_call
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -211,8 +211,9 @@ async def bare_client(folder: Path, address: str) -> None:
         send: Any = channel.stream_unary("/" + "/".join(METHOD), None, None)
 
         async def chunks() -> AsyncIterator[bytes]:
-            for chunk in read_chunks(path):
-                yield chunk
+            with path.open("rb") as stream:
+                while chunk := stream.read(CHUNK_BYTES):
+                    yield chunk
 
         async def turn(_: str) -> float:
             start = time.perf_counter()

@@ -49,8 +49,10 @@ def test_round_trip(tmp_path_factory, seed, n, few, keyed):
     assert path.stat().st_size <= size_limit(task, n)
 
 
-def test_several_batches(tmp_path):
-    """More records than one batch holds arrive whole, and every batch is bounded."""
+@pytest.mark.parametrize("piece", [1000, 65_536, 3 << 20])
+def test_several_batches(tmp_path, monkeypatch, piece):
+    """More records than one batch holds arrive whole, however they are cut, and every batch is bounded."""
+    monkeypatch.setattr("common.wire.arrow._READ_BYTES", piece)
     rng = np.random.default_rng(1)
     n = 2 * BATCH_RECORDS + 17
     columns, tokens = random_columns(rng, ATTRIBUTES, n), random_tokens(rng, n)
@@ -60,6 +62,7 @@ def test_several_batches(tmp_path):
     )
     assert [len(chunk) for chunk in table.column("token").chunks] == [BATCH_RECORDS, BATCH_RECORDS, 17]
     assert np.array_equal(table.column("income").to_numpy(), columns["income"][order])
+    assert np.array_equal(token_view(table.column("token").combine_chunks()), tokens[order])
 
 
 @pytest.mark.parametrize(
@@ -192,13 +195,15 @@ def _hostile_dictionaries():
     }
 
 
+@pytest.mark.parametrize("piece", [1, 61, 1 << 20])
 @pytest.mark.parametrize(
     ("what", "data"),
     (_hostile_columns() | _hostile_frames() | _hostile_dictionaries()).items(),
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_hostile_streams(tmp_path, what, data):
-    """Everything that Arrow can say and a fragment must not is refused with the owner's name."""
+def test_hostile_streams(tmp_path, monkeypatch, what, data, piece):
+    """Everything that Arrow can say and a fragment must not is refused with the owner's name, however cut."""
+    monkeypatch.setattr("common.wire.arrow._READ_BYTES", piece)
     (tmp_path / "f").write_bytes(data)
     with pytest.raises(IntegrityError, match="fragment of a") as caught:
         decode(tmp_path / "f", AGE, AGE.assignment_of(AGE.owners[0]), 3)
@@ -286,7 +291,7 @@ def test_chunks_resume_from_any_offset(tmp_path):
     path = tmp_path / "blob"
     path.write_bytes(data)
     for offset in (0, 1, CHUNK_BYTES, len(data) - 1, len(data)):
-        pieces = list(read_chunks(path, offset))
+        pieces = [bytes(piece) for piece in read_chunks(path, offset)]
         assert b"".join(pieces) == data[offset:]
         assert all(0 < len(piece) <= CHUNK_BYTES for piece in pieces)
     for offset in (-1, len(data) + 1):

@@ -124,10 +124,10 @@ async def test_one_call_at_a_time(intake):
     assert (await intake.receive(blob, 0, second_during_the_first())).read_bytes() == DATA
 
 
-@pytest.mark.parametrize("cut", [5 << 20, (5 << 20) + 1, 1])
+@pytest.mark.parametrize("cut", [9 << 20, (9 << 20) + 1, 1])
 async def test_large_blob_in_batches(intake, cut):
     """A blob of several batches arrives whole, resumed at the end of a block of the disk or within one."""
-    data = os.urandom(3 << 20) * 3
+    data = os.urandom(3 << 20) * 9
     blob = blob_of(data)
     with pytest.raises(ConnectionResetError):
         await intake.receive(blob, 0, broken(data[:cut]))
