@@ -70,6 +70,12 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
+def _event(record: logging.LogRecord) -> str:
+    """Return the name of the event; of what asyncio says its first line, as the others quote errors."""
+    message = record.getMessage()
+    return message.partition("\n")[0] if record.name == "asyncio" else message
+
+
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, event, then the fields."""
 
@@ -80,7 +86,7 @@ class JsonFormatter(logging.Formatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _event(record),
         }
         return json.dumps(_fields(record) | head, ensure_ascii=False)
 
@@ -93,7 +99,7 @@ class TextFormatter(logging.Formatter):
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         fields = _fields(record)
         trace = fields.pop("traceback", [])
-        words = [time, f"{record.levelname.lower():7}", one_line(record.getMessage())]
+        words = [time, f"{record.levelname.lower():7}", one_line(_event(record))]
         words += [f"{name}={one_line(_text(value))}" for name, value in fields.items()]
         return "\n    ".join([" ".join(words), *trace])
 

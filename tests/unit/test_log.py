@@ -1,3 +1,5 @@
+import asyncio
+import gc
 import io
 import json
 import logging
@@ -76,6 +78,28 @@ def test_a_traceback_has_places_and_no_text(stream):
     assert "Maria" not in text
     assert "test_log.py" in text
     assert "ValueError" in text
+
+
+@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
+def test_what_nobody_waited_for_fails_without_its_text(stream):
+    """The error of a forgotten task, which asyncio quotes, is logged as places and type."""
+
+    async def fail() -> None:
+        raise ValueError("Maria Musterfrau")
+
+    async def forget() -> None:
+        task = asyncio.ensure_future(fail())
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    log.start("info", stream)
+    asyncio.run(forget())
+    text = stream.getvalue()
+    assert "Task exception was never retrieved" in text
+    assert "ValueError" in text
+    assert "in fail" in text
+    assert "Musterfrau" not in text
 
 
 def test_objects_are_named_by_their_type_only():
