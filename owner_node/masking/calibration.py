@@ -198,7 +198,11 @@ def multiply_up(values: Int64Array, factor: Fraction) -> Int64Array:
     """
     numerator, denominator = factor.numerator, factor.denominator
     if int(values.max()) * numerator + denominator <= LARGEST_INT64:
-        return (values * numerator + (denominator - 1)) // denominator
+        products = values * numerator
+        if denominator > 1:
+            products += denominator - 1
+            products //= denominator
+        return products
     step = 62 - denominator.bit_length()
     n_steps = -(-numerator.bit_length() // step)
     whole, rest = np.divmod(values, denominator)

@@ -17,7 +17,8 @@ class ReleasedList:
     """The rank-ordered list of released values: one of the two products of masking (MECHANISMS §1)."""
 
     values: Int64Array
-    """One released value per cluster, `(n_clusters,)`, in rank order, in resolution units."""
+    """One released value per cluster, `(n_clusters,)`, in resolution units; in rank order, or in the order of
+    the records where each is a cluster by itself."""
     sizes: Int64Array
     """Number of records of each cluster, `(n_clusters,)`."""
 
