@@ -1,8 +1,10 @@
 """What the experiments compare with: smooth sensitivity, insensitive clusters; and what they write."""
 
+import re
 from decimal import Decimal
 from itertools import combinations_with_replacement
 from math import exp
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from tests.papers.prepare import declare_adult
 from tests.papers.tables import line, markdown, put
 from tests.papers.taxonomies import COUNTRIES, OCCUPATIONS, taxonomy
 
+PAGE = Path(__file__).parents[2] / "docs" / "papers.md"
 A = Attribute("a", AttributeType.INTEGER, 0, 100)
 B = Attribute("b", AttributeType.INTEGER, -50, 50)
 C = Attribute("c", AttributeType.CATEGORY, 0, 4, categories=tuple("vwxyz"))
@@ -118,15 +121,28 @@ def test_a_page_gets_its_tables(tmp_path):
 
 
 def test_the_command_makes_figures_and_numbers(tmp_path):
-    """An experiment that needs no data runs from the command line into the folder that it is given."""
-    assert (
-        main(["--data", str(tmp_path), "--out", str(tmp_path), "--only", "interactive", "--runs", "2"]) == 0
-    )
+    """An experiment that needs no data runs from the command line into the folder that it is given, and the
+    page has a place for each of its tables.
+    """
+    page = tmp_path / "papers.md"
+    page.write_text(PAGE.read_text())
+    arguments = ["--data", str(tmp_path), "--out", str(tmp_path), "--page", str(page), "--runs", "2"]
+    assert main([*arguments, "--only", "interactive"]) == 0
+    assert page.read_text() != PAGE.read_text()
     made = {path.name for path in (tmp_path / "interactive").iterdir()}
     assert made == {"median.csv", "median.png", "noise.png"}
     assert (tmp_path / "interactive" / "noise.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit):
         main(["--data", str(tmp_path), "--only", "nothing"])
+
+
+def test_tables_of_the_pages_begin_and_end():
+    """Every mark of a table has its end, after it, and no two tables have one name."""
+    for page in (PAGE, PAGE.with_name("risk.md")):
+        marks = re.findall(r"^<!-- (.+) -->$", page.read_text(), re.MULTILINE)
+        assert marks
+        assert len(set(marks)) == len(marks)
+        assert marks[1::2] == [f"end {name}" for name in marks[::2]]
 
 
 def test_taxonomies_have_a_place_for_every_category():
