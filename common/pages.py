@@ -4,11 +4,17 @@ A page is a template of the package that makes it, built on `templates/page.html
 `templates/charts.html` (drawings of `common.charts`). Everything that comes from outside is escaped.
 """
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.shown_bounds import bound_text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_COMMAND = re.compile("`([^`]+)`")
 
 
 def render(package: str, template: str, values: Mapping[str, Any]) -> str:
@@ -34,7 +40,15 @@ def render(package: str, template: str, values: Mapping[str, Any]) -> str:
     )
     environment.filters["grouped"] = grouped
     environment.filters["bound"] = _bound
+    environment.filters["commands"] = _commands
     return environment.get_template(template).render(values)
+
+
+def _commands(text: str) -> "Markup":
+    """Return a text whose `commands` are set as code; everything in it is escaped."""
+    from markupsafe import Markup, escape
+
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
 def _bound(value: Decimal | None) -> str:

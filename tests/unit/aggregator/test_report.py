@@ -121,6 +121,8 @@ def test_rank_noise_has_its_numbers(tmp_path, made):
     # Per attribute 0.1 for the list and 2/0.05 for who has what.
     assert '<td class="n">0.05</td><td class="n">40.1</td>' in text
     assert "<dt>ε, table</dt><dd>80.2</dd>" in text
+    assert "<code>owner-node explore</code>" in text
+    assert "`" not in text
     assert "ε, table" not in (made.folder / "report.html").read_text()
 
 
