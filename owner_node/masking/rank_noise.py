@@ -109,29 +109,31 @@ class NoisyPositions:
     Several threads may draw at once: whoever has nothing else to do takes the next block.
     """
 
-    def __init__(self, n_records: int, rank_noise: Decimal, bits: BitSource) -> None:
+    def __init__(self, n_records: int, rank_noise: Decimal) -> None:
         """Prepare to draw.
 
         Args:
             n_records: n.
             rank_noise: w, above 0.
-            bits: Source of random bits.
         """
-        self._scale, self._bits = noise_scale(rank_noise, n_records), bits
+        self._scale = noise_scale(rank_noise, n_records)
         self._noisy = np.empty(n_records, dtype=np.int64)
         self._blocks: SimpleQueue[tuple[int, int]] = SimpleQueue()
         n_blocks = max(1, n_records // DRAWS_PER_BLOCK)
         for block in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
             self._blocks.put(block)
 
-    def draw(self) -> Int64Array:
+    def draw(self, bits: BitSource) -> Int64Array:
         """Draw all blocks that nobody has taken yet.
+
+        Args:
+            bits: Source of random bits, of this thread alone.
 
         Returns:
             s = p + Z for every position p, `(n_records,)`; complete once all who draw have returned.
         """
         for first, last in self._untaken():
-            noise = shared_laplace(last - first, self._scale, self._bits)
+            noise = shared_laplace(last - first, self._scale, bits)
             np.clip(noise, -FARTHEST, FARTHEST, out=noise)
             np.add(noise, np.arange(first, last), out=self._noisy[first:last])
         return self._noisy
@@ -193,4 +195,4 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
     Returns:
         The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
     """
-    return in_noisy_order(order, NoisyPositions(order.size, rank_noise, bits).draw(), bits)
+    return in_noisy_order(order, NoisyPositions(order.size, rank_noise).draw(bits), bits)
