@@ -62,7 +62,7 @@ def test_a_plan_that_waits_is_tried(offering, capsys):
     json.dumps(found, allow_nan=False)
     assert found["mean_sse"]["mean"] > 0
     attacks = {each["attack"] for each in found["risks"]}
-    assert {"unchanged-values", "linkage", "structure", "interval"} <= attacks
+    assert {"unchanged-values", "linkage", "likelihood", "structure", "interval"} <= attacks
     assert lines(offering) == before
     show_preview(found)
     printed = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_clusters_nearly_as_large_as_the_table(tmp_path):
     found = preview_of(session(made), made.config)
     made.records.db.close()
     assert found is not None
-    assert {"linkage", "structure"} <= {each["attack"] for each in found["risks"]}
+    assert {"linkage", "likelihood", "structure"} <= {each["attack"] for each in found["risks"]}
 
 
 def test_no_fault_of_the_trial_hides_the_plan(offering, monkeypatch, caplog):
