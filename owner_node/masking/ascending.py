@@ -29,9 +29,9 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
         The list, or each list by itself, `(n,)`.
     """
     pooled, weight = sums.astype(np.float64), weights.astype(np.float64)
-    starts, reached = np.arange(sums.size), np.append(0, np.cumsum(weights))
+    edges, reached = np.arange(sums.size + 1), np.append(0, np.cumsum(weights))
     if begins is None:
-        begins = starts == 0
+        begins = edges[:-1] == 0
     for _ in range(MOST_ROUNDS):
         means = pooled / weight
         ascends = begins.copy()
@@ -40,11 +40,11 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
         if firsts.size == means.size:
             break
         pooled = np.add.reduceat(pooled, firsts)
-        starts, begins = starts[firsts], begins[firsts]
-        weight = np.diff(reached[starts], append=reached[-1]).astype(np.float64)
+        edges, begins = edges[np.append(firsts, means.size)], begins[firsts]
+        weight = np.diff(reached[edges]).astype(np.float64)
     else:
         means = _by_pairs(pooled / weight, weight, begins)
-    return np.repeat(means, np.diff(starts, append=sums.size))
+    return np.repeat(means, np.diff(edges))
 
 
 def _by_pairs(means: Float64Array, weights: Float64Array, begins: BoolArray) -> Float64Array:
