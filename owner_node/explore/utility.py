@@ -47,6 +47,8 @@ class Originals:
     """Of all pairs of attributes, `(n_pairs,)`."""
     histograms: tuple[Int64Array, ...]
     """Of each attribute, `(n_bins,)`."""
+    plain_errors: dict[tuple[int, int], float | None] = field(default_factory=dict)
+    """Errors of plain individual ranking by number of the attribute and k, as far as they were asked for."""
 
     @classmethod
     def of(cls, attributes: Sequence[SortedAttribute]) -> "Originals":
@@ -69,6 +71,12 @@ class Originals:
         return tuple(
             each.by_record(each.draw(task, bits)) for each, task in zip(self.attributes, tasks, strict=True)
         )
+
+    def plain_error(self, number: int, k: int) -> float | None:
+        """Return Σ d²/(n σ²) of clusters of k without noise, computed once for all settings with that k."""
+        if (number, k) not in self.plain_errors:
+            self.plain_errors[number, k] = self.attributes[number].without_noise(k)
+        return self.plain_errors[number, k]
 
     def placed(self, columns: Sequence[Int64Array]) -> Float64Array:
         """Return values by attribute as places, `(n_records, n_attributes)`."""
@@ -205,8 +213,9 @@ def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | N
     if all(task.k is None for task in tasks):
         return None
     # What has no clusters is released as it is, if there is no noise.
-    pairs = zip(whole.attributes, tasks, strict=True)
-    return mean_sse([0.0 if task.k is None else each.without_noise(task.k) for each, task in pairs])
+    return mean_sse(
+        [0.0 if task.k is None else whole.plain_error(number, task.k) for number, task in enumerate(tasks)]
+    )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
