@@ -44,7 +44,7 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
     References:
         Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Algorithm 2.
     """
-    if scales.size >= FEWEST_SHARED:
+    if scales.size >= FEWEST_SHARED and scales[0] == scales[1]:
         # Clusters of one size often share a scale, the last one has its own.
         shared = scales == scales[0]
         n_shared = int(np.count_nonzero(shared))
