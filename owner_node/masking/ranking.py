@@ -16,7 +16,7 @@ KEY_BITS = 63
 """Bits of a packed key; the sign bit stays clear, so that shifting right keeps the order."""
 
 FEW_BITS = 16
-"""Bits of values and tie-breakers up to which one counting pass is quicker than several."""
+"""Bits of values and tie-breakers up to which one counting pass is quicker than several; of few records, fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
     value_bits = (int(values.max()) - smallest).bit_length()
     position_bits = (values.size - 1).bit_length()
     tie_bits = 0 if ties is None else 8 * ties.itemsize
-    if value_bits + tie_bits <= FEW_BITS:
+    if value_bits + tie_bits <= min(FEW_BITS, position_bits - 1):
         return _rank_by_few_bits(values, smallest, ties)
     if value_bits + tie_bits + position_bits > key_bits:
         order = np.arange(values.size)
