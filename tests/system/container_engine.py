@@ -13,11 +13,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from deploy.local_process import run_program
@@ -29,6 +31,7 @@ SUITE = "trixie"
 BASE = f"tessera-test/base:{SUITE}"
 IMAGES = "tessera-test"
 """Prefix of the images that are built, so that nobody's own are replaced."""
+_SILENCE_SECONDS = 5.0
 _PACKAGES = "python3,python3-venv"
 _CONNECT = """
 import socket, sys
@@ -171,6 +174,27 @@ def checkout(folder: Path) -> Path:
     return folder
 
 
+@contextmanager
+def lines_of(command: Sequence[str]) -> Iterator[SimpleQueue[str]]:
+    """Run a command that prints lines as things happen; yields them as they come."""
+    lines: SimpleQueue[str] = SimpleQueue()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+
+        def read() -> None:
+            for line in process.stdout or ():
+                lines.put(line)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            yield lines
+        finally:
+            process.kill()
+            reader.join()
+
+
 class Demonstration:
     """One compose file, brought up, asked, and removed without a trace.
 
@@ -247,23 +271,21 @@ class Demonstration:
         return address
 
     def wait_until(self, what: str, holds: Callable[[], bool], seconds: float = 240) -> None:
-        """Look again and again until something holds, and fail when the time is up."""
-        until = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() > until:
-                logs = self.compose("logs", "--tail=20", check=False)
-                raise AssertionError(f"waited {seconds} s for: {what}\n{logs.stdout}{logs.stderr}")
-            time.sleep(0.5)
+        """Look whether something holds whenever the aggregator logs a line, and fail when the time is up."""
+        logs = ("docker", "logs", "--follow", "--tail", "1", self.container("aggregator"))
+        self._look_after(logs, what, holds, seconds)
 
     def wait_health(self, health: str) -> None:
         """Wait until the engine calls the watched owner "healthy" or "unhealthy"."""
-        container = self.container(self.watched)
+        container, began = self.container(self.watched), str(int(time.time()) - 1)
+        chosen = ("--filter", f"container={container}", "--filter", "event=health_status")
 
         def holds() -> bool:
             said = run("docker", "inspect", "--format", "{{.State.Health.Status}}", container)
             return said.stdout.strip() == health
 
-        self.wait_until(f"{self.watched} is {health}", holds)
+        events = ("docker", "events", "--since", began, *chosen)
+        self._look_after(events, f"{self.watched} is {health}", holds, 240)
 
     def wait_connected(self) -> None:
         """Wait until the aggregator runs and has all owners."""
@@ -275,6 +297,21 @@ class Demonstration:
             )
 
         self.wait_until("all owners are connected", holds)
+
+    def _look_after(
+        self, following: Sequence[str], what: str, holds: Callable[[], bool], seconds: float
+    ) -> None:
+        """Look whether something holds, and again after every line of a command that follows what happens."""
+        until = time.monotonic() + seconds
+        with lines_of(following) as lines:
+            while not holds():
+                left = until - time.monotonic()
+                if left <= 0:
+                    logs = self.compose("logs", "--tail=20", check=False)
+                    raise AssertionError(f"waited {seconds} s for: {what}\n{logs.stdout}{logs.stderr}")
+                with suppress(Empty):
+                    # A line may be a moment ahead of what it tells, and the last one before silence.
+                    lines.get(timeout=min(left, _SILENCE_SECONDS))
 
     def left(self) -> list[str]:
         """Return what the engine still has of this demonstration, images aside."""

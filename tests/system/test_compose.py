@@ -15,6 +15,7 @@ from tests.system.container_engine import (
     Demonstration,
     brought_up,
     checkout,
+    lines_of,
     makes_base,
     newer_compose,
     older_compose,
@@ -167,16 +168,25 @@ def test_volumes_apart(hospitals):
     assert sorted(seen.stdout.split()) == ["/var/lib/tessera/patients.csv", "/var/lib/tessera/tls/own.key"]
 
 
+LISTEN = """
+import signal, socket
+signal.alarm(60)
+with socket.create_server(("", 9000)) as server:
+    print("listening", flush=True)
+    while True:
+        server.accept()[0].close()
+"""
+
+
 def test_networks_apart(hospitals):
     """An owner reaches the aggregator and nobody else: no other owner, not even by address, nor the world."""
     assert hospitals.reaches("north", "aggregator", 8443)
     address = hospitals.address("valley")
     # Somebody listens there, so that only the network can be what stands between the two.
-    listen = "import socket\nwith socket.create_server(('', 9000)) as s:\n while True: s.accept()[0].close()"
-    run("docker", "exec", "--detach", hospitals.container("valley"), "timeout", "60", "python", "-c", listen)
-    hospitals.wait_until("valley listens", lambda: hospitals.reaches("valley", "127.0.0.1", 9000))
-    assert hospitals.reaches("valley", address, 9000)
-    assert not hospitals.reaches("north", address, 9000)
+    with lines_of(("docker", "exec", hospitals.container("valley"), "python", "-c", LISTEN)) as lines:
+        assert lines.get(timeout=60) == "listening\n"
+        assert hospitals.reaches("valley", address, 9000)
+        assert not hospitals.reaches("north", address, 9000)
     assert not hospitals.reaches("north", "1.1.1.1", 443)
     assert hospitals.execute("aggregator", "cat", "/proc/sys/net/ipv4/ip_forward").stdout.strip() == "0"
 
