@@ -16,7 +16,7 @@ KEY_BITS = 63
 """Bits of a packed key; the sign bit stays clear, so that shifting right keeps the order."""
 
 FEW_BITS = 16
-"""Bits of values and tie-breakers up to which one counting pass is quicker than several; of few records, fewer."""
+"""Bits of values and tie-breakers up to which one counting pass is quicker; fewer of few records."""
 
 
 @dataclass(frozen=True, slots=True)
