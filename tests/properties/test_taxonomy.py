@@ -1,12 +1,15 @@
 """Taxonomies of any shape agree with sets of ancestors and all pairs."""
 
+from decimal import Decimal
 from itertools import combinations_with_replacement
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owner_node.masking.exponential import distance_table
+from owner_node.masking.calibration import Setting
+from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.taxonomy import Taxonomy, read_hierarchy
 from tests.oracles import taxonomy as oracle
 
@@ -36,27 +39,33 @@ def test_a_written_hierarchy_is_read_back(paths):
     assert tuple(read_hierarchy(text).values()) == paths
 
 
-def losses(tree, one, other, k):
-    """The largest loss of every cluster between two columns of places, as multiples of epsilon."""
-    table = distance_table(tree)
-    halves = []
-    for column in (one, other):
-        clusters = np.array(sorted(column)).reshape(-1, k)
-        exponents = -table[clusters].sum(axis=1) / (2 * table.max())
-        halves.append(exponents - np.log(np.exp(exponents).sum(axis=1, keepdims=True)))
-    return np.abs(halves[0] - halves[1]).max(axis=1)
+TREE = Taxonomy((("*", "x", "a"), ("*", "x", "b"), ("*", "y", "z", "c"), ("*", "d")))
+EPSILON = Decimal("0.5")
 
 
-def test_no_change_of_a_record_costs_more_than_is_stated():
-    """All columns of six records, all changes of one: epsilon per cluster, the number of clusters in all."""
-    tree = Taxonomy((("*", "x", "a"), ("*", "x", "b"), ("*", "y", "z", "c"), ("*", "d")))
-    most, joint = 0.0, 0.0
-    for column in combinations_with_replacement(range(4), 6):
-        for position in range(6):
-            for value in range(4):
-                changed = (*column[:position], value, *column[position + 1 :])
-                found = losses(tree, column, changed, 3)
-                most, joint = max(most, found.max()), max(joint, found.sum())
-    assert 0.5 < most <= 1
-    # More than one cluster's epsilon, or else less than the number of clusters would do as the joint bound.
-    assert 1 < joint <= 2
+def log_probabilities(column, k, g):
+    """What the categories of each cluster are drawn by, on masking's own scale: `(n_clusters, V)`."""
+    mechanism, setting = TaxonomyMechanism(TREE), Setting("c", TREE.n_categories, EPSILON, k, g)
+    found = [
+        -kinds.marginality[kinds.row_of] / kinds.scale for kinds in mechanism.kinds(np.array(column), setting)
+    ]
+    exponents = np.concatenate(found)
+    return exponents - np.log(np.exp(exponents).sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("g", [1, 2, 3])
+@pytest.mark.parametrize(("n_records", "k"), [(6, 3), (7, 3), (6, 6)])
+def test_no_change_of_a_persons_records_costs_more_than_is_stated(n_records, k, g):
+    """All columns, all changes of g records: epsilon per cluster, the number of clusters in all.
+
+    More than half of it is lost by some change, so that a scale of half the size, or without g, is found out.
+    """
+    columns = list(combinations_with_replacement(range(TREE.n_categories), n_records))
+    logs = np.array([log_probabilities(column, k, g) for column in columns])
+    counts = np.array([np.bincount(column, minlength=TREE.n_categories) for column in columns])
+    n_changed = np.abs(counts[:, None] - counts).sum(axis=2) // 2
+    losses = np.abs(logs[:, None] - logs).max(axis=3)[n_changed <= g] / float(EPSILON)
+    assert 0.5 < losses.max() <= 1
+    if g == 1 and n_records > k:
+        # More than one cluster's epsilon: less than the number of clusters would not do as the joint bound.
+        assert losses.sum(axis=1).max() > 1
