@@ -25,7 +25,7 @@ from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.queries import draw_answer, exact_answer
 from tests.papers.figures import median_errors, noise_densities
-from tests.papers.tables import Line, markdown, number, write_csv
+from tests.papers.tables import Line, Numbers, markdown, write_csv
 
 UNIT = 10**6
 """Resolution of the data sets, fine enough to look continuous."""
@@ -141,9 +141,9 @@ def medians(runs: int, random: np.random.Generator) -> list[Line]:
     return lines
 
 
-def maxima(runs: int, random: np.random.Generator) -> str:
-    """Return a table of the sensitivities of maximum and second maximum for wider and wider domains."""
-    rows = ["| domain | global, maximum | local, maximum | local, second maximum |", "|---|---:|---:|---:|"]
+def maxima(runs: int, random: np.random.Generator) -> Numbers:
+    """Return the sensitivities of maximum and second maximum for wider and wider domains."""
+    rows = []
     for upper in MAXIMA:
         found = np.zeros(2)
         for values, attribute in _exponential(upper, runs, random):
@@ -151,16 +151,13 @@ def maxima(runs: int, random: np.random.Generator) -> str:
                 found[i] += (
                     exact_answer(Question(kind, attribute, Decimal(1)), values).sensitivity / UNIT / runs
                 )
-        rows.append(f"| [0, {upper}] | {upper} | {number(found[0])} | {number(found[1])} |")
-    return "\n".join(rows)
+        rows.append((f"[0, {upper}]", (float(upper), *map(float, found))))
+    return Numbers(("domain", "global, maximum", "local, maximum", "local, second maximum"), tuple(rows))
 
 
-def maxima_errors(runs: int, random: np.random.Generator) -> str:
-    """Return a table of how far noisy answers are from the maximum: asked for it, or for the second."""
-    rows = [
-        "| domain | smooth sensitivity | DP, smooth | iDP, maximum | iDP, second maximum |",
-        "|---|---:|---:|---:|---:|",
-    ]
+def maxima_errors(runs: int, random: np.random.Generator) -> Numbers:
+    """Return how far noisy answers are from the maximum: asked for it, or for the second."""
+    rows = []
     for upper in MAXIMA:
         found = np.zeros(4)
         for values, attribute in _exponential(upper, runs, random):
@@ -172,8 +169,9 @@ def maxima_errors(runs: int, random: np.random.Generator) -> str:
             ]
             errors = [abs(float(each) - ordered[-1]) for each in answers]
             found += np.array([smooth, smooth * mean_size(GAMMA, 1), *errors]) / runs
-        rows.append(f"| [0, {upper}] | " + " | ".join(map(number, found)) + " |")
-    return "\n".join(rows)
+        rows.append((f"[0, {upper}]", tuple(map(float, found))))
+    heads = ("domain", "smooth sensitivity", "DP, smooth", "iDP, maximum", "iDP, second maximum")
+    return Numbers(heads, tuple(rows))
 
 
 def _exponential(
@@ -186,13 +184,9 @@ def _exponential(
         yield values, Attribute("x", AttributeType.NUMBER, 0, highest, decimals=6)
 
 
-def gammas(runs: int, random: np.random.Generator) -> str:
-    """Return a table of the mean absolute error of medians with noise for the smooth sensitivity, by γ."""
-    rows = [
-        "| data | " + " | ".join(f"γ = {each:g}" for each in GAMMAS) + " |",
-        "|---|" + "---:|" * len(GAMMAS),
-    ]
-    sizes = [mean_size(each, 1) for each in GAMMAS]
+def gammas(runs: int, random: np.random.Generator) -> Numbers:
+    """Return the mean absolute error of medians with noise for the smooth sensitivity, by γ."""
+    rows, sizes = [], [mean_size(each, 1) for each in GAMMAS]
     for name, (draw, domain) in DISTRIBUTIONS.items():
         for n in SIZES:
             found = np.zeros(len(GAMMAS))
@@ -200,8 +194,8 @@ def gammas(runs: int, random: np.random.Generator) -> str:
                 ordered = np.sort(draw(random, n))
                 lowest, highest = domain or (ordered[0], ordered[-1])
                 found += [smooth_median(ordered, lowest, highest, 1 / each) / runs for each in GAMMAS]
-            rows.append(f"| {name}, n = {n} | " + " | ".join(map(number, found * sizes)) + " |")
-    return "\n".join(rows)
+            rows.append((f"{name}, n = {n}", tuple(map(float, found * sizes))))
+    return Numbers(("data", *(f"γ = {each:g}" for each in GAMMAS)), tuple(rows))
 
 
 def run(_data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
@@ -226,10 +220,12 @@ def run(_data: Path, out: Path, runs: int, seed: int) -> dict[str, str]:
         "| paper | ±3 | ±101.7 | ±34.2 |",
         "| here | " + " | ".join(f"±{width:.1f}" for width in widths.values()) + " |",
     ])  # fmt: skip
-    return {
+    tables = {
         "median intervals": intervals,
         "median errors": markdown(lines, "epsilon", ["data", "mechanism"]),
-        "maxima": maxima(runs, random),
-        "maxima errors": maxima_errors(runs, random),
-        "median gammas": gammas(runs, random),
     }
+    for name, make in (("maxima", maxima), ("maxima errors", maxima_errors), ("median gammas", gammas)):
+        found = make(runs, random)
+        found.write(out / f"{name.replace(' ', '_')}.csv")
+        tables[name] = found.markdown()
+    return tables

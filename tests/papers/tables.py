@@ -66,6 +66,30 @@ def write_csv(path: Path, lines: Sequence[Line]) -> None:
         writer.writerows([*astuple(each)[:-3], *(f"{n:.6g}" for n in astuple(each)[-3:])] for each in lines)
 
 
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """A table of plain numbers, without settings and intervals."""
+
+    heads: tuple[str, ...]
+    """Headings; the first is that of the names."""
+    rows: tuple[tuple[str, tuple[float, ...]], ...]
+    """Name and numbers of every row."""
+
+    def markdown(self) -> str:
+        """Return it for a page."""
+        lines = [" | ".join(self.heads), *(" | ".join([name, *map(number, own)]) for name, own in self.rows)]
+        first, *others = [f"| {each} |" for each in lines]
+        return "\n".join([first, "|---|" + "---:|" * (len(self.heads) - 1), *others])
+
+    def write(self, path: Path) -> None:
+        """Write it as CSV."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("w", encoding="utf-8", newline="") as stream:
+            writer = csv.writer(stream)
+            writer.writerow(self.heads)
+            writer.writerows([name, *(f"{each:.6g}" for each in own)] for name, own in self.rows)
+
+
 def markdown(lines: Sequence[Line], across: str, down: Sequence[str]) -> str:
     """Return a table of means.
 

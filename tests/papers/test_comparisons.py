@@ -130,7 +130,11 @@ def test_the_command_makes_figures_and_numbers(tmp_path):
     assert main([*arguments, "--only", "interactive"]) == 0
     assert page.read_text() != PAGE.read_text()
     made = {path.name for path in (tmp_path / "interactive").iterdir()}
-    assert made == {"median.csv", "median.png", "noise.png"}
+    numbers = {"median.csv", "maxima.csv", "maxima_errors.csv", "median_gammas.csv"}
+    assert made == {"median.png", "noise.png"} | numbers
+    heads, first, *_ = (tmp_path / "interactive" / "maxima.csv").read_text().splitlines()
+    assert heads == 'domain,"global, maximum","local, maximum","local, second maximum"'
+    assert first.startswith('"[0, 10]",10,')
     assert (tmp_path / "interactive" / "noise.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(SystemExit):
         main(["--data", str(tmp_path), "--only", "nothing"])
