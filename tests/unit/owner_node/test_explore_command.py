@@ -132,7 +132,7 @@ def test_document_and_files(folder, capsys):
         (("--epsilon", "1,1.0"), "epsilon 1 is named twice"),
         (("--rank-noise", "0.1,0.10"), "rank noise 0.1 is named twice"),
         (("--mechanism", "ir"), "evaluation only"),
-        (("--k", "5000,6000"), "a smaller --k"),
+        (("--k", "5000,6000"), "--k auto or another --k"),
     ],
 )
 def test_arguments_that_cannot_be(folder, capsys, arguments, told):
