@@ -197,7 +197,7 @@ def multiply_up(values: Int64Array, factor: Fraction) -> Int64Array:
         The products, rounded up, `(n,)`.
     """
     numerator, denominator = factor.numerator, factor.denominator
-    if int(values.max()) * numerator + denominator <= LARGEST_INT64:
+    if max(int(values.max()), 1) * numerator + denominator <= LARGEST_INT64:
         products = values * numerator
         if denominator > 1:
             products += denominator - 1

@@ -103,6 +103,15 @@ def test_multiplying_by_a_fraction_is_exact_and_rounds_up(factor):
     assert multiply_up(values, factor).tolist() == expected
 
 
+def test_nothing_times_a_factor_wider_than_an_integer_is_nothing():
+    """A domain of one value, ten records per person: the factor does not fit, and the scales are floors."""
+    factor = Fraction(10 * 2**20 * 10**12, 333333333333)
+    assert factor.numerator >= 2**63
+    assert multiply_up(np.zeros(3, dtype=np.int64), factor).tolist() == [0, 0, 0]
+    chosen, clusters = setting(1, epsilon="0.333333333333", g=10), Clusters(5, 5)
+    assert calibration.local_scales(np.zeros(5, dtype=np.int64), clusters, chosen, 20).tolist() == [1]
+
+
 def test_an_epsilon_of_too_many_digits_is_refused():
     """Exactness has a limit that is said, not passed; the largest epsilon with 12 places is within it."""
     with pytest.raises(UsageError, match="too many digits"):
