@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deploy.local_cluster import LocalCluster
-from deploy.local_process import LocalDaemon
 from deploy.local_setup import dataset, make_setup, share_linkage_key
+from tests.benchmarks.daemon_memory import daemons, memory
 from tests.benchmarks.result import Result
 from tests.papers.prepare import DATASET
 from tests.papers.run_setup import make_release
@@ -37,11 +37,11 @@ def run() -> Iterator[Result]:
         _prepare(folder)
         with LocalCluster(folder) as cluster:
             cluster.start()
-            idle = {daemon.name: _bytes(daemon, "VmRSS") for daemon in _daemons(cluster)}
+            idle = {daemon.name: memory(daemon, "VmRSS") for daemon in daemons(cluster)}
             start = time.perf_counter()
             make_release(cluster, "vertical", list(OWNERS), "first", "1", "100")
             seconds = time.perf_counter() - start
-            peaks = {daemon.name: _bytes(daemon, "VmHWM") - idle[daemon.name] for daemon in _daemons(cluster)}
+            peaks = {daemon.name: memory(daemon, "VmHWM") - idle[daemon.name] for daemon in daemons(cluster)}
     detail = (
         f"{N_RECORDS:,} records, {sum(OWNERS.values())} attributes of {len(OWNERS)} owners in {seconds:.1f} s"
     )
@@ -70,13 +70,3 @@ def _prepare(folder: Path) -> None:
         owners[owner] = dataset(about, dict.fromkeys(names, kind))
     make_setup(folder, owners)
     share_linkage_key(folder, list(OWNERS))
-
-
-def _daemons(cluster: LocalCluster) -> list[LocalDaemon]:
-    return [cluster.aggregator, *cluster.owners.values()]
-
-
-def _bytes(daemon: LocalDaemon, field: str) -> int:
-    """Return what the system says of a process's memory: `VmRSS` now, `VmHWM` at most so far."""
-    status = Path(f"/proc/{daemon.pid}/status").read_text()
-    return 1024 * int(status.partition(f"{field}:")[2].split()[0])
