@@ -203,6 +203,11 @@ class Table:
             return
         new, low, beyond = self.draw(again.size, bits).magnitudes, low[again], decided[again] == size
         kept = self._kept(low, bits)
+        cut = np.flatnonzero(new == LARGEST_INT64)
+        if cut.size:
+            # What was cut has no high part that L could go with. Given 2^63 - 1 or more, exp(-1/t) is cut.
+            one = np.ones(cut.size, dtype=np.int64)
+            kept[cut] &= ~exponential_coin(one, np.full(cut.size, self.law.scale), bits)
         whole = new >> s << s
         added = np.where(beyond, np.minimum(new, LARGEST_INT64 - (size << s)) + (size << s), new)
         magnitudes[places[again]] = np.where(kept & ~beyond, whole | low, added)

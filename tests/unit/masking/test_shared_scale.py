@@ -172,6 +172,20 @@ def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
     assert magnitudes.tolist() == [expected]
 
 
+@pytest.mark.parametrize(
+    ("coin", "expected"), [([1], 2**63 - 1), ([0, 1], 2**63 - 2**47 + 999), ([0, 0, 0, 1], 2**63 - 1)]
+)
+def test_a_low_part_goes_with_no_number_that_was_cut(monkeypatch, coin, expected):
+    """2^63 - 1 stands for all that is larger, too: of those the whole draw is 2^63 - 1, whatever L is."""
+    table, magnitudes = table_of(LARGEST_SCALE), np.array([999 - 2**63])
+    assert table.law.low_bits == 47
+    cut = GeometricDraws(np.array([2**63 - 1]), np.zeros(1, dtype=np.int64))
+    monkeypatch.setattr(Table, "draw", lambda *_: cut)
+    queue = QueuedBits((2**48 - 1) << 16, 999 << 17, *coin)
+    table._settle(magnitudes, np.array([0]), np.array([2**16 - 1]), queue)
+    assert magnitudes.tolist() == [expected]
+
+
 def test_the_trials_go_on_where_the_first_one_succeeded():
     """Given the first success, exp(-γ) is what is left: (exp(-γ) - 1 + γ)/γ, not exp(-γ) itself."""
     n_coins, gamma = 400_000, 0.8
