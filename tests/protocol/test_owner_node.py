@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.errors import (
@@ -18,6 +19,7 @@ from common.errors import (
     UnusableDataError,
     UsageError,
 )
+from common.wire.arrow import decode
 from owner_node.config import PolicyConfig
 from owner_node.state.session import State
 from tests.fakes.offered_plans import accepted, sealed, state
@@ -185,6 +187,24 @@ def test_steps_out_of_order(offering: Offering) -> None:
     with pytest.raises(ProtocolError, match="no open session"):
         production.link("r9", plan.digest)
     assert offering.kinds() == ["reserve"]
+
+
+def test_a_fragment_does_not_show_the_order_of_the_records(offering: Offering) -> None:
+    """Where no tokens are sorted by, records are shuffled: masked almost without noise, in no order."""
+    (cohort,) = offering.config.datasets
+    offering.config = replace(offering.config, datasets=(replace(cohort, total_epsilon=Decimal(10**5)),))
+    offering.restart()
+    lines = [f"p{position},{position}" for position in range(N_RECORDS)]
+    offering.source.write_text("\n".join(["person,age", *lines, ""]))
+    plan = accepted(offering, epsilon="100000")
+    offering.node.production.link("r1", plan.digest)
+    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    path = offering.node.production.fragment("r1", plan.digest).path
+    ages = decode(path, plan, plan.assignment_of("a"), N_RECORDS).column("age").to_numpy()
+    positions = np.arange(N_RECORDS)
+    # Sorted, they would be the positions themselves, but for clusters of five and rank noise.
+    assert np.corrcoef(np.sort(ages), positions)[0, 1] > 0.99
+    assert np.corrcoef(ages, positions)[0, 1] < 0.8
 
 
 def test_published_before_sealing_is_an_end(offering: Offering) -> None:
