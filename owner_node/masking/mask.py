@@ -219,10 +219,9 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     if not MECHANISMS[task.mechanism].listed:
         released, entries = _by_themselves(values - attribute.lower, task, bits)
     elif task.rank_noise:
-        positions = NoisyPositions(values.size, task.rank_noise)
-        (released, original_order), noisy = _while_drawing(
-            positions, listed, bits, aside=values.size >= DRAWN_ASIDE
-        )
+        positions = NoisyPositions(values.size, task.rank_noise, bits)
+        aside = values.size >= DRAWN_ASIDE
+        (released, original_order), noisy = _while_drawing(positions, listed, aside=aside)
         entries = by_noisy_position(original_order, noisy, released.sizes, bits)
     else:
         released, original_order = listed()
@@ -249,15 +248,15 @@ def _by_themselves(
 
 
 def _while_drawing(
-    positions: NoisyPositions, work: Callable[[], _T], bits: BitSource, *, aside: bool
+    positions: NoisyPositions, work: Callable[[], _T], *, aside: bool
 ) -> tuple[_T, Int64Array]:
     """Do some work and draw noisy positions, also in a thread of its own if they are to be drawn aside."""
     if not aside:
-        return work(), positions.draw(bits)
+        return work(), positions.draw()
     with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-        drawn = thread.submit(positions.draw, bits.apart())
+        drawn = thread.submit(positions.draw)
         done = work()
-        positions.draw(bits)
+        positions.draw()
         return done, drawn.result()
 
 

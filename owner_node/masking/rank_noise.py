@@ -106,39 +106,38 @@ def _seldom_repeats(values: Int64Array) -> bool:
 class NoisyPositions:
     """The noisy position s of every position, drawn block by block.
 
-    Several threads may draw at once: whoever has nothing else to do takes the next block.
+    Several threads may draw at once: whoever has nothing else to do takes the next block. Every block has a
+    source of random bits of its own, so that equal seeds give equal positions, whoever drew them.
     """
 
-    def __init__(self, n_records: int, rank_noise: Decimal) -> None:
+    def __init__(self, n_records: int, rank_noise: Decimal, bits: BitSource) -> None:
         """Prepare to draw.
 
         Args:
             n_records: n.
             rank_noise: w, above 0.
+            bits: Source of random bits that those of the blocks are taken from.
         """
         self._scale = noise_scale(rank_noise, n_records)
         self._noisy = np.empty(n_records, dtype=np.int64)
-        self._blocks: SimpleQueue[tuple[int, int]] = SimpleQueue()
+        self._blocks: SimpleQueue[tuple[int, int, BitSource]] = SimpleQueue()
         n_blocks = max(1, n_records // DRAWS_PER_BLOCK)
-        for block in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
-            self._blocks.put(block)
+        for first, last in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
+            self._blocks.put((first, last, bits.apart()))
 
-    def draw(self, bits: BitSource) -> Int64Array:
+    def draw(self) -> Int64Array:
         """Draw all blocks that nobody has taken yet.
-
-        Args:
-            bits: Source of random bits, of this thread alone.
 
         Returns:
             s = p + Z for every position p, `(n_records,)`; complete once all who draw have returned.
         """
-        for first, last in self._untaken():
+        for first, last, bits in self._untaken():
             noise = shared_laplace(last - first, self._scale, bits)
             np.clip(noise, -FARTHEST, FARTHEST, out=noise)
             np.add(noise, np.arange(first, last), out=self._noisy[first:last])
         return self._noisy
 
-    def _untaken(self) -> Iterator[tuple[int, int]]:
+    def _untaken(self) -> Iterator[tuple[int, int, BitSource]]:
         while True:
             try:
                 yield self._blocks.get_nowait()
@@ -195,4 +194,4 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
     Returns:
         The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
     """
-    return in_noisy_order(order, NoisyPositions(order.size, rank_noise).draw(bits), bits)
+    return in_noisy_order(order, NoisyPositions(order.size, rank_noise, bits).draw(), bits)

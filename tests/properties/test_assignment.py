@@ -73,7 +73,7 @@ def test_large_tables_with_ties_by_record(monkeypatch, n_entries, rank_noise_tex
     sizes = np.full(n_entries, n // n_entries)
     sizes[-1] += n - sizes.sum()
     order = np.random.default_rng(8).permutation(n)
-    noisy = NoisyPositions(n, Decimal(rank_noise_text)).draw(SeededBits(9))
+    noisy = NoisyPositions(n, Decimal(rank_noise_text), SeededBits(9)).draw()
     expected = np.empty(n, dtype=np.int64)
     expected[order[np.lexsort((order, noisy))]] = np.repeat(np.arange(n_entries), sizes)
     monkeypatch.setattr(rank_noise, "tie_breakers", lambda m, bits: tie_breakers(m, bits) & np.uint8(0))
@@ -110,7 +110,7 @@ def test_assignments_have_the_probabilities_of_sorted_noisy_positions(sizes):
     exact, wider = (probabilities(sizes, scale) for scale in (1, 2))
     counts = dict.fromkeys(exact, 0)
     for _ in range(times):
-        noisy = NoisyPositions(3, Decimal("1e-9")).draw(bits)
+        noisy = NoisyPositions(3, Decimal("1e-9"), bits).draw()
         counts[tuple(by_noisy_position(np.arange(3), noisy, np.array(sizes), bits).tolist())] += 1
     found = list(counts.values())
     assert stats.chisquare(found, [times * exact[each] for each in counts]).pvalue > BAD

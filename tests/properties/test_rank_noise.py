@@ -19,7 +19,6 @@ from common.privacy import rank_loss
 from common.schema import Attribute, AttributeType
 from owner_node.masking import mask
 from owner_node.masking import rank_noise as module
-from owner_node.masking.bits import SystemBits
 from owner_node.masking.mask import AttributeTask, mask_attribute, mask_table
 from owner_node.masking.rank_noise import (
     NoisyPositions,
@@ -160,7 +159,7 @@ def test_ties_of_a_large_table_are_broken_at_random(n_values):
 
 def displacements(rank_noise: str, seed: int, n: int = 40_000) -> np.ndarray:
     """By how much positions are moved, for every record."""
-    return NoisyPositions(n, Decimal(rank_noise)).draw(SeededBits(seed)) - np.arange(n)
+    return NoisyPositions(n, Decimal(rank_noise), SeededBits(seed)).draw() - np.arange(n)
 
 
 def test_positions_carry_the_noise_that_is_stated():
@@ -170,12 +169,14 @@ def test_positions_carry_the_noise_that_is_stated():
 
 
 def test_positions_that_several_threads_draw(monkeypatch):
-    """Every position has noise of its own, once, whoever drew it."""
+    """Every position has noise of its own, once; with equal seeds the same one, whoever drew it."""
     monkeypatch.setattr(module, "DRAWS_PER_BLOCK", 50)
-    positions = NoisyPositions(4021, Decimal("1e-9"))
+    positions = NoisyPositions(4021, Decimal("1e-9"), SeededBits(17))
     with ThreadPoolExecutor(3) as threads:
-        drawn = [threads.submit(positions.draw, SystemBits()) for _ in range(3)]
-    noise = (drawn[0].result() - np.arange(4021)).tolist()
+        drawn = [threads.submit(positions.draw) for _ in range(3)]
+    alone = NoisyPositions(4021, Decimal("1e-9"), SeededBits(17)).draw()
+    assert np.array_equal(drawn[0].result(), alone)
+    noise = (alone - np.arange(4021)).tolist()
     found = [noise.count(x) for x in range(-3, 4)]
     expected = [4021 * float(probability(x, 1)) for x in range(-3, 4)]
     rest = 4021 - sum(found), 4021 - sum(expected)
