@@ -102,6 +102,14 @@ def test_a_number_in_the_cell_of_a_threshold_takes_more_bits():
     assert table._closer(np.array([index]), QueuedBits(rest, finer, finest + 1)).tolist() == [place + 1]
 
 
+def test_every_number_takes_further_bits_of_its_own():
+    """Two numbers in one cell can lie on either side of its threshold."""
+    table = table_of(30_000)
+    index, rest = index_and_rest(int(table.thresholds[300]))
+    decided = table._closer(np.array([index] * 3), QueuedBits(rest - 2**16, rest + 2**16, rest - 2**16))
+    assert decided.tolist() == [300, 301, 300]
+
+
 def word_of(index: int, low: int, low_bits: int, *, minus: bool) -> int:
     """The word of 64 bits that an index, a sign and a low part are taken from."""
     return low << (64 - low_bits) | minus << 16 | index
