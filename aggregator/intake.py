@@ -226,10 +226,23 @@ class _Writer:
         self._job = asyncio.create_task(self._work(view))
 
     async def settle(self) -> None:
-        """Wait for the batch that is being written, also if the call is being cancelled."""
-        if self._job is not None:
-            await asyncio.shield(self._job)
-            self._job = None
+        """Wait for the batch that is being written, also if the call is being cancelled.
+
+        While it is written, no other call may begin, and the file must stay open.
+        """
+        if self._job is None:
+            return
+        cancelled: asyncio.CancelledError | None = None
+        while not self._job.done():
+            try:
+                await asyncio.wait((self._job,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        # One that failed is kept: what comes after it must not be written.
+        self._job.result()
+        self._job = None
+        if cancelled is not None:
+            raise cancelled
 
     async def finish(self, *, whole: bool) -> None:
         """Write what is left; flush it if it is the end of the blob."""

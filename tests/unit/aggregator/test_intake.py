@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import os
+import threading
 
 import pytest
 
@@ -156,6 +157,30 @@ async def test_cancelled_call(intake):
     held = intake.offset(blob)
     assert held == len(data) - 7
     assert (await intake.receive(blob, held, chunks(data[held:]))).read_bytes() == data
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+async def test_cancelled_while_the_last_batch_is_written(intake, presses):
+    """A call goes on until nothing is written any more, so that the next one finds a file that is still."""
+    looking, looked = threading.Event(), threading.Event()
+
+    def slow(_data):
+        looking.set()
+        looked.wait()
+
+    blob = blob_of(DATA)
+    call = asyncio.create_task(intake.receive(blob, 0, chunks(DATA), slow))
+    await asyncio.to_thread(looking.wait)
+    for _ in range(presses):
+        call.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    with pytest.raises(NotConnectedError):
+        await intake.receive(blob, intake.offset(blob), chunks(b""))
+    looked.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await intake.receive(blob, len(DATA), chunks(b""))).read_bytes() == DATA
 
 
 async def test_removal(intake):
