@@ -1,6 +1,7 @@
 """Masking whole columns and tables: shapes at the edge, and what is refused before anything is spent."""
 
 from decimal import Decimal
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -117,14 +118,15 @@ def test_without_clusters_every_record_has_a_value_of_its_own(mechanism, values)
 
 @pytest.mark.parametrize("mechanism", ["dp", "idp"])
 def test_many_records_are_drawn_in_two_threads(mechanism):
-    """Both threads have noise of their own, equal bits give equal values, and every record gets its own."""
+    """All blocks have noise of their own, equal bits give equal values, and every record gets its own."""
     column = np.full(DRAWN_ASIDE, 50)
     wide = task(integer(upper=10**6), k=None, mechanism=mechanism)
     seeded = [mask_attribute(column, wide, SeededBits(12)).by_record() for _ in range(2)]
     assert np.array_equal(seeded[0], seeded[1])
     for masked in (seeded[0], mask_attribute(column, wide, SystemBits()).by_record()):
-        first, second = (half[(half > 0) & (half < 10**6)] for half in np.split(masked, 2))
-        assert np.intersect1d(first, second).size < first.size / 2
+        inner = [part[(part > 0) & (part < 10**6)] for part in np.split(masked, 4)]
+        for first, second in combinations(inner, 2):
+            assert np.intersect1d(first, second).size < first.size / 2
     ramp = np.arange(column.size)
     calm = task(integer(upper=column.size), Decimal(10**8), None, mechanism)
     assert np.abs(mask_attribute(ramp[::-1], calm, SeededBits(13)).by_record() - ramp[::-1]).max() <= 1
