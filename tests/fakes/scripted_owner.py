@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import grpc
 import numpy as np
@@ -228,3 +229,13 @@ class ScriptedOwner:
 async def all_until(owners: Sequence[ScriptedOwner], step: str) -> list[wire.Work]:
     """Let all owners work up to a step."""
     return list(await asyncio.gather(*(owner.until(step) for owner in owners)))
+
+
+async def connected_pair(aggregator: Any, records: np.ndarray) -> list[ScriptedOwner]:
+    """Return owners a and b, connected, with the same attributes of half of the records each."""
+    half = len(records) // 2
+    parts = {"a": records[:half], "b": records[half:]}
+    owners = [aggregator.owner(name, ["age", "income"], tokens) for name, tokens in parts.items()]
+    for owner in owners:
+        await owner.connect()
+    return owners

@@ -14,7 +14,7 @@ from aggregator.protocol.states import State
 from common.wire.status import METADATA_KEY, from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
-from tests.fakes.scripted_owner import ScriptedOwner, all_until
+from tests.fakes.scripted_owner import ScriptedOwner, all_until, connected_pair
 from tests.fuzz.memory import bounded_memory
 from tests.fuzz.mutations import mutations
 
@@ -66,10 +66,7 @@ async def _in_crowds(calls: Iterator[Any]) -> None:
 async def siege(launch, records) -> AsyncIterator[tuple[Any, list[ScriptedOwner]]]:
     """An aggregator with two owners and a release; afterwards it still makes one."""
     aggregator = await launch()
-    parts = {"a": records[:30], "b": records[30:]}
-    owners = [aggregator.owner(name, ["age", "income"], tokens) for name, tokens in parts.items()]
-    for owner in owners:
-        await owner.connect()
+    owners = await connected_pair(aggregator, records)
     yield aggregator, owners
     for owner in owners:
         await owner.connect()

@@ -14,7 +14,7 @@ from common.fragment import Addendum, FragmentStatement
 from common.signing import Domain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
-from tests.fakes.scripted_owner import ScriptedOwner, all_until
+from tests.fakes.scripted_owner import ScriptedOwner, all_until, connected_pair
 from tests.wire.test_operations import refused
 
 
@@ -22,10 +22,7 @@ from tests.wire.test_operations import refused
 async def pair(launch, records) -> AsyncIterator[tuple[Any, list[ScriptedOwner]]]:
     """An aggregator and two connected owners; whatever happened, an honest release works afterwards."""
     aggregator = await launch()
-    parts = {"a": records[:30], "b": records[30:]}
-    owners = [aggregator.owner(name, ["age", "income"], tokens) for name, tokens in parts.items()]
-    for owner in owners:
-        await owner.connect()
+    owners = await connected_pair(aggregator, records)
     yield aggregator, owners
     await aggregator.start("a", "b", release="good")
     ends = await ended(owners)

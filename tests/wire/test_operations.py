@@ -13,7 +13,7 @@ from common.verification import verify_release
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
-from tests.fakes.scripted_owner import all_until
+from tests.fakes.scripted_owner import all_until, connected_pair
 
 R1 = control.ReleaseRequest(release="r1")
 
@@ -27,10 +27,7 @@ async def refused(call) -> TesseraError:
 
 async def pair(aggregator, records, **changes):
     """Return two connected owners in a release that has been started."""
-    parts = {"a": records[:30], "b": records[30:]}
-    owners = [aggregator.owner(name, ["age", "income"], tokens) for name, tokens in parts.items()]
-    for owner in owners:
-        await owner.connect()
+    owners = await connected_pair(aggregator, records)
     await aggregator.start("a", "b", **changes)
     return owners
 
