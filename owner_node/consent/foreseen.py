@@ -65,8 +65,9 @@ class Forecast:
 
     @property
     def mean_sse_of_means(self) -> Decimal:
-        """What the mean SSE would be, about, if every attribute were replaced by its mean: 1/l."""
-        return as_share(1 / len(self.attributes))
+        """About what the mean SSE is with every attribute replaced by its mean: 1/l where all vary."""
+        n_varying = sum(each.error is not None for each in self.attributes)
+        return as_share(n_varying / len(self.attributes) ** 2)
 
     @property
     def no_better_than_means(self) -> tuple[str, ...]:

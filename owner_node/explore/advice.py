@@ -29,16 +29,15 @@ _IN_WORDS = {
 }
 
 
-def advise(cells: Sequence[CellResult], n_attributes: int) -> Recommendation:
+def advise(cells: Sequence[CellResult], of_means: float) -> Recommendation:
     """Choose among settings.
 
     Args:
         cells: What was found of each; at least one could be masked.
-        n_attributes: l; replacing every value by its mean has mean SSE 1/l.
+        of_means: Mean SSE of replacing every value by its mean, above 0.
     """
-    of_means = 1 / n_attributes
     useful = _useful(cells, of_means)
-    best = most_protective(cells, n_attributes)
+    best = most_protective(cells, of_means)
     if not useful:
         return _nothing_useful(cells, of_means)
     worst = _worst(cells[best])
@@ -49,14 +48,14 @@ def advise(cells: Sequence[CellResult], n_attributes: int) -> Recommendation:
     )
 
 
-def most_protective(cells: Sequence[CellResult], n_attributes: int) -> int:
+def most_protective(cells: Sequence[CellResult], of_means: float) -> int:
     """Return which useful setting reveals least; of all settings, where none is useful.
 
     Args:
         cells: What was found of each; at least one could be masked.
-        n_attributes: l.
+        of_means: As in `advise`.
     """
-    possible = _useful(cells, 1 / n_attributes) or _measured(cells)
+    possible = _useful(cells, of_means) or _measured(cells)
     bounded = [number for number in possible if cells[number].epsilon_joint is not None]
     return min(bounded or possible, key=lambda number: _preference(cells[number]))
 

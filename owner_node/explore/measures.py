@@ -35,6 +35,18 @@ def mean_sse(errors: Sequence[float | None]) -> float:
     return sum(each for each in errors if each is not None) / len(errors) ** 2
 
 
+def mean_sse_of_means(scales: Sequence[Scale]) -> float:
+    """Return the mean SSE of a table with every value replaced by its attribute's mean, up to (n-1)/n.
+
+    Args:
+        scales: Of all l attributes.
+
+    Returns:
+        1/l where all of them vary; an attribute without variation is its mean already and counts nothing.
+    """
+    return sum(scale.spread > 0 for scale in scales) / len(scales) ** 2
+
+
 def attribute_sse(scale: Scale, original: Int64Array, masked: Int64Array) -> float | None:
     """Return Σ d²/(n σ²) of one attribute; None if it has no variation and was changed."""
     return scale.sse(float(scale.squared(original, masked).sum()), original.size)

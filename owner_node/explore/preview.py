@@ -14,6 +14,7 @@ from common.schema import Attribute
 from owner_node.explore.assessment import Randomness, Subject, Wanted, risks_of
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.estimates import document_of
+from owner_node.explore.measures import mean_sse_of_means
 from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import measure
 from owner_node.masking.arrays import Int64Array
@@ -76,7 +77,7 @@ def preview(
     return {
         "attributes": len(tasks),
         "mean_sse": document_of(found.mean_sse()),
-        "mean_sse_of_means": 1 / len(tasks),
+        "mean_sse_of_means": mean_sse_of_means([each.scale for each in subject.whole.attributes]),
         "risks": _attacked(tasks, subject, randomness),
         "risks_without_rank_noise": _attacked(_without_rank_noise(tasks), subject, randomness)
         if any(task.rank_noise for task in tasks)

@@ -19,7 +19,8 @@ asked for or is not defined. Every list of settings is in the order in which it 
     deep_repetitions     draws per cell that attacks and models are averaged over
     known                attributes that an intruder is taken to know of everybody, exactly
     class                the class attribute of `f_measure`, or null
-    mean_sse_of_means    1/l: mean SSE with every value replaced by its attribute's mean
+    mean_sse_of_means    1/l, less where some of them do not vary: mean SSE with every value
+                         replaced by its attribute's mean
     cells                [cell], by mechanism, rank noise, k, epsilon
     shown                what the chosen cell does to each attribute, or else the useful one that reveals
                          least, or if none is useful that of all:

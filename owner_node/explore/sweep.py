@@ -27,6 +27,7 @@ from owner_node.explore.assessment import (
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.cells import CHOSEN, Cell, Grid, plan_cell
 from owner_node.explore.distributions import distribution
+from owner_node.explore.measures import mean_sse_of_means
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, Shown
 from owner_node.explore.subjects import subject_of
@@ -111,22 +112,27 @@ def explore(
 
     Raises:
         UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent;
-            or if no setting is possible, or there is only one record.
+            or if no setting is possible, there is only one record, or no attribute varies.
     """
     wanted = _wanted(table, question)
     RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)
     cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
     subject = _subject(table, cells, wanted, sources)
+    of_means = mean_sse_of_means([each.scale for each in subject.whole.attributes])
+    if not of_means:
+        raise UsageError(
+            "every attribute has the same value in all records: there is nothing to explore",
+            "choose other attributes (--attributes)",
+        )
     n_members = None if subject.members is None else subject.members.n_records
     n_outside = 0 if n_members is None else subject.whole.n_records - n_members
     cells = [_checked(cell, table.columns, n_members) for cell in cells]
     _check_any(cells)
     results = _assessed(cells, subject, sources, progress)
-    n_attributes = len(table.schema.attributes)
-    advice = advise(results, n_attributes)
-    chosen = advice.cell if advice.cell is not None else most_protective(results, n_attributes)
+    advice = advise(results, of_means)
+    chosen = advice.cell if advice.cell is not None else most_protective(results, of_means)
     return Results(
-        _about(table, question, about, n_outside),
+        _about(table, question, about, n_outside) | {"mean_sse_of_means": of_means},
         results,
         _shown(chosen, cells[chosen], subject.whole, sources.bits),
         advice,
@@ -321,5 +327,4 @@ def _about(table: Table, question: Question, about: Mapping[str, Any], n_outside
         "deep_repetitions": question.deep_repetitions,
         "known": list(question.known or table.schema.names),
         "class": question.class_attribute,
-        "mean_sse_of_means": 1 / len(attributes),
     }

@@ -18,6 +18,7 @@ from owner_node.explore.measures import (
     divergence,
     histogram,
     mean_sse,
+    mean_sse_of_means,
     relative_error,
     variance_change,
 )
@@ -62,6 +63,7 @@ def test_attribute_without_variation():
     assert attribute_sse(scale, same, same) == 0
     assert attribute_sse(scale, same, units(5, 5, 6)) is None
     assert mean_sse([None, 1.0]) == 0.25
+    assert mean_sse_of_means([scale, scale_of(AGE, units(5, 6))]) == 0.25
     assert variance_change(scale, same, units(5, 5, 6)) is None
     assert variance_change(scale, same, same) == 0
 

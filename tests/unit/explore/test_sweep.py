@@ -290,6 +290,18 @@ def test_one_record():
         explore(only, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
 
 
+def test_attributes_without_variation():
+    """They are their mean already: the bar is that of the others, and without any others nothing is tried."""
+    still = np.full(N, 30)
+    sources = Sources(SeededBits(1), np.random.default_rng(1), 1)
+    among_others = replace(table([AGE, INCOME]), columns=columns() | {"age": still})
+    found = explore(among_others, QUICK, ABOUT, sources, lambda *_: None).to_document()
+    assert found["mean_sse_of_means"] == 0.25
+    alone = replace(table([AGE]), columns={"age": still})
+    with pytest.raises(UsageError, match="the same value in all records"):
+        explore(alone, QUICK, ABOUT, sources, lambda *_: None)
+
+
 def test_attributes_that_are_not_there():
     """Unknown names, and classes with too many values, are usage errors."""
     for wrong in (Question(QUICK.grid, known=("shoe",)), Question(QUICK.grid, class_attribute="shoe")):

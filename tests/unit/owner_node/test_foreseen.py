@@ -29,7 +29,7 @@ def test_a_forecast_is_read_as_it_was_written():
     variation included.
     """
     assert Forecast.from_text(FORECAST.to_text()) == FORECAST
-    assert FORECAST.mean_sse_of_means == D("0.333333")
+    assert FORECAST.mean_sse_of_means == D("0.222222")
 
 
 def test_what_is_worth_less_than_its_means():
