@@ -158,7 +158,7 @@ def release(
         raise UsageError("--detach cannot ask about the plan", "add --yes")
     with daemon(config) as calls:
         if detach:
-            view = calls.Start(request, metadata=stated_user())
+            view = _started(calls, request)
             finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
         else:
             _drive(calls, request, as_json=as_json)
@@ -214,7 +214,7 @@ def _names(text: str) -> list[str]:
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:
     """Start a release, have its plan agreed to, watch it to its end."""
-    view = calls.Start(request, metadata=stated_user())
+    view = _started(calls, request)
     try:
         view = watch_until(
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
@@ -241,6 +241,16 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
             error.details,
         ) from None
     finish(view, as_json=as_json, out=request.out)
+
+
+def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseView":
+    try:
+        return calls.Start(request, metadata=stated_user())
+    except KeyboardInterrupt:
+        # The request has gone out: under a chosen id nobody would know that it goes on, and charges.
+        where = f"aggregator show {request.release}" if request.release else "aggregator releases"
+        console.note(f"the release may have been started; to see whether it was: {where}")
+        raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
 
 
 def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":

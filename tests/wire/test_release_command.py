@@ -1,6 +1,8 @@
 """`aggregator release` and what it does about the states that it happens to see, over a real socket."""
 
 import json
+import os
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -37,10 +39,13 @@ class SlowDaemon(ControlServiceServicer):
 
     def __init__(self) -> None:
         self.agreed: list[bool] = []
+        self.pressed = False
         self.states: tuple[str, ...] = ("inviting", "planned", "consenting", "published")
 
     def Start(self, request: StartRequest, context: grpc.ServicerContext) -> ReleaseView:
         """Note whether the plan was agreed to beforehand."""
+        if self.pressed:
+            os.kill(os.getpid(), signal.SIGINT)
         self.agreed.append(request.confirmed)
         return ReleaseView(release="r", state="inviting")
 
@@ -91,3 +96,14 @@ def test_attributes_that_name_none_are_not_all(daemon, capsys, attributes):
     code, document = run(capsys, "--yes", "--attributes", attributes)
     assert (code, document["error"]["code"]) == (2, "usage")
     assert not daemon.agreed
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [(("--yes",), "aggregator show r"), (("--yes", "--detach", "--id", "q"), "aggregator show q")],
+)
+def test_ctrl_c_while_a_release_is_started(daemon, capsys, words, where):
+    """It may go on, and charge: whoever interrupts the command is told where to look."""
+    daemon.pressed = True
+    code = console.run(application(), "aggregator", ["release", *ASKED, *words])
+    assert (code, capsys.readouterr().err.strip().endswith(where)) == (130, True)
