@@ -41,7 +41,7 @@ from owner_node.masking.ranking import KEY_BITS, Ranking, rank
 DRAWS_PER_BLOCK = 2**16
 """Draws that are made at a time, about: drawing needs several times the memory of what is drawn."""
 FARTHEST = 2**61
-"""Where noise on positions is cut: so far it changes no order any more, and leaves room for positions."""
+"""Where noisy positions are cut, whatever the position was: the order stays a function of s."""
 TIE_BITS = 8
 FEWEST_SAMPLED = 2**17
 """Of fewer records a sample takes as long as it can save."""
@@ -133,8 +133,9 @@ class NoisyPositions:
         """
         for first, last, bits in self._untaken():
             noise = shared_laplace(last - first, self._scale, bits)
-            np.clip(noise, -FARTHEST, FARTHEST, out=noise)
-            np.add(noise, np.arange(first, last), out=self._noisy[first:last])
+            np.minimum(noise, 2 * FARTHEST, out=noise)  # room for the position
+            noise += np.arange(first, last)
+            np.clip(noise, -FARTHEST, FARTHEST, out=self._noisy[first:last])
         return self._noisy
 
     def _untaken(self) -> Iterator[tuple[int, int, BitSource]]:

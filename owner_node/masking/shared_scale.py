@@ -47,7 +47,9 @@ LARGEST_SCALE = 2**57
 INDEX_BITS = 16
 HALF_WORD = 32
 HIGH_BITS = 7
-"""The scale of H is from 2^7 to 2^8: then one to three draws in a hundred are not settled by their index."""
+"""The scale of H is from 2^7 to 2^8: then two or three draws in a hundred are not settled by their index.
+
+For t above 2^55, where L has no more bits, it is up to 2^10, and for t below 2^8 it is t itself."""
 WIDEST_LOW = 64 - INDEX_BITS - 1
 """Bits of L that one word has room for, beside index and sign."""
 REACH = 16

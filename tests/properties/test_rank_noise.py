@@ -183,6 +183,17 @@ def test_positions_that_several_threads_draw(monkeypatch):
     assert stats.chisquare([*found, rest[0]], [*expected, rest[1]]).pvalue > BAD
 
 
+def test_what_is_cut_forgets_its_position(monkeypatch):
+    """Cut noise with the position added would tell the original order, however seldom."""
+    noise = [2**63 - 1, 2**63 - 1, 2**61 - 2, 2**61 - 4, 0, 1 - 2**63, -(2**61) - 6]
+    monkeypatch.setattr(module, "shared_laplace", lambda *_: np.array(noise))
+    drawn = NoisyPositions(7, Decimal("0.1"), SeededBits(1)).draw().tolist()
+    assert drawn == [2**61, 2**61, 2**61, 2**61 - 1, 4, -(2**61), -(2**61)]
+    records = np.arange(7)
+    last = [int(in_noisy_order(records, np.array(drawn), SeededBits(seed))[-1]) for seed in range(60)]
+    assert set(last) == {0, 1, 2}
+
+
 @pytest.mark.parametrize("key_bits", [63, 20])
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())
