@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, NoReturn, TextIO, TypeVar
 
 import typer
@@ -87,9 +88,15 @@ def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
     except KeyboardInterrupt:
         # Before the command began, or when it had just ended.
         code = ExitCode.INTERRUPTED
-    # What is said is said: while Python leaves, a Ctrl-C would only add a traceback to it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What is said is said: while Python leaves, a Ctrl-C would only add a traceback to it. Pressed again, it
+    # does not wait for threads, which end only what they are at.
+    again = signal.SIG_IGN if code != ExitCode.INTERRUPTED else _leave
+    signal.signal(signal.SIGINT, again)
     sys.exit(code)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(ExitCode.INTERRUPTED)
 
 
 def _press_again(dropped: "sys.UnraisableHookArgs") -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import sys
+import threading
 from decimal import Decimal
 
 from common import console, log
@@ -63,6 +64,14 @@ class _Forgotten:
 def forget() -> None:
     """Wait for a signal where it cannot end the command, and go on."""
     _Forgotten()
+    signal.pause()
+
+
+@app.command()
+def compute() -> None:
+    """Wait for a signal beside a thread that never ends."""
+    threading.Thread(target=threading.Event().wait).start()
+    console.print_line("waiting")
     signal.pause()
 
 

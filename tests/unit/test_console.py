@@ -4,6 +4,7 @@ import pty
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,24 @@ def test_ctrl_c_is_exit_130_without_a_traceback(command):
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=60)
     assert (process.returncode, out, error) == (130, "", "")
+
+
+def test_ctrl_c_again_does_not_wait_for_threads():
+    """A command that computes in threads is left at once by who presses again, with the same exit code."""
+    with subprocess.Popen(
+        [*PROGRAM, "compute"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        for _ in range(600):
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.1)
+                break
+        else:
+            process.kill()
+        _, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (130, "")
 
 
 def test_a_reader_that_leaves_early_is_no_fault():
