@@ -4,6 +4,7 @@ Results go to standard output; progress, questions and errors go to standard err
 standard output holds exactly one document. rich is imported only when there is a terminal to draw on.
 """
 
+import atexit
 import json
 import logging
 import os
@@ -90,8 +91,8 @@ def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
         code = ExitCode.INTERRUPTED
     # What is said is said: while Python leaves, a Ctrl-C would only add a traceback to it. Pressed again, it
     # does not wait for threads, which end only what they are at.
-    again = signal.SIG_IGN if code != ExitCode.INTERRUPTED else _leave
-    signal.signal(signal.SIGINT, again)
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, _leave if code == ExitCode.INTERRUPTED else signal.SIG_IGN)
     sys.exit(code)
 
 
