@@ -52,8 +52,8 @@ def shown_by_lists(plan: Plan) -> str:
         "About which of its values a record has together, and about how high they are: rank noise blurs "
         "this, near by and not far away. Who knows the original numbers of many attributes of a person can "
         "still find records. How many depends on the data: of the tens of thousands of records of the data "
-        "set Adult, with ten known attributes and ε = 1, it was 71 % without rank noise, 27 % with 0.03 and "
-        "3 % with 0.1; of fewer records with continuous attributes it can be most of them. For its own data "
+        "set Adult, with ten known attributes and ε = 1, it was 70 % without rank noise, 28 % with 0.03 and "
+        "4 % with 0.1; of fewer records with continuous attributes it can be most of them. For its own data "
         "each owner sees it with `owner-node explore`, and with `owner-node show` before agreeing."
     )
 
