@@ -1,8 +1,15 @@
 """What every test shares: the things it may need, and how hypothesis searches."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
+
+# Processes inherit what is ignored: without this, tests that run in the background or under nohup could not
+# interrupt the programs that they start.
+for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
 
 pytest_plugins = ["tests.needs", "pytester"]
 
