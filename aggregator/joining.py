@@ -25,7 +25,7 @@ def join(plan: Plan, parts: Mapping[str, pa.Table], permutation: Int64Array) -> 
 
     Args:
         plan: The plan.
-        parts: Decoded fragments (`common.wire.arrow.decode`) by owner id.
+        parts: Decoded fragments (`common.wire.arrow_decoding.decode`) by owner id.
         permutation: The order of the released records, shape (n_records,), from the system's randomness
             (`common.shuffle.random_order`): neither a record's owner nor its token shows in its number.
 

@@ -191,7 +191,7 @@ def publish_release(
 
 def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.Table":
     """Read a fragment that was checked when it arrived, if it is still the one that its owner sealed."""
-    from common.wire.arrow import decode
+    from common.wire.arrow_decoding import decode
 
     statement, owner = release.statement(assignment.owner), assignment.owner
     if statement is None:

@@ -4,14 +4,13 @@ One int64 column per attribute that the owner masks, in plan order, in resolutio
 dictionary-encoded where that is smaller, with the smallest index type that fits. In layouts with several
 groups a first column `token` follows which the records are sorted. The columns are never null.
 
-Reading (`common.wire.arrow_check`) goes from the outside in, and no step trusts the one after it: size and
-kind of every message (`common.wire.arrow_messages`), the schema, then batch by batch Arrow's full validation,
-then domains, the order of tokens and the number of records. A length that lies cannot make the reader
-allocate.
+Reading (`common.wire.arrow_decoding`, by `arrow_check`) goes from the outside in, and no step trusts the one
+after it: size and kind of every message (`common.wire.arrow_messages`), the schema, then batch by batch
+Arrow's full validation, then domains, the order of tokens and the number of records. A length that lies
+cannot make the reader allocate.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,7 +21,6 @@ from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import IntegrityError, InternalError, TesseraError
 from common.plan import Plan
 from common.task import Assignment
-from common.wire.chunks import read_chunks
 
 BATCH_RECORDS = 65_536
 """Most records of one batch."""
@@ -33,7 +31,6 @@ _INDEX_TYPES = (
     (1 << 16, pa.uint16(), np.uint16),
     (1 << 31, pa.int32(), np.int32),
 )
-_READ_BYTES = 4 << 20
 _OVERHEAD_BYTES = 1 << 20
 """What schema, padding and message headers may add to a fragment, on top of 1 KiB per attribute and batch."""
 
@@ -87,37 +84,9 @@ def encode(
             chosen = order[start : start + BATCH_RECORDS]
             arrays = [_encoded(columns[name][chosen], dictionaries[name]) for name in names]
             if tokens is not None:
-                arrays.insert(0, _token_array(tokens[chosen]))
+                arrays.insert(0, token_array(tokens[chosen]))
                 previous = check_sorted(arrays[0], previous, InternalError("the order does not sort tokens"))
             writer.write_batch(pa.record_batch(arrays, schema=schema))
-
-
-def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa.Table:
-    """Read and check a fragment.
-
-    Args:
-        path: The file; it must not change meanwhile.
-        plan: The plan; gives the domains.
-        assignment: What its owner masks.
-        n_records: How many records the owner stated.
-
-    Returns:
-        int64 columns in plan order, in resolution units, after the column `token` where there is one.
-
-    Raises:
-        IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
-    """
-    from common.wire.arrow_check import FragmentCheck
-
-    schema = decoded_schema([attribute.name for attribute in assignment.attributes], tokens=has_tokens(plan))
-    fragment, batches = FragmentCheck(plan, assignment, n_records, path.stat().st_size), []
-    for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
-        batches += [
-            pa.record_batch([_own(column) for column in columns], schema=schema)
-            for columns in fragment.update(piece)
-        ]
-    fragment.finish()
-    return pa.Table.from_batches(batches, schema=schema)
 
 
 def decoded_schema(names: list[str], *, tokens: bool) -> pa.Schema:
@@ -156,7 +125,8 @@ def _encoded(values: Int64Array, dictionary: Int64Array | None) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(indices), pa.array(dictionary, pa.int64()))
 
 
-def _token_array(tokens: TokenArray) -> pa.Array:
+def token_array(tokens: TokenArray) -> pa.Array:
+    """Return tokens, `(n_records, 16)`, as an array of Arrow's, without copying them."""
     buffer = pa.py_buffer(np.ascontiguousarray(tokens))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(TOKEN_BYTES), len(tokens), [None, buffer])
 
@@ -194,13 +164,3 @@ def check_schema(schema: pa.Schema, names: list[str], *, tokens: bool) -> None:
     ]
     if not pa.schema(fields, metadata=schema.metadata).equals(expected, check_metadata=True):
         raise IntegrityError("its columns are not those of the plan")
-
-
-def _own(column: pa.Array) -> pa.Array:
-    """Return a column as integers, or tokens, in memory of its own."""
-    if isinstance(column, pa.FixedSizeBinaryArray):
-        return _token_array(token_view(column).copy())
-    # In numpy's memory: Arrow's pool keeps more than it has been asked for.
-    if isinstance(column, pa.DictionaryArray):
-        return pa.array(column.dictionary.to_numpy()[column.indices.to_numpy()])
-    return pa.array(column.to_numpy().copy())

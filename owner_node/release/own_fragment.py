@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from common.errors import IntegrityError, UsageError
 from common.release_data import DATA_FILES, read_units
 from common.verification import Verified
-from common.wire.arrow import decode
+from common.wire.arrow_decoding import decode
 from owner_node.state.sessions import Session
 
 _HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"

@@ -11,8 +11,8 @@ from aggregator.joining import join
 from common.plan import Plan
 from common.schema import Attribute, AttributeType
 from common.shuffle import random_order
-from common.wire import arrow_check  # noqa: F401 - decoding would load it
-from common.wire.arrow import TOKEN_COLUMN, decode
+from common.wire.arrow import TOKEN_COLUMN
+from common.wire.arrow_decoding import decode
 from tests.benchmarks.result import medians
 from tests.benchmarks.upload_parties import forget_peak, peak_bytes
 from tests.fakes.releases import make_plan

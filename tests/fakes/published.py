@@ -17,7 +17,7 @@ from common.fragment import Addendum, Consent, FragmentStatement
 from common.plan import Plan
 from common.shuffle import random_order
 from common.signing import Domain, Signer
-from common.wire.arrow import decode
+from common.wire.arrow_decoding import decode
 from deploy.development_ca import DevelopmentCa, Issued
 from tests.fakes.releases import (
     ATTRIBUTES,

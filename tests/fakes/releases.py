@@ -12,7 +12,8 @@ from common.arrays import Int64Array, TokenArray, sortable
 from common.plan import BudgetSplit, Layout, Linking, Plan
 from common.schema import Attribute, AttributeType, IdentifierRules
 from common.task import Assignment, PlannedAttribute, Task
-from common.wire.arrow import decode, encode
+from common.wire.arrow import encode
+from common.wire.arrow_decoding import decode
 
 TRUST_DOMAIN = "release.test"
 AGGREGATOR = f"spiffe://{TRUST_DOMAIN}/aggregator/hub"

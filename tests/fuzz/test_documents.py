@@ -19,7 +19,7 @@ from common.plan import Plan
 from common.schema import IdentifierRules, Schema
 from common.signing import Domain
 from common.verification import verify_release
-from common.wire.arrow import decode
+from common.wire.arrow_decoding import decode
 from deploy.development_ca import DevelopmentCa
 from tests.fakes.published import Made, make_release
 from tests.fakes.releases import ATTRIBUTES, TRUST_DOMAIN, make_plan

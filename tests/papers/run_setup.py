@@ -25,7 +25,7 @@ from common.errors import ExitCode, TesseraError, UsageError, from_document
 from common.plan import Plan
 from common.schema import Attribute, CategoryOrder
 from common.verification import verify_release
-from common.wire.arrow import decode
+from common.wire.arrow_decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR
 from owner_node.config import load as load_config

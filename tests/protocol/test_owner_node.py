@@ -19,7 +19,7 @@ from common.errors import (
     UnusableDataError,
     UsageError,
 )
-from common.wire.arrow import decode
+from common.wire.arrow_decoding import decode
 from owner_node.config import PolicyConfig
 from owner_node.state.session import State
 from tests.fakes.offered_plans import accepted, sealed, state

@@ -9,7 +9,7 @@ import pytest
 
 from common.release_data import read_units
 from common.verification import Verified, verify_release
-from common.wire.arrow import decode
+from common.wire.arrow_decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import (
