@@ -13,8 +13,12 @@ TieArray: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
 """Random numbers, one per record, that decide between equal values."""
 PositionArray: TypeAlias = NDArray[np.int64]
 """Positions of records, 0 to n_records - 1."""
+NoisyPositionArray: TypeAlias = NDArray[np.int32 | np.int64]
+"""Positions of records with noise on them."""
 EntryArray: TypeAlias = NDArray[np.int32]
 """Entries of a released list, 0 to its length - 1; a fragment has fewer than 2^28 records."""
+SignArray: TypeAlias = NDArray[np.int8]
+"""0 for plus, -1 for minus."""
 BoolArray: TypeAlias = NDArray[np.bool_]
 """One truth value per element."""
 Float64Array: TypeAlias = NDArray[np.float64]

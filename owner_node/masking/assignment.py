@@ -9,12 +9,9 @@ a fresh tie-breaker, which all others need not have drawn: the records get the e
 all had one and all were sorted.
 """
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
-from owner_node.masking.arrays import EntryArray, Int64Array, PositionArray
+from owner_node.masking.arrays import EntryArray, Int64Array, NoisyPositionArray, PositionArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.rank_noise import in_noisy_order
 
@@ -22,10 +19,8 @@ BINS_PER_ENTRY = 2**8
 """Most bins of noisy positions for each entry: more of them take longer than sorting fewer records saves."""
 FEWEST_PER_BIN = 2
 """Fewest records of a bin, on average: their number decides how much of the processor's caches bins take."""
-POSITIONS_PER_BLOCK = 2**16
+POSITIONS_PER_BLOCK = 2**17
 """Positions that are done at a time: what is made of them on the way stays in the processor's caches."""
-FEWEST_BLOCKS = 4
-"""Of fewer blocks starting threads takes as long as they save."""
 _UNDECIDED = -1
 
 
@@ -50,7 +45,7 @@ def by_rank(order: PositionArray, sizes: Int64Array) -> EntryArray:
 
 
 def by_noisy_position(
-    order: PositionArray, noisy: Int64Array, sizes: Int64Array, bits: BitSource
+    order: PositionArray, noisy: NoisyPositionArray, sizes: Int64Array, bits: BitSource
 ) -> EntryArray:
     """Give the entries of a list to records in the order of their noisy positions.
 
@@ -65,16 +60,15 @@ def by_noisy_position(
         The entry of every record, `(n_records,)`.
     """
     ends, shift = np.cumsum(sizes), _bin_shift(noisy, sizes.size)
-    entry_of_bin, ranks = _bins(noisy >> shift if shift else noisy, ends)
+    entry_of_bin, ranks = _bins(noisy >> shift, ends)
     entries = np.empty(order.size, dtype=np.int32)
-
-    def give(first: int) -> PositionArray:
+    undecided = []
+    for first in range(0, order.size, POSITIONS_PER_BLOCK):
         block = slice(first, first + POSITIONS_PER_BLOCK)
-        found = entry_of_bin.take(noisy[block] >> shift)
+        # "clip" is quicker than a check; no bin is outside.
+        found = entry_of_bin.take(noisy[block] >> shift, mode="clip")
         entries[order[block]] = found
-        return first + np.flatnonzero(found == _UNDECIDED)
-
-    undecided = _in_two_threads(give, range(0, order.size, POSITIONS_PER_BLOCK))
+        undecided.append(first + np.flatnonzero(found == _UNDECIDED))
     if ranks.size:
         places = np.concatenate(undecided)
         records = in_noisy_order(order[places], noisy[places], bits)
@@ -82,22 +76,14 @@ def by_noisy_position(
     return entries
 
 
-def _in_two_threads(give: Callable[[int], PositionArray], firsts: range) -> list[PositionArray]:
-    """Do all blocks, two at a time unless they are few."""
-    if len(firsts) < FEWEST_BLOCKS:
-        return list(map(give, firsts))
-    with ThreadPoolExecutor(2, thread_name_prefix="give") as threads:
-        return list(threads.map(give, firsts))
-
-
-def _bin_shift(noisy: Int64Array, n_entries: int) -> int:
+def _bin_shift(noisy: NoisyPositionArray, n_entries: int) -> int:
     """Make noisy positions begin at 0, in place; return by how many bits they are to be shifted into bins."""
     noisy -= noisy.min()
     most_bins = max(1, min(noisy.size // FEWEST_PER_BIN, BINS_PER_ENTRY * n_entries))
     return (int(noisy.max()) // most_bins).bit_length()
 
 
-def _bins(bins: Int64Array, ends: Int64Array) -> tuple[EntryArray, Int64Array]:
+def _bins(bins: NoisyPositionArray, ends: Int64Array) -> tuple[EntryArray, Int64Array]:
     """Find the entry that all records of a bin get.
 
     Args:

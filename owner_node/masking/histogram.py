@@ -76,7 +76,7 @@ class HistogramMechanism:
     def noise(self, setting: Setting, bits: BitSource) -> Int64Array:
         """Draw the noise of all counts, `(V,)`, in steps of 2^-f: of scale ceil(2^f 2g/ε)."""
         scale = ceil(_scale(setting) * 2 ** grid_bits(setting))
-        return shared_laplace(setting.n_values, scale, bits)
+        return shared_laplace(setting.n_values, scale, bits, np.int64)
 
     def list_of(self, counts: Int64Array, noise: Int64Array, setting: Setting) -> ReleasedList:
         """Return the list that counts and their noise make.

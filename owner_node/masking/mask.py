@@ -16,7 +16,7 @@ import numpy as np
 from common.errors import DataError, UnusableDataError, UsageError
 from common.privacy import EXPONENTIAL, HISTOGRAM, MECHANISMS, is_rank_noise, smallest_k
 from common.schema import Attribute, TaxonomyMethod
-from owner_node.masking.arrays import EntryArray, Int64Array, PositionArray
+from owner_node.masking.arrays import EntryArray, Int64Array, NoisyPositionArray, PositionArray
 from owner_node.masking.assignment import by_noisy_position, by_rank
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.calibration import Setting
@@ -249,7 +249,7 @@ def _by_themselves(
 
 def _while_drawing(
     positions: NoisyPositions, work: Callable[[], _T], *, aside: bool
-) -> tuple[_T, Int64Array]:
+) -> tuple[_T, NoisyPositionArray]:
     """Do some work and draw noisy positions, also in a thread of its own if they are to be drawn aside."""
     if not aside:
         return work(), positions.draw()

@@ -13,18 +13,26 @@ Proof (Canonne, Kamath, Steinke 2020, Algorithm 2, with denominator s = 1).
    `shared_scale` and `own_scales` draw the same Y in a fraction of the time.
 2. `discrete_laplace`: a fair sign, minus zero rejected, gives P(X = x) ∝ exp(-|x|/t) for every integer x.
 
-Y above 2^63 - 1 is returned as 2^63 - 1. The probability is below exp(-60) for t below 2^57, and
-`add_saturating` makes the result a function of the exact noisy sum all the same, so that no guarantee hangs
-on it.
+Y above 2^63 - 1, or 2^31 - 1 where 32 bits are asked for, is returned as that. The probability is below
+exp(-60) for t below 2^57, or exp(-31) for t below 2^26. `add_saturating` makes the result a function of the
+exact noisy sum all the same, and `rank_noise` that of the exact noisy position, so that no guarantee hangs on
+it.
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from owner_node.masking.arrays import Int64Array
+from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.coins import exponential_coin, fair_coin, uniform_below
 from owner_node.masking.own_scales import LARGEST_MIXED_SCALE, mixed_draws
-from owner_node.masking.shared_scale import LARGEST_SCALE, GeometricDraws, geometric_draws
+from owner_node.masking.shared_scale import (
+    LARGEST_NARROW_SCALE,
+    LARGEST_SCALE,
+    GeometricDraws,
+    Integer,
+    geometric_draws,
+)
 
 FEWEST_SHARED = 2**15
 """Elements of one scale from which on making a table for it pays."""
@@ -49,7 +57,7 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
         shared = scales == scales[0]
         n_shared = int(np.count_nonzero(shared))
         if n_shared >= FEWEST_SHARED and 0 < scales[0] <= LARGEST_SCALE:
-            drawn = shared_laplace(n_shared, int(scales[0]), bits)
+            drawn = shared_laplace(n_shared, int(scales[0]), bits, np.int64)
             if n_shared == scales.size:
                 return drawn
             noise = np.empty(scales.size, dtype=np.int64)
@@ -71,26 +79,29 @@ def _own_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
     return noise
 
 
-def shared_laplace(n_draws: int, scale: int, bits: BitSource) -> Int64Array:
+def shared_laplace(n_draws: int, scale: int, bits: BitSource, integer: type[Integer]) -> NDArray[Integer]:
     """Draw independent discrete Laplace noise of one scale.
 
     Args:
         n_draws: How many.
         scale: t, at least 1.
         bits: Source of random bits.
+        integer: What to draw: noise that is too large for it is returned as its largest number, or as that
+            below 0.
 
     Returns:
         The noise, `(n_draws,)`, in the units of the scale.
     """
-    if n_draws < FEWEST_SHARED or scale > LARGEST_SCALE:
-        return discrete_laplace(np.full(n_draws, scale), bits)
-    noise, again = _signed(geometric_draws(n_draws, scale, bits))
+    if n_draws < FEWEST_SHARED or scale > (LARGEST_SCALE if integer is np.int64 else LARGEST_NARROW_SCALE):
+        largest = np.iinfo(integer).max
+        return np.clip(discrete_laplace(np.full(n_draws, scale), bits), -largest, largest).astype(integer)
+    noise, again = _signed(geometric_draws(n_draws, scale, bits, integer))
     if again.size:
-        noise[again] = shared_laplace(again.size, scale, bits)
+        noise[again] = shared_laplace(again.size, scale, bits, integer)
     return noise
 
 
-def _signed(draws: GeometricDraws) -> tuple[Int64Array, Int64Array]:
+def _signed(draws: GeometricDraws[Integer]) -> tuple[NDArray[Integer], PositionArray]:
     """Return draws with their signs, in their place, and where minus zero is to be drawn anew."""
     # Minus y is the complement of y - 1: quicker than negating some elements and not others.
     noise = draws.magnitudes
@@ -123,7 +134,7 @@ def add_saturating(sums: Int64Array, noise: Int64Array, tail: int) -> Int64Array
     return noisy
 
 
-def _by_coins(scales: Int64Array, bits: BitSource) -> GeometricDraws:
+def _by_coins(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]:
     """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, for every scale t >= 1, and a fair sign."""
     low = np.empty(scales.size, dtype=np.int64)
     pending = np.arange(scales.size)
@@ -136,7 +147,7 @@ def _by_coins(scales: Int64Array, bits: BitSource) -> GeometricDraws:
     turns = _runs(scales.size, bits)
     too_far = turns > (LARGEST_INT64 - low) // scales
     magnitudes = np.where(too_far, LARGEST_INT64, low + scales * np.where(too_far, 0, turns))
-    return GeometricDraws(magnitudes, -fair_coin(scales.size, bits).astype(np.int64))
+    return GeometricDraws(magnitudes, -fair_coin(scales.size, bits).astype(np.int8))
 
 
 def _runs(n_runs: int, bits: BitSource) -> Int64Array:

@@ -31,8 +31,9 @@ import numpy as np
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.coins import exponential_coin, one_in
-from owner_node.masking.shared_scale import DRAWS_PER_BLOCK, LARGEST_INT64, REACH, GeometricDraws, Law, Table
+from owner_node.masking.shared_scale import DRAWS_PER_BLOCK, REACH, GeometricDraws, Law, Table
 
+LARGEST_INT64 = 2**63 - 1
 LARGEST_MIXED_SCALE = 2**48
 """Up to it the products of proof 2 are as stated, and few draws need more digits."""
 UNIT_BITS = 55
@@ -45,7 +46,7 @@ _PIECE_BITS = 15
 _STEP_BITS = 64
 
 
-def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws:
+def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]:
     """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, of every element's own scale, and a fair sign.
 
     Args:
@@ -73,9 +74,9 @@ def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws:
 
 
 @cache
-def _table() -> Table:
+def _table() -> Table[np.int64]:
     """Return the table of G, the same for all scales: it takes some milliseconds to make."""
-    return Table.of(Law(2**UNIT_BITS, LOW_BITS))
+    return Table.of(Law(2**UNIT_BITS, LOW_BITS), np.int64)
 
 
 def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -29,19 +29,22 @@ from collections.abc import Iterator
 from decimal import ROUND_CEILING, Decimal
 from itertools import pairwise
 from queue import Empty, SimpleQueue
+from typing import Any
 
 import numpy as np
 
-from owner_node.masking.arrays import Int64Array, PositionArray, TieArray
+from owner_node.masking.arrays import Int64Array, NoisyPositionArray, PositionArray, TieArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.noise import shared_laplace
 from owner_node.masking.radix import sort_keys
 from owner_node.masking.ranking import KEY_BITS, Ranking, rank
 
-DRAWS_PER_BLOCK = 2**16
-"""Draws that are made at a time, about: drawing needs several times the memory of what is drawn."""
-FARTHEST = 2**61
-"""Where noisy positions are cut, whatever the position was: the order stays a function of s."""
+DRAWS_PER_BLOCK = 2**19
+"""Draws that are made at a time, about: fewer would have two threads wait for each other more than draw."""
+MOST_NARROW = 2**28
+"""Most records whose noisy positions are kept as 32 bits."""
+LARGEST_NARROW = 2**23
+"""Largest scale of noise for which they are: one draw in e^64 is cut."""
 TIE_BITS = 8
 FEWEST_SAMPLED = 2**17
 """Of fewer records a sample takes as long as it can save."""
@@ -98,7 +101,11 @@ def _seldom_repeats(values: Int64Array) -> bool:
     """Tell from a sample whether a record has fewer than one in eight others with its value, on average."""
     if values.size < FEWEST_SAMPLED:
         return False
-    sample = np.sort(values[:: max(1, values.size // SAMPLE)])
+    sample = values[:: max(1, values.size // SAMPLE)]
+    most_values = int(sample.max()) - int(sample.min()) + 1
+    if 16 * (sample.size - most_values) * values.size >= sample.size**2:
+        return False  # there are more records than values to go round
+    sample = np.sort(sample)
     repeats = int(np.count_nonzero(sample[1:] == sample[:-1]))
     return 16 * repeats * values.size < sample.size**2
 
@@ -119,23 +126,27 @@ class NoisyPositions:
             bits: Source of random bits that those of the blocks are taken from.
         """
         self._scale = noise_scale(rank_noise, n_records)
-        self._noisy = np.empty(n_records, dtype=np.int64)
+        narrow = n_records <= MOST_NARROW and self._scale <= LARGEST_NARROW
+        self._integer: type[Any] = np.int32 if narrow else np.int64
+        self._noisy = np.empty(n_records, dtype=self._integer)
         self._blocks: SimpleQueue[tuple[int, int, BitSource]] = SimpleQueue()
         n_blocks = max(1, n_records // DRAWS_PER_BLOCK)
         for first, last in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
             self._blocks.put((first, last, bits.apart()))
 
-    def draw(self) -> Int64Array:
+    def draw(self) -> NoisyPositionArray:
         """Draw all blocks that nobody has taken yet.
 
         Returns:
             s = p + Z for every position p, `(n_records,)`; complete once all who draw have returned.
         """
+        # Noisy positions are cut, whatever the position was: the order stays a function of s.
+        farthest = int(np.iinfo(self._integer).max) // 4
         for first, last, bits in self._untaken():
-            noise = shared_laplace(last - first, self._scale, bits)
-            np.minimum(noise, 2 * FARTHEST, out=noise)  # room for the position
-            noise += np.arange(first, last)
-            np.clip(noise, -FARTHEST, FARTHEST, out=self._noisy[first:last])
+            noise = shared_laplace(last - first, self._scale, bits, self._integer)
+            np.minimum(noise, 2 * farthest, out=noise)  # room for the position
+            noise += np.arange(first, last, dtype=self._integer)
+            np.clip(noise, -farthest, farthest, out=self._noisy[first:last])
         return self._noisy
 
     def _untaken(self) -> Iterator[tuple[int, int, BitSource]]:
@@ -146,7 +157,7 @@ class NoisyPositions:
                 return
 
 
-def in_noisy_order(records: PositionArray, noisy: Int64Array, bits: BitSource) -> PositionArray:
+def in_noisy_order(records: PositionArray, noisy: NoisyPositionArray, bits: BitSource) -> PositionArray:
     """Put records into the order of their noisy positions, ties by fresh random numbers, then by record.
 
     Args:
@@ -158,7 +169,8 @@ def in_noisy_order(records: PositionArray, noisy: Int64Array, bits: BitSource) -
         The records in that order, `(m,)`.
     """
     ties = tie_breakers(records.size, bits)
-    keys: Int64Array = noisy - noisy.min()
+    keys = noisy.astype(np.int64)
+    keys -= keys.min()
     record_bits, noisy_bits = int(records.max()).bit_length(), int(keys.max()).bit_length()
     if noisy_bits + TIE_BITS + record_bits > KEY_BITS:
         by_record = rank(records)

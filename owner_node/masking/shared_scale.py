@@ -22,7 +22,8 @@ Proof.
    then 64 more at a time. floor(2^b C_h) is exact: it is computed in integers with a bound on the error, and
    again with more digits should that bound leave it open. 1 - κ is a fraction.
 
-No double and no rounded probability enters. Y above 2^63 - 1 is returned as 2^63 - 1, as in `noise`.
+No double and no rounded probability enters. Y above the largest number of the integers that are asked for,
+2^63 - 1 or 2^31 - 1, is returned as that number.
 
 References:
     Devroye 1986, "Non-Uniform Random Variate Generation", II.2 and III.2 (inversion and guide tables).
@@ -33,55 +34,62 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from owner_node.masking.arrays import BoolArray, Int64Array, PositionArray, UInt64Array
+from owner_node.masking.arrays import BoolArray, Int64Array, PositionArray, SignArray, UInt64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.coins import exponential_coin
 
-LARGEST_INT64 = 2**63 - 1
+Integer = TypeVar("Integer", np.int32, np.int64)
+
 LARGEST_SCALE = 2**57
 """No scale of masking is larger (`calibration.fraction_bits`)."""
+LARGEST_NARROW_SCALE = 2**26
+"""The same for draws of 32 bits: all that a table settles has room in them."""
 INDEX_BITS = 16
-HALF_WORD = 32
 HIGH_BITS = 7
 """The scale of H is from 2^7 to 2^8: then two or three draws in a hundred are not settled by their index.
 
 For t above 2^55, where L has no more bits, it is up to 2^10, and for t below 2^8 it is t itself."""
 WIDEST_LOW = 64 - INDEX_BITS - 1
 """Bits of L that one word has room for, beside index and sign."""
+REST_TYPES: dict[int, type[np.signedinteger[Any]]] = {7: np.int8, 15: np.int16, 31: np.int32}
+"""What sign and L are drawn as beside an index of their own, by the most bits of L."""
 REACH = 16
 """M is so many scales of H: a draw goes further with probability e^-16."""
-DRAWS_PER_BLOCK = 2**14
+DRAWS_PER_BLOCK = 2**15
 """Draws that are made at a time: all that is in work fits into the processor's second cache."""
-_UNSETTLED = -(2**63)
 _TABLES_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
-class GeometricDraws:
+class GeometricDraws(Generic[Integer]):
     """Draws with P(Y = y) ∝ exp(-y/t), and a fair sign of each."""
 
-    magnitudes: Int64Array
+    magnitudes: NDArray[Integer]
     """Y, `(n_draws,)`."""
-    signs: Int64Array
+    signs: SignArray
     """0 for plus, -1 for minus, `(n_draws,)`; a minus of Y = 0 included."""
 
 
-def geometric_draws(n_draws: int, scale: int, bits: BitSource) -> GeometricDraws:
+def geometric_draws(
+    n_draws: int, scale: int, bits: BitSource, integer: type[Integer]
+) -> GeometricDraws[Integer]:
     """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign.
 
     Args:
         n_draws: How many.
-        scale: t, from 1 to `LARGEST_SCALE`.
+        scale: t, from 1 to `LARGEST_SCALE`, or to `LARGEST_NARROW_SCALE` for 32 bits.
         bits: Source of random bits.
+        integer: What to draw; fewer bits take less time.
 
     Returns:
         Independent draws, in the units of the scale.
     """
-    return table_of(scale).draw(n_draws, bits)
+    return table_of(scale, integer).draw(n_draws, bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,93 +133,108 @@ class Law:
 
 
 @lru_cache(_TABLES_KEPT)
-def table_of(scale: int) -> "Table":
+def _table(scale: int, dtype: np.dtype[Integer]) -> "Table[Integer]":
+    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))), dtype.type)
+
+
+def table_of(scale: int, integer: type[Integer]) -> "Table[Integer]":
     """Return the table of a scale."""
-    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))))
+    return _table(scale, np.dtype(integer))
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(Generic[Integer]):
     """A law and the table that it is drawn with."""
 
     law: Law
     """What U decides."""
-    by_index: Int64Array
+    by_index: NDArray[Integer]
     """2^s H by the first 16 bits of U, `(2^16,)`; the least integer where they do not settle it."""
     thresholds: UInt64Array
     """The floors of 2^64 times the thresholds, ascending."""
+    passed: Int64Array
+    """How many thresholds lie below the cell of an index, `(2^16,)`."""
 
     @classmethod
-    def of(cls, law: Law) -> "Table":
+    def of(cls, law: Law, integer: type[Integer]) -> "Table[Integer]":
         """Make the table of a law."""
         thresholds = np.array(law.thresholds(64), dtype=np.uint64)
         cells = (thresholds >> np.uint64(64 - INDEX_BITS)).astype(np.int64)
         inside = np.bincount(cells, minlength=2**INDEX_BITS)
         passed = np.cumsum(inside) - inside
         settled = (inside == 0) & (passed < law.size)
-        return cls(law, np.where(settled, passed << law.low_bits, _UNSETTLED), thresholds)
+        by_index = np.where(settled, passed << law.low_bits, np.iinfo(integer).min)
+        return cls(law, by_index.astype(integer), thresholds, passed)
 
-    def draw(self, n_draws: int, bits: BitSource) -> GeometricDraws:
+    @property
+    def largest(self) -> int:
+        """What every larger draw is returned as."""
+        return int(np.iinfo(self.by_index.dtype).max)
+
+    def draw(self, n_draws: int, bits: BitSource) -> GeometricDraws[Integer]:
         """Draw as `geometric_draws` says."""
-        magnitudes, signs = np.empty(n_draws, dtype=np.int64), np.empty(n_draws, dtype=np.int64)
-        index = np.empty(min(n_draws, DRAWS_PER_BLOCK), dtype=np.int64)
+        magnitudes, signs = np.empty(n_draws, self.by_index.dtype), np.empty(n_draws, np.int8)
         places, indices = [], []
         for first in range(0, n_draws, DRAWS_PER_BLOCK):
             block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
-            values = magnitudes[block]
-            found = self._indexed(values, signs[block], index[: values.size], bits)
+            index, rest = self._words(block.stop - first, bits)
+            found = self._indexed(index, rest, magnitudes[block], signs[block])
             places.append(found + first)
-            indices.append(index[found])
+            indices.append(index[found].astype(np.int64))
         if places:
             self._settle(magnitudes, np.concatenate(places), np.concatenate(indices), bits)
         return GeometricDraws(magnitudes, signs)
 
+    def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Draw indices, and as few bytes as have room for sign and L, signed; both `(n_draws,)`."""
+        for widest, rest_type in REST_TYPES.items():
+            if self.law.low_bits <= widest:
+                return _integers(n_draws, np.uint16, bits), _integers(n_draws, rest_type, bits)
+        words = bits.words(n_draws).view(np.int64)
+        return words & (2**INDEX_BITS - 1), words >> INDEX_BITS
+
     def _indexed(
-        self, magnitudes: Int64Array, signs: Int64Array, index: Int64Array, bits: BitSource
+        self,
+        index: NDArray[Any],
+        rest: NDArray[Any],
+        magnitudes: NDArray[Integer],
+        signs: SignArray,
     ) -> PositionArray:
-        """Draw L, signs and indices, one word for each, and 2^s H where the index settles it.
+        """Read sign and L, the highest and the lowest bits of the rest, and 2^s H where the index settles it.
 
         Returns:
-            Where it does not; the magnitude there is L less 2^63.
+            Where it does not; the magnitude there is L above the least integer.
         """
-        s, words = self.law.low_bits, self._words(index.size, bits)
-        width = 8 * words.itemsize
-        np.bitwise_and(words, 2**INDEX_BITS - 1, out=index)
-        np.right_shift(words << (width - 1 - INDEX_BITS), width - 1, out=signs)
+        np.right_shift(rest, 8 * rest.itemsize - 1, out=signs, casting="unsafe")
         # "clip" is quicker than a check; no index is outside.
         np.take(self.by_index, index, out=magnitudes, mode="clip")
-        if s:
-            magnitudes += (words >> (width - s)) & ((1 << s) - 1)
+        if self.law.low_bits:
+            magnitudes += rest & ((1 << self.law.low_bits) - 1)
         return np.flatnonzero(magnitudes < 0)
 
-    def _words(self, n_draws: int, bits: BitSource) -> Int64Array | NDArray[np.int32]:
-        """Draw a word for every draw, or half of one where that has room for all, `(n_draws,)`."""
-        if self.law.low_bits > HALF_WORD - INDEX_BITS - 1:
-            return bits.words(n_draws).view(np.int64)
-        return bits.words(-(-n_draws // 2)).view(np.int32)[:n_draws]
-
     def _settle(
-        self, magnitudes: Int64Array, places: PositionArray, indices: Int64Array, bits: BitSource
+        self, magnitudes: NDArray[Integer], places: PositionArray, indices: Int64Array, bits: BitSource
     ) -> None:
         """Draw more bits of each U, and trials of L, or all anew, where that takes it."""
         if places.size == 0:
             return
-        s, size = self.law.low_bits, self.law.size
-        low = magnitudes[places] & LARGEST_INT64
+        s, size, largest = self.law.low_bits, self.law.size, self.largest
+        low = magnitudes[places].astype(np.int64) & largest
         decided = self._closer(indices, bits)
         magnitudes[places] = (decided << s) + low
         again = np.flatnonzero(decided >= size)
         if again.size == 0:
             return
-        new, low, beyond = self.draw(again.size, bits).magnitudes, low[again], decided[again] == size
+        new = self.draw(again.size, bits).magnitudes.astype(np.int64)
+        low, beyond = low[again], decided[again] == size
         kept = self._kept(low, bits)
-        cut = np.flatnonzero(new == LARGEST_INT64)
+        cut = np.flatnonzero(new == largest)
         if cut.size:
-            # What was cut has no high part that L could go with. Given 2^63 - 1 or more, exp(-1/t) is cut.
+            # What was cut has no high part that L could go with. Given the largest or more, exp(-1/t) is cut.
             one = np.ones(cut.size, dtype=np.int64)
             kept[cut] &= ~exponential_coin(one, np.full(cut.size, self.law.scale), bits)
         whole = new >> s << s
-        added = np.where(beyond, np.minimum(new, LARGEST_INT64 - (size << s)) + (size << s), new)
+        added = np.where(beyond, np.minimum(new, largest - (size << s)) + (size << s), new)
         magnitudes[places[again]] = np.where(kept & ~beyond, whole | low, added)
 
     def _kept(self, low: Int64Array, bits: BitSource) -> BoolArray:
@@ -227,11 +250,19 @@ class Table:
         """Draw 48 more bits of each U, and more of those that still lie in the cell of a threshold."""
         words = bits.words(indices.size) >> np.uint64(INDEX_BITS)
         words |= indices.view(np.uint64) << np.uint64(64 - INDEX_BITS)
-        decided = np.searchsorted(self.thresholds, words)
-        above = self.thresholds[np.minimum(decided, self.thresholds.size - 1)]
+        # Most cells have one threshold, behind which the next one is above already: no need to search.
+        decided = self.passed[indices]
+        decided += self._above(decided) < words
+        further = np.flatnonzero(self._above(decided) < words)
+        decided[further] = np.searchsorted(self.thresholds, words[further])
+        above = self._above(decided)
         for place in np.flatnonzero(above == words).tolist():
             decided[place] = self._to_the_end(int(words[place]), bits)
         return decided
+
+    def _above(self, decided: PositionArray) -> UInt64Array:
+        """Return the first threshold that is not passed, or the last one."""
+        return self.thresholds.take(decided, mode="clip")
 
     def _to_the_end(self, prefix: int, bits: BitSource) -> int:
         """Draw 64 more bits of one U at a time until they decide."""
@@ -243,3 +274,9 @@ class Table:
             decided = bisect_left(thresholds, prefix)
             if decided == bisect_right(thresholds, prefix):
                 return decided
+
+
+def _integers(n_draws: int, integer: type[np.integer[Any]], bits: BitSource) -> NDArray[Any]:
+    """Draw uniform integers of few bytes, `(n_draws,)`."""
+    n_bytes = n_draws * np.dtype(integer).itemsize
+    return bits.words(-(-n_bytes // 8)).view(integer)[:n_draws]

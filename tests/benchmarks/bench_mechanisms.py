@@ -58,7 +58,7 @@ def _counted(values: Int64Array) -> Result:
 def _rank_noise(kind: str, task: AttributeTask, values: Int64Array) -> Result:
     noisy = replace(task, rank_noise=RANK_NOISE)
     with_noise, without = medians(
-        7, lambda: mask_table({"value": values}, [noisy]), lambda: mask_table({"value": values}, [task])
+        15, lambda: mask_table({"value": values}, [noisy]), lambda: mask_table({"value": values}, [task])
     )
     name = f"what rank noise adds, {N_RECORDS:,} {kind}, {task.mechanism} / masking"
     detail = f"{with_noise * 1e3:.0f} ms against {without * 1e3:.0f} ms"

@@ -20,7 +20,7 @@ from owner_node.masking.clusters import Clusters
 from owner_node.masking.mask import AttributeTask, mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
 from owner_node.masking.noise import FEWEST_SHARED, discrete_laplace
-from owner_node.masking.shared_scale import Law, Table
+from owner_node.masking.shared_scale import LARGEST_NARROW_SCALE, Law, Table
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4
@@ -74,7 +74,14 @@ def all_together(scale: int, bits: SeededBits) -> np.ndarray:
     return discrete_laplace(np.full(N_DRAWS, scale), bits)
 
 
-WAYS = pytest.mark.parametrize("draw", [by_coins, by_products, all_together])
+def in_few_bits(scale: int, bits: SeededBits) -> np.ndarray:
+    """Draws of 32 bits, as for positions, where the scale lets them."""
+    if scale > LARGEST_NARROW_SCALE:
+        return all_together(scale, bits)
+    return sampler.shared_laplace(N_DRAWS, scale, bits, np.int32)
+
+
+WAYS = pytest.mark.parametrize("draw", [by_coins, by_products, all_together, in_few_bits])
 
 
 @WAYS
@@ -94,7 +101,7 @@ def test_the_chi_square_sees_a_wrong_scale(draw, scale, claimed):
 @pytest.mark.parametrize(("scale", "low_bits", "claimed"), [(10, 3, 11), (5, 1, 6), (9, 2, 8)])
 def test_low_parts_that_often_go_through_trials_have_the_exact_probabilities(scale, low_bits, claimed):
     """A table with more low bits than are good for it: in up to four of five draws trials decide."""
-    drawn, again = sampler._signed(Table.of(Law(scale, low_bits)).draw(N_DRAWS, SeededBits(scale)))
+    drawn, again = sampler._signed(Table.of(Law(scale, low_bits), np.int64).draw(N_DRAWS, SeededBits(scale)))
     draws = np.delete(drawn, again)
     assert chi_square_exact(draws, scale) > BAD
     assert chi_square_exact(draws, claimed) < HOPELESS

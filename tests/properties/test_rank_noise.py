@@ -183,12 +183,18 @@ def test_positions_that_several_threads_draw(monkeypatch):
     assert stats.chisquare([*found, rest[0]], [*expected, rest[1]]).pvalue > BAD
 
 
-def test_what_is_cut_forgets_its_position(monkeypatch):
+@pytest.mark.parametrize("n_bits", [32, 64])
+def test_what_is_cut_forgets_its_position(monkeypatch, n_bits):
     """Cut noise with the position added would tell the original order, however seldom."""
-    noise = [2**63 - 1, 2**63 - 1, 2**61 - 2, 2**61 - 4, 0, 1 - 2**63, -(2**61) - 6]
-    monkeypatch.setattr(module, "shared_laplace", lambda *_: np.array(noise))
-    drawn = NoisyPositions(7, Decimal("0.1"), SeededBits(1)).draw().tolist()
-    assert drawn == [2**61, 2**61, 2**61, 2**61 - 1, 4, -(2**61), -(2**61)]
+    largest, farthest = 2 ** (n_bits - 1) - 1, 2 ** (n_bits - 3) - 1
+    noise = [largest, largest, farthest - 2, farthest - 4, 0, -largest, -farthest - 6]
+    monkeypatch.setattr(module, "shared_laplace", lambda _n, _t, _bits, integer: np.array(noise, integer))
+    if n_bits == 64:
+        monkeypatch.setattr(module, "LARGEST_NARROW", 0)
+    positions = NoisyPositions(7, Decimal("0.1"), SeededBits(1)).draw()
+    drawn = positions.tolist()
+    assert positions.itemsize * 8 == n_bits
+    assert drawn == [farthest, farthest, farthest, farthest - 1, 4, -farthest, -farthest]
     records = np.arange(7)
     last = [int(in_noisy_order(records, np.array(drawn), SeededBits(seed))[-1]) for seed in range(60)]
     assert set(last) == {0, 1, 2}

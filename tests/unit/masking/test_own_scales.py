@@ -121,7 +121,7 @@ def test_digits_that_are_not_kept_are_drawn_anew():
 
 def test_beyond_sixteen_scales_is_drawn_on(monkeypatch):
     """E of 16 or more is 16 and another E, whatever was drawn of the first beyond."""
-    none = np.zeros(2, dtype=np.int64)
+    none = np.zeros(2, dtype=np.int8)
     drawn = [np.array([2**63 - 1, UNIT]), np.array([16 * UNIT + 3 * UNIT]), np.array([3 * UNIT + UNIT // 2])]
 
     class Queue:

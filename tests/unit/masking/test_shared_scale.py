@@ -8,6 +8,7 @@ import pytest
 
 from owner_node.masking.coins import exponential_coin
 from owner_node.masking.shared_scale import (
+    LARGEST_NARROW_SCALE,
     LARGEST_SCALE,
     GeometricDraws,
     Law,
@@ -48,7 +49,7 @@ SCALES = [1, 63, 255, 256, 257, 30_000, 2**30 + 7, 2**44 - 1, LARGEST_SCALE - 1,
 @pytest.mark.parametrize("scale", SCALES)
 def test_thresholds_are_the_cumulative_probabilities_to_the_last_bit(scale):
     """A threshold that is off by one in 2^64 would show in no test of draws."""
-    table = table_of(scale)
+    table = table_of(scale, np.int64)
     law = table.law
     assert table.thresholds.size == law.size + (law.low_bits > 0)
     for place in {0, 1, law.size // 3, law.size - 1, table.thresholds.size - 1}:
@@ -57,7 +58,7 @@ def test_thresholds_are_the_cumulative_probabilities_to_the_last_bit(scale):
 
 def test_thresholds_of_more_bits_are_exact_too():
     """What settles a draw in the end is computed by the same formula."""
-    law = table_of(30_000).law
+    law = table_of(30_000, np.int64).law
     for n_bits in (128, 192):
         assert law.thresholds(n_bits)[300] == int(PRECISE.multiply(threshold(law, 300), Decimal(2**n_bits)))
 
@@ -65,7 +66,7 @@ def test_thresholds_of_more_bits_are_exact_too():
 @pytest.mark.parametrize("scale", [1, 5, 1000, 30_000, 2**50])
 def test_an_index_settles_only_where_no_threshold_lies_in_its_cell(scale):
     """Every 16-bit index means the high part of all U that begin with it, or asks for more bits."""
-    table = table_of(scale)
+    table = table_of(scale, np.int64)
     cells = table.thresholds >> np.uint64(48)
     for index in [*range(0, 2**16, 37), 2**16 - 1]:
         passed = int((cells < index).sum())
@@ -77,7 +78,7 @@ def test_an_index_settles_only_where_no_threshold_lies_in_its_cell(scale):
 @pytest.mark.parametrize(("scale", "low_bits"), [(1000, 2), (30_000, 7), (300, 5), (77, 0), (9, 3)])
 def test_the_thresholds_make_the_distribution(scale, low_bits):
     """Proof 2 with the thresholds in use: if new draws have the stated distribution, so has every draw."""
-    table = Table.of(Law(scale, low_bits))
+    table = Table.of(Law(scale, low_bits), np.int64)
     ends = np.append(0, table.thresholds / 2.0**64)
     on = 1 - ends[-1] if low_bits else 0.0  # P(U >= 1 - κ)
     high = -np.diff(np.exp(-np.arange(table.law.size + 1) * 2.0**low_bits / scale))
@@ -91,7 +92,7 @@ def test_the_thresholds_make_the_distribution(scale, low_bits):
 
 def test_a_number_in_the_cell_of_a_threshold_takes_more_bits():
     """64 bits that equal a threshold's leave open on which side U lies: the next 64 decide."""
-    table = table_of(30_000)
+    table = table_of(30_000, np.int64)
     place = 300
     index, rest = index_and_rest(int(table.thresholds[place]))
     finer = table.law.thresholds(128)[place] & (2**64 - 1)
@@ -104,35 +105,71 @@ def test_a_number_in_the_cell_of_a_threshold_takes_more_bits():
 
 def test_every_number_takes_further_bits_of_its_own():
     """Two numbers in one cell can lie on either side of its threshold."""
-    table = table_of(30_000)
+    table = table_of(30_000, np.int64)
     index, rest = index_and_rest(int(table.thresholds[300]))
     decided = table._closer(np.array([index] * 3), QueuedBits(rest - 2**16, rest + 2**16, rest - 2**16))
     assert decided.tolist() == [300, 301, 300]
 
 
-def word_of(index: int, low: int, low_bits: int, *, minus: bool) -> int:
+def word_of(index: int, low: int, *, minus: bool) -> int:
     """The word of 64 bits that an index, a sign and a low part are taken from."""
-    return low << (64 - low_bits) | minus << 16 | index
+    return minus << 63 | low << 16 | index
 
 
 def test_a_word_is_index_sign_and_low_part():
     """Where the index settles it, nothing else is drawn."""
-    table = table_of(2**40)
+    table = table_of(2**40, np.int64)
     index = int(np.flatnonzero(table.by_index == 57 << table.law.low_bits)[0])
     for minus in (False, True):
-        drawn = table.draw(1, QueuedBits(word_of(index, 12345, table.law.low_bits, minus=minus)))
+        drawn = table.draw(1, QueuedBits(word_of(index, 12345, minus=minus)))
         assert drawn.magnitudes.tolist() == [57 << table.law.low_bits | 12345]
         assert drawn.signs.tolist() == [-minus]
 
 
+@pytest.mark.parametrize(
+    ("low_bits", "integer"),
+    [(0, np.int32), (7, np.int32), (8, np.int32), (15, np.int64), (16, np.int64), (31, np.int64)],
+)
+def test_few_low_bits_have_a_small_word_of_their_own(low_bits, integer):
+    """Sign and low part come from the highest and the lowest bits of as few bytes as have room for both."""
+    table = Table.of(Law(2 ** (low_bits + 5), low_bits), integer)
+    index = int(np.flatnonzero(table.by_index == 3 << low_bits)[0])
+    n_bits = 8 * 2 ** sum(low_bits > widest for widest in (7, 15))
+    low = 0x55AA55AA & (2**low_bits - 1)
+    for minus in (False, True):
+        drawn = table.draw(1, QueuedBits(index, minus << (n_bits - 1) | low))
+        assert drawn.magnitudes.tolist() == [3 << low_bits | low]
+        assert drawn.magnitudes.dtype == integer
+        assert drawn.signs.tolist() == [-minus]
+
+
+@pytest.mark.parametrize("scale", [1, 300, 30_000, LARGEST_NARROW_SCALE])
+def test_draws_of_32_bits_are_those_of_64(scale):
+    """The same random bits make the same numbers, whatever these are kept in."""
+    narrow = geometric_draws(10**5, scale, SeededBits(5), np.int32)
+    wide = geometric_draws(10**5, scale, SeededBits(5), np.int64)
+    assert np.array_equal(narrow.magnitudes, wide.magnitudes)
+    assert np.array_equal(narrow.signs, wide.signs)
+
+
+def test_beyond_31_bits_is_the_largest_number():
+    """Of so large a scale, draws of 32 bits are cut where those of 64 are not."""
+    table = Table.of(Law(LARGEST_NARROW_SCALE, 19), np.int32)
+    settled = int(np.flatnonzero(table.by_index == 57 << 19)[0])
+    beyond = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
+    # Twice 16 scales are 2^31: each time the index leaves it open, and what it takes says beyond.
+    queue = QueuedBits(beyond[0], 5, beyond[1], beyond[0], 5, beyond[1], settled, 5)
+    assert table.draw(1, queue).magnitudes.tolist() == [2**31 - 1]
+
+
 def test_beyond_the_table_is_drawn_on():
     """M or more is M and a new draw."""
-    table = table_of(2**40)
+    table = table_of(2**40, np.int64)
     s, size = table.law.low_bits, table.law.size
     between = (int(table.thresholds[size - 1]) + int(table.thresholds[size])) // 2
     index, rest = index_and_rest(between)
     settled = int(np.flatnonzero(table.by_index == 57 << s)[0])
-    queue = QueuedBits(word_of(index, 99, s, minus=True), rest, word_of(settled, 12345, s, minus=False), 0)
+    queue = QueuedBits(word_of(index, 99, minus=True), rest, word_of(settled, 12345, minus=False), 0)
     drawn = table.draw(1, queue)
     assert drawn.magnitudes.tolist() == [(size + 57) << s | 12345]
     assert drawn.signs.tolist() == [-1]
@@ -153,13 +190,13 @@ FAILS, SUCCEEDS = 2**64 - 1, 0
 )
 def test_the_low_part_goes_through_its_trials(uniform, trials, kept):
     """From 1 - κ on a uniform number that is not below L keeps it; else the trials from the second say."""
-    table = table_of(2**40)
+    table = table_of(2**40, np.int64)
     s = table.law.low_bits
     settled = int(np.flatnonzero(table.by_index == 57 << s)[0])
     words = [
-        word_of(2**16 - 1, 999, s, minus=False),
+        word_of(2**16 - 1, 999, minus=False),
         (2**48 - 1) << 16,  # U is above all thresholds
-        word_of(settled, 12345, s, minus=False),
+        word_of(settled, 12345, minus=False),
         uniform << (64 - s),
         *trials,
     ]
@@ -170,9 +207,9 @@ def test_the_low_part_goes_through_its_trials(uniform, trials, kept):
 @pytest.mark.parametrize(("short", "expected"), [(0, 2**63 - 1), (2**13, 2**63 - 2**13)])
 def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
     """No draw wraps around: what passes 2^63 - 1 is told as that."""
-    table = table_of(LARGEST_SCALE)
+    table = table_of(LARGEST_SCALE, np.int64)
     beyond = table.law.size << table.law.low_bits
-    new = GeometricDraws(np.array([2**63 - beyond - short]), np.zeros(1, dtype=np.int64))
+    new = GeometricDraws(np.array([2**63 - beyond - short]), np.zeros(1, dtype=np.int8))
     monkeypatch.setattr(Table, "draw", lambda *_: new)
     magnitudes = np.array([5 - 2**63])
     index, rest = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
@@ -185,9 +222,9 @@ def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
 )
 def test_a_low_part_goes_with_no_number_that_was_cut(monkeypatch, coin, expected):
     """2^63 - 1 stands for all that is larger, too: of those the whole draw is 2^63 - 1, whatever L is."""
-    table, magnitudes = table_of(LARGEST_SCALE), np.array([999 - 2**63])
+    table, magnitudes = table_of(LARGEST_SCALE, np.int64), np.array([999 - 2**63])
     assert table.law.low_bits == 47
-    cut = GeometricDraws(np.array([2**63 - 1]), np.zeros(1, dtype=np.int64))
+    cut = GeometricDraws(np.array([2**63 - 1]), np.zeros(1, dtype=np.int8))
     monkeypatch.setattr(Table, "draw", lambda *_: cut)
     queue = QueuedBits((2**48 - 1) << 16, 999 << 17, *coin)
     table._settle(magnitudes, np.array([0]), np.array([2**16 - 1]), queue)
@@ -206,10 +243,12 @@ def test_the_trials_go_on_where_the_first_one_succeeded():
 
 def test_low_parts_lean_to_small_values_as_they_should():
     """Ten million draws: as many are even as exp(-L/t) says, L below 2; half of them would be too few."""
-    table = table_of(256)
+    table = table_of(256, np.int64)
     assert table.law.low_bits == 1
     n_draws = 10**7
-    lower = n_draws - int(np.count_nonzero(geometric_draws(n_draws, 256, SeededBits(8)).magnitudes & 1))
+    lower = n_draws - int(
+        np.count_nonzero(geometric_draws(n_draws, 256, SeededBits(8), np.int64).magnitudes & 1)
+    )
     deviation = n_draws**0.5 / 2
     assert abs(lower - n_draws / (1 + np.exp(-1 / 256))) < 4 * deviation
     assert abs(lower - n_draws / 2) > 5 * deviation
