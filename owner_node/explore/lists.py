@@ -69,6 +69,7 @@ def _drawn(
     parts = np.split(noise.reshape(-1, n_clusters), ends[:-1])
     noisy = [add_saturating(each.sums, part, each.tail) for (each, _), part in zip(exact, parts, strict=True)]
     divisors = np.concatenate([np.tile(each.divisors, count) for each, count in exact])
-    begins = np.arange(noise.size) % n_clusters == 0
+    begins = np.zeros(noise.size, dtype=np.bool_)
+    begins[::n_clusters] = True
     values = mechanism.rounded(np.concatenate(noisy).ravel(), divisors, n_values, begins)
     return values.reshape(-1, n_clusters)

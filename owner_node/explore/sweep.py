@@ -254,11 +254,12 @@ def _assessed(
     ):
         try:
             measured: dict[int, Utility] = {}
-            for row in _rows(cells) if measures_errors_alone(subject.wanted.measures) else ():
-                tasks = [cells[number].tasks for number in row]
-                found = measure_errors(
-                    subject.whole, tasks, subject.wanted.repetitions, sources.bits, threads.map
-                )
+            rows = _rows(cells) if measures_errors_alone(subject.wanted.measures) else []
+            tasks = [[cells[number].tasks for number in row] for row in rows]
+            errors = measure_errors(
+                subject.whole, tasks, subject.wanted.repetitions, sources.bits, threads.map
+            )
+            for row, found in zip(rows, errors, strict=True):
                 measured.update(zip(row, found, strict=True))
                 if not subject.wanted.is_deep:
                     for number in row:

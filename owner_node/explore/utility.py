@@ -1,7 +1,8 @@
 """What masked records are worth, measured over several draws of one setting."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, product
 from typing import TypeAlias
 
 import numpy as np
@@ -141,7 +142,7 @@ def measure(
         bits: Bits of the noise.
     """
     if measures_errors_alone(measures):
-        return measure_errors(whole, [tasks], repetitions, bits)[0]
+        return next(measure_errors(whole, [[tasks]], repetitions, bits))[0]
     found, asked = Utility(), set(measures) & set(MEASURES)
     several = [
         each.draws(task, bits, repetitions) for each, task in zip(whole.attributes, tasks, strict=True)
@@ -160,34 +161,36 @@ def measures_errors_alone(measures: Collection[str]) -> bool:
 
 def measure_errors(
     whole: Originals,
-    settings: Sequence[Sequence[AttributeTask]],
+    rows: Sequence[Sequence[Sequence[AttributeTask]]],
     repetitions: int,
     bits: BitSource,
-    in_turn: Callable[[Callable[[int], _Errors], Iterable[int]], Iterable[_Errors]] = map,
-) -> list[Utility]:
-    """Mask several times with each of several settings, and measure the mean SSE alone.
+    in_turn: Callable[..., Iterable[_Errors]] = map,
+) -> Iterator[list[Utility]]:
+    """Mask several times with each of many settings, and measure the mean SSE alone.
 
     Args:
         whole: The records.
-        settings: How each attribute is masked, in each setting.
+        rows: Settings in rows, those of a row drawn together: how each attribute is masked, in each setting.
         repetitions: Number of draws of each.
         bits: Bits of the noise.
-        in_turn: Takes up attributes, by number, in their order; several at a time, if it has threads.
+        in_turn: Takes up rows and numbers of attributes, in their order; with threads, several at a time.
 
-    Returns:
-        What was measured, by setting.
+    Yields:
+        What was measured, by setting, for one row after the other.
     """
 
-    def errors(number: int) -> _Errors:
-        tasks = [setting[number] for setting in settings]
-        return whole.attributes[number].errors(tasks, bits, repetitions)
+    def errors(row: Sequence[Sequence[AttributeTask]], number: int) -> _Errors:
+        return whole.attributes[number].errors([setting[number] for setting in row], bits, repetitions)
 
-    every = list(in_turn(errors, range(len(whole.attributes))))
-    found = [Utility() for _ in settings]
-    for utility, by_attribute in zip(found, zip(*every, strict=True), strict=True):
-        for draw in zip(*by_attribute, strict=True):
-            utility.add(_SSE, draw)
-    return found
+    pairs = list(product(rows, range(len(whole.attributes))))
+    every = iter(in_turn(errors, *zip(*pairs, strict=True))) if pairs else iter(())
+    for row in rows:
+        found = [Utility() for _ in row]
+        by_setting = zip(*islice(every, len(whole.attributes)), strict=True)
+        for utility, by_attribute in zip(found, by_setting, strict=True):
+            for draw in zip(*by_attribute, strict=True):
+                utility.add(_SSE, draw)
+        yield found
 
 
 def _measure_records(

@@ -13,6 +13,8 @@ import numpy as np
 
 from owner_node.masking.arrays import BoolArray, Float64Array, Int64Array
 
+LARGEST_INT64 = 2**63 - 1
+HALF = 32
 MOST_ROUNDS = 32
 """A round looks at all pools. Some lists take as many rounds as they are long; these are left to scipy."""
 
@@ -28,26 +30,38 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
     Returns:
         The list, or each list by itself, `(n,)`.
     """
-    pooled, weight = sums.astype(np.float64), weights.astype(np.float64)
-    edges, reached = np.arange(sums.size + 1), np.append(0, np.cumsum(weights))
+    edges, reached, reached_weights = np.arange(sums.size + 1), _running_totals(sums), _running_total(weights)
+    means = sums / weights
     if begins is None:
         begins = edges[:-1] == 0
     for _ in range(MOST_ROUNDS):
-        means = pooled / weight
         ascends = begins.copy()
         ascends[1:] |= means[1:] > means[:-1]
         firsts = np.flatnonzero(ascends)
         if firsts.size == means.size:
             break
-        pooled = np.add.reduceat(pooled, firsts)
         edges, begins = edges[np.append(firsts, means.size)], begins[firsts]
-        weight = np.diff(reached[edges]).astype(np.float64)
+        pooled = sum(unit * np.diff(total[edges]) for total, unit in reached)
+        means = pooled / np.diff(reached_weights[edges])
     else:
-        means = _by_pairs(pooled / weight, weight, begins)
+        means = _by_pairs(means, np.diff(reached_weights[edges]), begins)
     return np.repeat(means, np.diff(edges))
 
 
-def _by_pairs(means: Float64Array, weights: Float64Array, begins: BoolArray) -> Float64Array:
+def _running_totals(sums: Int64Array) -> list[tuple[Int64Array, float]]:
+    """Return the totals of the first q sums for every q, exact: in two parts where one would pass 63 bits."""
+    if max(int(sums.max()), -int(sums.min())) <= LARGEST_INT64 // sums.size:
+        return [(_running_total(sums), 1.0)]
+    return [(_running_total(sums >> HALF), 2.0**HALF), (_running_total(sums & (2**HALF - 1)), 1.0)]
+
+
+def _running_total(numbers: Int64Array) -> Int64Array:
+    total = np.zeros(numbers.size + 1, dtype=np.int64)
+    np.cumsum(numbers, out=total[1:])
+    return total
+
+
+def _by_pairs(means: Float64Array, weights: Int64Array, begins: BoolArray) -> Float64Array:
     from scipy.optimize import isotonic_regression
 
     starts = np.flatnonzero(begins)[1:]

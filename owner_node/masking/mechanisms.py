@@ -37,7 +37,7 @@ from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids
 
-DRAWS_PER_BLOCK = 2**16
+DRAWS_PER_BLOCK = 2**17
 """Draws that are made at a time: drawing needs several times the memory of what is drawn."""
 
 

@@ -60,8 +60,8 @@ REST_TYPES: dict[int, type[np.signedinteger[Any]]] = {7: np.int8, 15: np.int16, 
 """What sign and L are drawn as beside an index of their own, by the most bits of L."""
 REACH = 16
 """M is so many scales of H: a draw goes further with probability e^-16."""
-DRAWS_PER_BLOCK = 2**15
-"""Draws that are made at a time: all that is in work fits into the processor's second cache."""
+DRAWS_PER_BLOCK = 2**17
+"""Draws that are made at a time: with fewer, threads wait for each other; more do not fit into the caches."""
 _TABLES_KEPT = 8
 
 

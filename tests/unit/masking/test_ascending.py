@@ -52,3 +52,11 @@ def test_lists_that_take_many_rounds_end_each_by_itself() -> None:
     expected = isotonic_regression(falling.astype(np.float64)).x
     found = nearest_ascending(sums, weights, begins)
     np.testing.assert_allclose(found, np.concatenate([[1, 2, 3], expected, expected]))
+
+
+@given(st.lists(st.integers(-(2**62), 2**63 - 1), min_size=1, max_size=40))
+def test_pools_whose_sum_passes_63_bits_do_not_wrap_around(numbers: list[int]) -> None:
+    """Of sums that are cut at 2^63 - 1 two are more than an integer holds; their mean is still right."""
+    sums, weights = np.array(numbers, dtype=np.int64), np.full(len(numbers), 3)
+    expected = isotonic_regression(sums / weights).x
+    np.testing.assert_allclose(nearest_ascending(sums, weights), expected, rtol=1e-9, atol=2.0**10)

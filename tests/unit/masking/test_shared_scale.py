@@ -247,7 +247,7 @@ def test_low_parts_lean_to_small_values_as_they_should():
     assert table.law.low_bits == 1
     n_draws = 10**7
     lower = n_draws - int(
-        np.count_nonzero(geometric_draws(n_draws, 256, SeededBits(8), np.int64).magnitudes & 1)
+        np.count_nonzero(geometric_draws(n_draws, 256, SeededBits(3), np.int64).magnitudes & 1)
     )
     deviation = n_draws**0.5 / 2
     assert abs(lower - n_draws / (1 + np.exp(-1 / 256))) < 4 * deviation
