@@ -16,7 +16,8 @@ Proof.
    they keep L, H is the one of a new draw, and where they do not, the new draw takes the place of the old
    one. So the draw has the distribution of (H, L) in both cases.
 3. H has no end: it is M or more with probability exp(-M 2^s/t), and has beyond M its own distribution once
-   more. Such a draw is 2^s M more than a new one.
+   more: there H is M and the H of a new draw. L is kept as below M: the L of a new draw is no longer uniform,
+   as the one that goes with U < 1 - κ has to be for the trials to come out right.
 4. Of U only as many leading bits are drawn as it takes to know on which side of every C_h and of 1 - κ it
    lies: 16 bits, a table's index, settle all but those in whose cell one of these thresholds lies; then 64;
    then 64 more at a time. floor(2^b C_h) is exact: it is computed in integers with a bound on the error, and
@@ -233,9 +234,9 @@ class Table(Generic[Integer]):
             # What was cut has no high part that L could go with. Given the largest or more, exp(-1/t) is cut.
             one = np.ones(cut.size, dtype=np.int64)
             kept[cut] &= ~exponential_coin(one, np.full(cut.size, self.law.scale), bits)
-        whole = new >> s << s
-        added = np.where(beyond, np.minimum(new, largest - (size << s)) + (size << s), new)
-        magnitudes[places[again]] = np.where(kept & ~beyond, whole | low, added)
+        with_low = np.where(kept | beyond, new >> s << s | low, new)
+        more = np.where(beyond, size << s, 0)
+        magnitudes[places[again]] = np.minimum(with_low, largest - more) + more
 
     def _kept(self, low: Int64Array, bits: BitSource) -> BoolArray:
         """Make the trials of L where the event of κ has come true in the first one."""

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from common.schema import Attribute, AttributeType
-from owner_node.masking import calibration
+from owner_node.masking import calibration, shared_scale
 from owner_node.masking import noise as sampler
 from owner_node.masking.calibration import Setting
 from owner_node.masking.centroids import trimmed_sums
@@ -105,6 +105,20 @@ def test_low_parts_that_often_go_through_trials_have_the_exact_probabilities(sca
     draws = np.delete(drawn, again)
     assert chi_square_exact(draws, scale) > BAD
     assert chi_square_exact(draws, claimed) < HOPELESS
+
+
+@pytest.mark.parametrize(
+    ("scale", "low_bits", "integer"), [(12, 3, np.int32), (40, 4, np.int64), (5, 0, np.int32)]
+)
+def test_draws_beyond_a_table_have_the_exact_probabilities(monkeypatch, scale, low_bits, integer):
+    """A table that ends after one scale: beyond it high and low part are as independent as within."""
+    monkeypatch.setattr(shared_scale, "REACH", 1)
+    table = Table.of(Law(scale, low_bits), integer)
+    assert table.law.size << low_bits < 2 * scale
+    drawn, again = sampler._signed(table.draw(5 * N_DRAWS, SeededBits(scale)))
+    draws = np.delete(drawn, again)
+    assert chi_square_exact(draws, scale) > BAD
+    assert chi_square_exact(draws, scale + 1) < HOPELESS
 
 
 @pytest.mark.parametrize("size", [400, N_DRAWS])
