@@ -54,4 +54,4 @@ def _sorted(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], b
     def one(task: AttributeTask) -> SortedAttribute:
         return SortedAttribute.of(columns[task.attribute.name], task, bits)
 
-    return Originals.of(for_each(one, tasks))
+    return Originals.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))

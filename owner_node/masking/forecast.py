@@ -72,7 +72,7 @@ def forecast(
         values = columns[task.attribute.name]
         return _foreseen(values, task, source, _draws(values.size, task, closely=closely), whole, turn)
 
-    return _together(for_each(foreseen, tasks), whole)
+    return _together(for_each(foreseen, tasks, whole.size), whole)
 
 
 def _draws(n_records: int, task: AttributeTask, *, closely: bool) -> Draws:

@@ -30,6 +30,8 @@ from owner_node.masking.taxonomy import Taxonomy
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
+FEWEST_IN_THREADS = 2**16
+"""Attributes of fewer records are done one after the other: threads would mostly wait for each other."""
 RECORDS_PER_BLOCK = 2**16
 DRAWN_ASIDE = 2**18
 """From so many records on noise is drawn in two threads, or the noise on ranks while they are ranked."""
@@ -310,13 +312,14 @@ def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]
         return mask_attribute(columns[task.attribute.name], task, bits).by_record()
 
     names = [task.attribute.name for task in tasks]
-    return dict(zip(names, for_each(masked, tasks), strict=True))
+    n_records = next((column.size for column in columns.values()), 0)
+    return dict(zip(names, for_each(masked, tasks, n_records), strict=True))
 
 
-def for_each(work: Callable[[AttributeTask], _T], tasks: Sequence[AttributeTask]) -> list[_T]:
+def for_each(work: Callable[[AttributeTask], _T], tasks: Sequence[AttributeTask], n_records: int) -> list[_T]:
     """Do some work on every attribute, in as many threads as keep its memory below that of a table."""
     n_threads = min(os.cpu_count() or 1, len(tasks) // COLUMNS_IN_FLIGHT)
-    if n_threads < 2:
+    if n_threads < 2 or n_records < FEWEST_IN_THREADS:
         return list(map(work, tasks))
     with ThreadPoolExecutor(n_threads, thread_name_prefix="mask") as threads:
         return list(threads.map(work, tasks))

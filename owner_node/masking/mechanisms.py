@@ -90,16 +90,16 @@ class ExactSums:
         return self.sums
 
     def repeated_noise(self, bits: BitSource, times: int) -> Iterator[Int64Array]:
-        """Draw the noise of all sums several times; few clusters are drawn for several times at once.
+        """Draw the noise of all sums several times, of few clusters several times at once.
 
         Yields:
-            The noise of all clusters, `(n_clusters,)`, as many times as asked for.
+            Some lists of noise at a time, `(n_lists, n_clusters)`; in the end as many as asked for.
         """
         at_once = max(1, DRAWS_PER_BLOCK // self.scales.size)
         for first in range(0, times, at_once):
             some = min(at_once, times - first)
             repeated = replace(self, scales=np.tile(self.scales, some))
-            yield from np.concatenate([drawn for _, drawn in repeated.noise(bits)]).reshape(some, -1)
+            yield np.concatenate([drawn for _, drawn in repeated.noise(bits)]).reshape(some, -1)
 
 
 @dataclass(frozen=True, slots=True)

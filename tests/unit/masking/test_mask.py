@@ -8,6 +8,7 @@ import pytest
 
 from common.errors import DataError, TesseraError, UnusableDataError, UsageError
 from common.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.masking import mask
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.mask import (
     DRAWN_ASIDE,
@@ -170,8 +171,11 @@ def test_frequency_order_is_internal():
     assert masked.tolist() == column.tolist()
 
 
-def test_tables_keep_their_columns_and_need_no_source_of_bits():
-    """Attributes masked in parallel threads land in their own columns, in task order."""
+@pytest.mark.parametrize("fewest_in_threads", [0, 501])
+def test_tables_keep_their_columns_and_need_no_source_of_bits(monkeypatch, fewest_in_threads):
+    """Attributes masked one after the other or in threads land in their own columns, in task order."""
+    monkeypatch.setattr(mask, "FEWEST_IN_THREADS", fewest_in_threads)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
     generator = np.random.default_rng(8)
     names = [f"attribute {index}" for index in range(12)]
     columns = {
