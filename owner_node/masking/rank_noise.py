@@ -44,7 +44,7 @@ DRAWS_PER_BLOCK = 2**19
 MOST_NARROW = 2**28
 """Most records whose noisy positions are kept as 32 bits."""
 LARGEST_NARROW = 2**23
-"""Largest scale of noise for which they are: one draw in e^64 is cut."""
+"""Largest scale of noise for which they are: of the last position of all, one draw in 2e^32 is cut."""
 TIE_BITS = 8
 FEWEST_SAMPLED = 2**17
 """Of fewer records a sample takes as long as it can save."""

@@ -200,6 +200,23 @@ def test_what_is_cut_forgets_its_position(monkeypatch, n_bits):
     assert set(last) == {0, 1, 2}
 
 
+@pytest.mark.parametrize(
+    ("n_records", "rank_noise", "n_bits"), [(100, "0.5", 32), (101, "0.1", 64), (100, "0.51", 64)]
+)
+def test_few_positions_with_little_noise_have_32_bits(monkeypatch, n_records, rank_noise, n_bits):
+    """Both: a position that passes them, or noise that is often cut, would put records at one place."""
+    monkeypatch.setattr(module, "MOST_NARROW", 100)
+    monkeypatch.setattr(module, "LARGEST_NARROW", 50)
+    assert NoisyPositions(n_records, Decimal(rank_noise), SeededBits(1)).draw().itemsize * 8 == n_bits
+
+
+def test_32_bits_have_room_for_positions_and_noise():
+    """No position alone is cut, nor with noise of 32 scales; the largest noise and position do not wrap."""
+    farthest = (2**31 - 1) // 4
+    assert farthest + 1 >= module.MOST_NARROW + 32 * module.LARGEST_NARROW
+    assert 2 * farthest + module.MOST_NARROW < 2**31
+
+
 @pytest.mark.parametrize("key_bits", [63, 20])
 @settings(max_examples=50, deadline=None)
 @given(data=st.data())

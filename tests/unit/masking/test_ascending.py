@@ -60,3 +60,12 @@ def test_pools_whose_sum_passes_63_bits_do_not_wrap_around(numbers: list[int]) -
     sums, weights = np.array(numbers, dtype=np.int64), np.full(len(numbers), 3)
     expected = isotonic_regression(sums / weights).x
     np.testing.assert_allclose(nearest_ascending(sums, weights), expected, rtol=1e-9, atol=2.0**10)
+
+
+def test_pools_of_large_sums_are_right_to_the_last_bit() -> None:
+    """What two large sums leave of each other is not lost; sums below 0 pass 63 bits as well."""
+    one = np.ones(4, dtype=np.int64)
+    left = nearest_ascending(np.array([2**62 + 2**31 + 5, -(2**62) - 3, 2**62, 2**62 + 2**61]), one)
+    assert left.tolist() == [2**30 + 1, 2**30 + 1, 2**62, 2**62 + 2**61]
+    below = nearest_ascending(np.array([-1, -(2**62), -(2**62), -(2**62)]), one)
+    assert below.tolist() == [-3 * 2.0**60] * 4

@@ -1,10 +1,11 @@
 """The sampler's corners: scale 0, rejected words, noise that 63 bits cannot hold."""
 
 import numpy as np
+import pytest
 
 from owner_node.masking import coins, noise
 from owner_node.masking.bits import SystemBits
-from owner_node.masking.noise import add_saturating, discrete_laplace
+from owner_node.masking.noise import FEWEST_SHARED, add_saturating, discrete_laplace, shared_laplace
 from tests.fakes.bits import SeededBits
 
 LARGEST = 2**63 - 1
@@ -72,6 +73,16 @@ def test_noise_beyond_63_bits_is_cut_not_wrapped():
     at_ends = np.mean(np.abs(drawn) == LARGEST)
     assert 0.11 < at_ends < 0.16
     assert abs(np.mean(drawn > 0) - 0.5) < 0.03
+
+
+@pytest.mark.parametrize("n_draws", [FEWEST_SHARED - 1, FEWEST_SHARED])
+def test_noise_beyond_31_bits_is_cut_where_32_are_asked_for(n_draws):
+    """As above, for few draws as for many, and as far below 0 as above."""
+    drawn = shared_laplace(n_draws, 2**30, SeededBits(5), np.int32)
+    assert drawn.dtype == np.int32
+    assert (drawn.min(), drawn.max()) == (1 - 2**31, 2**31 - 1)
+    assert abs(np.mean(np.abs(drawn.astype(np.int64)) == 2**31 - 1) - np.exp(-2)) < 0.01
+    assert abs(np.mean(drawn > 0) - 0.5) < 0.015
 
 
 def test_saturating_sums_are_a_function_of_the_exact_sum():

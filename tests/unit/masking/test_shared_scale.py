@@ -1,5 +1,6 @@
 """Tables of shared scales are exact, and what they leave open is settled by more bits."""
 
+from bisect import bisect_left
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -111,6 +112,21 @@ def test_every_number_takes_further_bits_of_its_own():
     assert decided.tolist() == [300, 301, 300]
 
 
+@pytest.mark.parametrize(("scale", "low_bits"), [(1, 0), (30_000, 7), (2**40, 33), (10, 3), (8, 3)])
+def test_wherever_a_number_lies_it_is_decided_by_its_own_thresholds(monkeypatch, scale, low_bits):
+    """Below, at and above every threshold, at both ends of its cell, and where a cell has several or none."""
+    table = Table.of(Law(scale, low_bits), np.int64)
+    thresholds = table.thresholds.tolist()
+    cells = {each >> 48 for each in thresholds} | {0, 2**16 - 1}
+    ends = {end for cell in cells for end in (cell << 48, (cell + 1 << 48) - 1)}
+    positions = sorted(ends | {each + off for each in thresholds for off in (-1, 0, 1) if each + off >= 0})
+    monkeypatch.setattr(Table, "_to_the_end", lambda *_: -1)
+    indices, rests = zip(*map(index_and_rest, positions), strict=True)
+    found = table._closer(np.array(indices), QueuedBits(*rests)).tolist()
+    taken = set(thresholds)
+    assert found == [-1 if each in taken else bisect_left(thresholds, each) for each in positions]
+
+
 def word_of(index: int, low: int, *, minus: bool) -> int:
     """The word of 64 bits that an index, a sign and a low part are taken from."""
     return minus << 63 | low << 16 | index
@@ -150,6 +166,7 @@ def test_draws_of_32_bits_are_those_of_64(scale):
     wide = geometric_draws(10**5, scale, SeededBits(5), np.int64)
     assert np.array_equal(narrow.magnitudes, wide.magnitudes)
     assert np.array_equal(narrow.signs, wide.signs)
+    assert (narrow.magnitudes.itemsize, wide.magnitudes.itemsize) == (4, 8)
 
 
 def test_beyond_31_bits_is_the_largest_number():
@@ -218,17 +235,19 @@ def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
 
 
 @pytest.mark.parametrize(
-    ("coin", "expected"), [([1], 2**63 - 1), ([0, 1], 2**63 - 2**47 + 999), ([0, 0, 0, 1], 2**63 - 1)]
+    ("integer", "scale", "low_bits"), [(np.int64, LARGEST_SCALE, 47), (np.int32, LARGEST_NARROW_SCALE, 19)]
 )
-def test_a_low_part_goes_with_no_number_that_was_cut(monkeypatch, coin, expected):
+@pytest.mark.parametrize(("coin", "keeps"), [([1], False), ([0, 1], True), ([0, 0, 0, 1], False)])
+def test_a_low_part_goes_with_no_number_that_was_cut(monkeypatch, integer, scale, low_bits, coin, keeps):
     """2^63 - 1 stands for all that is larger, too: of those the whole draw is 2^63 - 1, whatever L is."""
-    table, magnitudes = table_of(LARGEST_SCALE, np.int64), np.array([999 - 2**63])
-    assert table.law.low_bits == 47
-    cut = GeometricDraws(np.array([2**63 - 1]), np.zeros(1, dtype=np.int8))
+    table, info = table_of(scale, integer), np.iinfo(integer)
+    magnitudes = np.array([999 + int(info.min)], dtype=integer)
+    assert table.law.low_bits == low_bits
+    cut = GeometricDraws(np.array([info.max], dtype=integer), np.zeros(1, dtype=np.int8))
     monkeypatch.setattr(Table, "draw", lambda *_: cut)
-    queue = QueuedBits((2**48 - 1) << 16, 999 << 17, *coin)
+    queue = QueuedBits((2**48 - 1) << 16, 999 << (64 - low_bits), *coin)
     table._settle(magnitudes, np.array([0]), np.array([2**16 - 1]), queue)
-    assert magnitudes.tolist() == [expected]
+    assert magnitudes.tolist() == [int(info.max) - 2**low_bits + 1000 if keeps else info.max]
 
 
 def test_the_trials_go_on_where_the_first_one_succeeded():
