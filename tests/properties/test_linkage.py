@@ -5,7 +5,7 @@ import unicodedata
 from datetime import date
 
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from owner_node.linking.normalisation import STEPS, NormalForm, normalise
@@ -42,9 +42,14 @@ def test_digits(texts: list[str]) -> None:
     assert _normal(texts, "digits-only", "strip-leading-zeros") == stripped
 
 
-@given(st.lists(TEXT, max_size=8), st.lists(st.sampled_from([s for s in STEPS if s != "date"]), unique=True))
-def test_normal_forms_stay(texts: list[str], steps: list[str]) -> None:
-    """What is in normal form keeps it: it does not matter whether a source is normalised already."""
+@example(["¯"], {"nfkc", "trim"})
+@given(st.lists(TEXT, max_size=8), st.sets(st.sampled_from([s for s in STEPS if s != "date"])))
+def test_normal_forms_stay(texts: list[str], chosen: set[str]) -> None:
+    """Steps in the order of their table: it does not matter whether a source is normalised already.
+
+    In another one it may: "nfkc" makes a space and an accent of a macron, and a "trim" before it sees none.
+    """
+    steps = [step for step in STEPS if step in chosen]
     once = _normal(texts, *steps)
     assert _normal([text or "" for text in once], *steps) == once
 
