@@ -68,8 +68,5 @@ def _drawn(
     ends = np.cumsum([count for _, count in exact])
     parts = np.split(noise.reshape(-1, n_clusters), ends[:-1])
     noisy = [add_saturating(each.sums, part, each.tail) for (each, _), part in zip(exact, parts, strict=True)]
-    divisors = np.concatenate([np.tile(each.divisors, count) for each, count in exact])
-    begins = np.zeros(noise.size, dtype=np.bool_)
-    begins[::n_clusters] = True
-    values = mechanism.rounded(np.concatenate(noisy).ravel(), divisors, n_values, begins)
-    return values.reshape(-1, n_clusters)
+    divisors = [np.broadcast_to(each.divisors, (count, n_clusters)) for each, count in exact]
+    return mechanism.rounded(np.concatenate(noisy), np.concatenate(divisors), n_values)

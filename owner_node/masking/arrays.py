@@ -5,6 +5,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST_INT64 = 2**63 - 1
+
 Int64Array: TypeAlias = NDArray[np.int64]
 """Values, sums, sensitivities and scales, in resolution units."""
 UInt64Array: TypeAlias = NDArray[np.uint64]

@@ -11,9 +11,8 @@ References:
 
 import numpy as np
 
-from owner_node.masking.arrays import BoolArray, Float64Array, Int64Array
+from owner_node.masking.arrays import LARGEST_INT64, BoolArray, Float64Array, Int64Array
 
-LARGEST_INT64 = 2**63 - 1
 HALF = 32
 MOST_ROUNDS = 32
 """A round looks at all pools. Some lists take as many rounds as they are long; these are left to scipy."""

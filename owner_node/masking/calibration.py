@@ -13,11 +13,10 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
-from owner_node.masking.arrays import Int64Array
+from owner_node.masking.arrays import LARGEST_INT64, Int64Array
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.sensitivity import fall, reach, rise
 
-LARGEST_INT64 = 2**63 - 1
 MOST_FRACTION_BITS = 20
 TAIL = 64
 """Scales of room above and below every sum; a draw goes further with probability below e^-64."""

@@ -22,6 +22,7 @@ References:
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 
 import numpy as np
 
@@ -257,16 +258,15 @@ def _of_monotone(
         second[block] = np.square(own, dtype=np.float64).sum(axis=1)
     hits = np.zeros(n_records, dtype=np.uint16)
     squares, shares = np.zeros(n_pairs), np.zeros(n_pairs)
-    n_done = 0
-    for noise in exact.repeated_noise(bits, n_pairs):
-        for moved in _lists(exact, noise, setting) - centre:
-            far = moved.astype(np.float64)
-            squares[n_done // 2] += float((exact.sizes * far * far - 2 * far * first + second).sum()) / 2
-            for block, ranks, shape in blocks:
-                same = distances[ranks].reshape(shape) == moved[block][:, None]
-                hits[ranks] += same.ravel()
-                shares[n_done // 2] += np.count_nonzero(same) / (2 * n_records)
-            n_done += 1
+    drawn = (_lists(exact, noise, setting) for noise in exact.repeated_noise(bits, n_pairs))
+    for number, values in enumerate(chain.from_iterable(drawn)):
+        pair, moved = number // 2, values - centre
+        far = moved.astype(np.float64)
+        squares[pair] += float((exact.sizes * far * far - 2 * far * first + second).sum()) / 2
+        for block, ranks, shape in blocks:
+            same = distances[ranks].reshape(shape) == moved[block][:, None]
+            hits[ranks] += same.ravel()
+            shares[pair] += np.count_nonzero(same) / (2 * n_records)
     # A few draws may agree by chance: as if each cluster stayed or went as a whole, by itself.
     deviation = max(float(shares.std()) / (n_pairs - 1) ** 0.5, 0.5 / (n_pairs * centre.size) ** 0.5)
     zero = int(exact.sizes[exact.scales == 0].sum())
@@ -277,11 +277,7 @@ def _lists(exact: ExactSums, noise: Int64Array, setting: Setting) -> Int64Array:
     """Return the lists that noise makes, after each the one of its negative, `(2 n_lists, n_clusters)`."""
     both = np.stack([noise, -noise], axis=1).reshape(-1, noise.shape[1])
     noisy = add_saturating(exact.sums, both, exact.tail)
-    begins = np.zeros(noisy.shape, dtype=np.bool_)
-    begins[:, 0] = True
-    divisors = np.tile(exact.divisors, noisy.shape[0])
-    values = round_monotone_centroids(noisy.ravel(), divisors, setting.n_values, begins.ravel())
-    return values.reshape(noisy.shape)
+    return round_monotone_centroids(noisy, np.broadcast_to(exact.divisors, noisy.shape), setting.n_values)
 
 
 def _of_counts(

@@ -14,7 +14,7 @@ import numpy as np
 
 from common.errors import UsageError
 from common.privacy import HISTOGRAM
-from owner_node.masking.arrays import BoolArray, Int64Array
+from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.calibration import (
     TAIL,
@@ -151,22 +151,19 @@ class SumMechanism:
         values = self.rounded(exact.noisy(bits), exact.divisors, setting.n_values)
         return ReleasedList(values, exact.sizes)
 
-    def rounded(
-        self, noisy: Int64Array, divisors: Int64Array, n_values: int, begins: BoolArray | None = None
-    ) -> Int64Array:
+    def rounded(self, noisy: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
         """Return the released values that noisy sums come to, by free post-processing.
 
         Args:
-            noisy: Noisy sums, `(n_clusters,)`.
-            divisors: By which they become centroids, `(n_clusters,)`.
+            noisy: Noisy sums, `(n_clusters,)`, or of several lists, `(n_lists, n_clusters)`.
+            divisors: By which they become centroids, of the same shape.
             n_values: V.
-            begins: Where a list begins if there are several, one after the other, `(n_clusters,)`.
 
         Returns:
-            From 0 to V - 1, `(n_clusters,)`.
+            From 0 to V - 1, of the same shape.
         """
         if self.monotone:
-            return round_monotone_centroids(noisy, divisors, n_values, begins)
+            return round_monotone_centroids(noisy, divisors, n_values)
         return round_centroids(noisy, divisors, n_values)
 
 

@@ -22,7 +22,7 @@ it.
 import numpy as np
 from numpy.typing import NDArray
 
-from owner_node.masking.arrays import Int64Array, PositionArray
+from owner_node.masking.arrays import LARGEST_INT64, Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.coins import exponential_coin, fair_coin, uniform_below
 from owner_node.masking.own_scales import LARGEST_MIXED_SCALE, mixed_draws
@@ -36,7 +36,6 @@ from owner_node.masking.shared_scale import (
 
 FEWEST_SHARED = 2**15
 """Elements of one scale from which on making a table for it pays."""
-LARGEST_INT64 = 2**63 - 1
 
 
 def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:

@@ -28,12 +28,11 @@ from functools import cache
 
 import numpy as np
 
-from owner_node.masking.arrays import Int64Array
+from owner_node.masking.arrays import LARGEST_INT64, Int64Array
 from owner_node.masking.bits import BitSource
 from owner_node.masking.coins import exponential_coin, one_in
 from owner_node.masking.shared_scale import DRAWS_PER_BLOCK, REACH, GeometricDraws, Law, Table
 
-LARGEST_INT64 = 2**63 - 1
 LARGEST_MIXED_SCALE = 2**48
 """Up to it the products of proof 2 are as stated, and few draws need more digits."""
 UNIT_BITS = 55

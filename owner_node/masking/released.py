@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from owner_node.masking.arrays import BoolArray, Int64Array
+from owner_node.masking.arrays import Int64Array
 from owner_node.masking.ascending import nearest_ascending
 
 
@@ -27,14 +27,14 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     """Divide noisy sums, round to the nearest resolution unit and clamp to the domain, in integers.
 
     Args:
-        noisy_sums: 2^f times the noisy sums, `(n_clusters,)`.
-        divisors: 2^f |C|, `(n_clusters,)`.
+        noisy_sums: 2^f times the noisy sums, `(n_clusters,)`, or of several lists, `(n_lists, n_clusters)`.
+        divisors: 2^f |C|, of the same shape.
         n_values: V; the domain is 0 to V - 1.
 
     Returns:
-        Released values, `(n_clusters,)`; halves are rounded up.
+        Released values, of the same shape; halves are rounded up.
     """
-    divisor = int(divisors[0])
+    divisor = int(divisors.flat[0])
     if divisor & (divisor - 1) == 0 and np.all(divisors == divisor):
         # Records by themselves: what is shifted out last says where to round.
         quotients, places = noisy_sums.copy(), divisor.bit_length() - 1
@@ -49,9 +49,7 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     return np.clip(quotients, 0, n_values - 1)
 
 
-def round_monotone_centroids(
-    noisy_sums: Int64Array, divisors: Int64Array, n_values: int, begins: BoolArray | None = None
-) -> Int64Array:
+def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
     """Divide noisy sums, make them ascend, then clamp to the domain and round.
 
     The true centroids ascend in rank order; the ascending list nearest to the noisy one, in squared distance
@@ -62,12 +60,14 @@ def round_monotone_centroids(
         noisy_sums: As in `round_centroids`.
         divisors: As in `round_centroids`; in the ratio of the clusters' sizes, they are the weights.
         n_values: As in `round_centroids`.
-        begins: Where a list begins if there are several, one after the other, `(n_clusters,)`.
 
     Returns:
-        Released values, `(n_clusters,)`, ascending in each list.
+        Released values, of the same shape, ascending in each list.
     """
-    ascending = nearest_ascending(noisy_sums, divisors, begins)
+    begins = np.zeros(noisy_sums.shape, dtype=np.bool_)
+    begins[..., 0] = True
+    ascending = nearest_ascending(noisy_sums.ravel(), divisors.ravel(), begins.ravel())
+    ascending = ascending.reshape(noisy_sums.shape)
     rounded = np.rint(np.clip(ascending, 0, n_values - 1)).astype(np.int64)
     # A domain of more than 2^53 values ends at an integer that a double may round up past its end.
     return np.minimum(rounded, n_values - 1)
