@@ -29,8 +29,6 @@ N_VALUES = (101, 8, 16, 7, 14, 6, 5, 2, 100, 41)
 EPSILONS = "0.01,0.1,0.5,1,2"
 KS = "auto,10,25,50,100,500"
 SWEEP_LIMIT = 6.0
-ALONE_LIMIT = 8.0
-"""Of the sweep without the start of Python, the file and the plan, which both runs of the command have."""
 MEMORY_LIMIT = 1.0
 """Peak memory of linking, in gigabytes."""
 
@@ -67,7 +65,7 @@ def _loaded() -> Result:
 
     whole, single = medians(5, lambda: sweep(KS, 10), lambda: sweep("100", 1))
     name = "explore, the same sweeps alone, of records that are loaded"
-    return Result(name, whole / single, ALONE_LIMIT, f"{whole:.2f} s against {single:.3f} s")
+    return Result(name, whole / single, SWEEP_LIMIT, f"{whole:.2f} s against {single:.3f} s")
 
 
 def _columns() -> dict[str, Int64Array]:
