@@ -13,8 +13,12 @@ UInt64Array: TypeAlias = NDArray[np.uint64]
 """Words of random bits."""
 TieArray: TypeAlias = NDArray[np.uint8] | NDArray[np.uint16]
 """Random numbers, one per record, that decide between equal values."""
+KeyArray: TypeAlias = NDArray[np.uint16]
+"""A value of few, and the random number that ties are broken by."""
 PositionArray: TypeAlias = NDArray[np.int64]
 """Positions of records, 0 to n_records - 1."""
+NarrowPositionArray: TypeAlias = NDArray[np.int32]
+"""The same where they are only added up; a fragment has fewer than 2^28 records."""
 NoisyPositionArray: TypeAlias = NDArray[np.int32 | np.int64]
 """Positions of records with noise on them."""
 EntryArray: TypeAlias = NDArray[np.int32]

@@ -13,6 +13,7 @@ import numpy as np
 
 from owner_node.masking.arrays import EntryArray, Int64Array, NoisyPositionArray, PositionArray
 from owner_node.masking.bits import BitSource
+from owner_node.masking.original_order import OriginalOrder
 from owner_node.masking.rank_noise import in_noisy_order
 
 BINS_PER_ENTRY = 2**8
@@ -45,14 +46,14 @@ def by_rank(order: PositionArray, sizes: Int64Array) -> EntryArray:
 
 
 def by_noisy_position(
-    order: PositionArray, noisy: NoisyPositionArray, sizes: Int64Array, bits: BitSource
+    original: OriginalOrder, noisy: NoisyPositionArray, sizes: Int64Array, bits: BitSource
 ) -> EntryArray:
     """Give the entries of a list to records in the order of their noisy positions.
 
     Args:
-        order: The original order, ties broken at random: the record at position p is `order[p]`,
-            `(n_records,)`.
-        noisy: The noisy position of every position, `(n_records,)`; overwritten.
+        original: The original order, ties broken at random.
+        noisy: The noisy position of every record, as the original order has them, `(n_records,)`;
+            overwritten.
         sizes: As in `by_rank`.
         bits: Source of random bits for ties.
 
@@ -60,18 +61,18 @@ def by_noisy_position(
         The entry of every record, `(n_records,)`.
     """
     ends, shift = np.cumsum(sizes), _bin_shift(noisy, sizes.size)
-    entry_of_bin, ranks = _bins(noisy >> shift, ends)
-    entries = np.empty(order.size, dtype=np.int32)
+    entry_of_bin, ranks = _bins(noisy, shift, ends)
+    entries = np.empty(noisy.size, dtype=np.int32)
     undecided = []
-    for first in range(0, order.size, POSITIONS_PER_BLOCK):
+    for first in range(0, noisy.size, POSITIONS_PER_BLOCK):
         block = slice(first, first + POSITIONS_PER_BLOCK)
         # "clip" is quicker than a check; no bin is outside.
         found = entry_of_bin.take(noisy[block] >> shift, mode="clip")
-        entries[order[block]] = found
+        entries[original.records(block)] = found
         undecided.append(first + np.flatnonzero(found == _UNDECIDED))
     if ranks.size:
         places = np.concatenate(undecided)
-        records = in_noisy_order(order[places], noisy[places], bits)
+        records = in_noisy_order(original.records(places), noisy[places], bits)
         entries[records] = np.searchsorted(ends, ranks, side="right")
     return entries
 
@@ -83,18 +84,22 @@ def _bin_shift(noisy: NoisyPositionArray, n_entries: int) -> int:
     return (int(noisy.max()) // most_bins).bit_length()
 
 
-def _bins(bins: NoisyPositionArray, ends: Int64Array) -> tuple[EntryArray, Int64Array]:
+def _bins(noisy: NoisyPositionArray, shift: int, ends: Int64Array) -> tuple[EntryArray, Int64Array]:
     """Find the entry that all records of a bin get.
 
     Args:
-        bins: The bin of every record, `(n_records,)`.
+        noisy: The noisy position of every record, from 0 upwards, `(n_records,)`.
+        shift: By how many bits they are to be shifted into bins.
         ends: The rank behind the last one of every entry, `(n_entries,)`.
 
     Returns:
         The entry of every bin, or that it is undecided, `(n_bins,)`; the ranks of all records of the
         undecided bins, ascending.
     """
-    totals = np.bincount(bins)
+    totals = np.zeros((int(noisy.max()) >> shift) + 1, dtype=np.int64)
+    per_block = max(POSITIONS_PER_BLOCK, totals.size)
+    for first in range(0, noisy.size, per_block):
+        totals += np.bincount(noisy[first : first + per_block] >> shift, minlength=totals.size)
     np.cumsum(totals, out=totals)
     # The bin that the last rank of an entry is in: the next entry begins behind it, if not within.
     lasts = np.searchsorted(totals, ends[:-1])

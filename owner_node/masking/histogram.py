@@ -104,7 +104,17 @@ class HistogramMechanism:
         Returns:
             The values whose count is not 0, and their counts.
         """
-        return self.list_of(counts_of(sorted_values, setting), self.noise(setting, bits), setting)
+        return self.release_counts(counts_of(sorted_values, setting), setting, bits)
+
+    def release_counts(self, counts: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise and return the released list, as `release` does.
+
+        Args:
+            counts: Exact count of every value, `(V,)`.
+            setting: What is agreed about the attribute.
+            bits: Source of random bits.
+        """
+        return self.list_of(counts, self.noise(setting, bits), setting)
 
 
 def counts_of(values: Int64Array, setting: Setting) -> Int64Array:

@@ -16,15 +16,23 @@ import numpy as np
 from common.errors import DataError, UnusableDataError, UsageError
 from common.privacy import EXPONENTIAL, HISTOGRAM, MECHANISMS, is_rank_noise, smallest_k
 from common.schema import Attribute, TaxonomyMethod
-from owner_node.masking.arrays import EntryArray, Int64Array, NoisyPositionArray, PositionArray
+from owner_node.masking.arrays import EntryArray, Int64Array
 from owner_node.masking.assignment import by_noisy_position, by_rank
 from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
 from owner_node.masking.exponential import TaxonomyMechanism
+from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.mechanisms import Mechanism, mechanism
-from owner_node.masking.rank_noise import NoisyPositions, rank_with_random_ties
-from owner_node.masking.ranking import rank
+from owner_node.masking.original_order import (
+    OriginalOrder,
+    SortedRecords,
+    are_counted,
+    count_with_random_ties,
+    rank_with_random_ties,
+)
+from owner_node.masking.rank_noise import PositionNoise, add_positions
+from owner_node.masking.ranking import Ranking, rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.taxonomy import Taxonomy
 
@@ -211,25 +219,48 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
     order = own_order(values, task)
     if order is not None:
         values = order.place_of[values]
-
-    def listed() -> tuple[ReleasedList, PositionArray]:
-        # Without rank noise ties are broken as the papers do, by record.
-        ranking = rank_with_random_ties(values, bits) if task.rank_noise else rank(values)
-        np.subtract(ranking.values, attribute.lower, out=ranking.values)
-        return mechanism_of(task).release(ranking.values, task.setting, bits), ranking.order
-
     if not MECHANISMS[task.mechanism].listed:
         released, entries = _by_themselves(values - attribute.lower, task, bits)
     elif task.rank_noise:
-        positions = NoisyPositions(values.size, task.rank_noise, bits)
-        aside = values.size >= DRAWN_ASIDE
-        (released, original_order), noisy = _while_drawing(positions, listed, aside=aside)
-        entries = by_noisy_position(original_order, noisy, released.sizes, bits)
+        released, entries = _with_rank_noise(values, task, bits)
     else:
-        released, original_order = listed()
-        entries = by_rank(original_order, released.sizes)
+        # Without rank noise ties are broken as the papers do, by record.
+        released, original = _released(rank(values), task, bits)
+        entries = by_rank(original.order, released.sizes)
     shown = released.values + attribute.lower if order is None else order.category_at[released.values]
     return MaskedAttribute(ReleasedList(shown, released.sizes), entries)
+
+
+def _released(ranking: Ranking, task: AttributeTask, bits: BitSource) -> tuple[ReleasedList, SortedRecords]:
+    """Release a list of records that are sorted."""
+    np.subtract(ranking.values, task.attribute.lower, out=ranking.values)
+    return mechanism_of(task).release(ranking.values, task.setting, bits), SortedRecords(ranking.order)
+
+
+def _with_rank_noise(
+    values: Int64Array, task: AttributeTask, bits: BitSource
+) -> tuple[ReleasedList, EntryArray]:
+    """Release a list and assign it by noisy positions, the noise of many drawn in a second thread."""
+    noise = PositionNoise(values.size, task.rank_noise, bits)
+    with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
+        drawn = thread.submit(noise.draw) if values.size >= DRAWN_ASIDE else None
+        released, original = _listed(values, task, bits)
+        noisy = noise.draw()
+        if drawn is not None:
+            drawn.result()
+    return released, by_noisy_position(original, add_positions(noisy, original), released.sizes, bits)
+
+
+def _listed(values: Int64Array, task: AttributeTask, bits: BitSource) -> tuple[ReleasedList, OriginalOrder]:
+    """Release a list, and return the original order that rank noise begins with."""
+    chosen, setting = mechanism_of(task), task.setting
+    if not are_counted(setting.n_values, values.size):
+        return _released(rank_with_random_ties(values, bits), task, bits)
+    original = count_with_random_ties(values, task.attribute, bits)
+    if isinstance(chosen, HistogramMechanism):
+        return chosen.release_counts(original.counts, setting, bits), original
+    ascending = np.repeat(np.arange(setting.n_values), original.counts)
+    return chosen.release(ascending, setting, bits), original
 
 
 def _by_themselves(
@@ -247,19 +278,6 @@ def _by_themselves(
         own = np.concatenate([each.values for each in both])
         released = ReleasedList(own, np.broadcast_to(both[0].sizes[0], own.size))
     return released, np.arange(values.size, dtype=np.int32)
-
-
-def _while_drawing(
-    positions: NoisyPositions, work: Callable[[], _T], *, aside: bool
-) -> tuple[_T, NoisyPositionArray]:
-    """Do some work and draw noisy positions, also in a thread of its own if they are to be drawn aside."""
-    if not aside:
-        return work(), positions.draw()
-    with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-        drawn = thread.submit(positions.draw)
-        done = work()
-        positions.draw()
-        return done, drawn.result()
 
 
 def mechanism_of(task: AttributeTask) -> Mechanism:

@@ -1,24 +1,27 @@
 """Rank noise: who gets which entry of the list of released values, protected by noise on the ranks.
 
 The list of released values is protected by its mechanism; this protects the other product of masking, the
-assignment of records to the list (MECHANISMS §8). The record at position p of the original order gets the
-noisy position s = p + Z, Z exact discrete Laplace of scale t = max(1, ceil(w n)), and the records are put
-into the order of s.
+assignment of records to the list (MECHANISMS §8). The record at position p of the original order
+(`original_order`) gets the noisy position s = p + Z, Z exact discrete Laplace of scale t = max(1, ceil(w n)),
+and the records are put into the order of s.
 
-Proof of the bound. Let u be the tie-breakers that make the original order, drawn without regard to the data,
-and fixed. If one record's values change and it moves by d positions, the d records between move by one each:
-the vector of positions changes by 2d in all, and that of s by a factor of at most exp(2d/t) in probability,
-whatever s is. The new order is a function of s and of fresh randomness. At worst d = n - 1, and 2(n - 1)/t
-is below 2/w. For g records of one person it is g times as much, one record after the other. List and
-assignment are drawn independently, so the bounds of both add up to one for the whole table.
+Proof of the bound. The original order sorts records by a key: their value, then secret random numbers drawn
+without regard to the data, and fixed here. A record's position is the number of records with a smaller key.
+Let one record's key rise from a to b, and of all others let A have the key a, B the key b, and M one between.
+Its own position rises by A + M; those of the M + B fall by one each; no other changes. So the vector of
+positions changes by A + 2M + B = 2d in all, where d is by how many positions the record moves, those who
+share its key counted half; where keys differ, they are none. That of s changes by a factor of at most
+exp(2d/t) in probability, whatever s is. The new order is a function of s and of fresh randomness. At worst
+d = n - 1, and 2(n - 1)/t is below 2/w. For g records of one person it is g times as much, one record after
+the other. List and assignment are drawn independently, so the bounds of both add up to one for the whole
+table.
 
 All this takes an order of the values that does not depend on the data. Where categories are masked in the
 order of how often they occur, one record can make two of them change places, which moves every record that
 has either: no bound is stated there (`common.privacy.planned_rank_loss`).
 
-Equal values keep no order of their own: ties are broken by random numbers, in both sorts; where those are
-equal, too, by record, which has no regard to the data either. Ties of noisy positions must never be broken by
-the original positions: the new order would be a function of more than s.
+Equal values keep no order of their own: ties are broken by random numbers, in both sorts. Ties of noisy
+positions must never be broken by the original positions: the new order would be a function of more than s.
 
 References:
     Dwork, McSherry, Nissim, Smith 2006, "Calibrating noise to sensitivity in private data analysis",
@@ -33,22 +36,27 @@ from typing import Any
 
 import numpy as np
 
-from owner_node.masking.arrays import Int64Array, NoisyPositionArray, PositionArray, TieArray
+from owner_node.masking.arrays import Int64Array, NoisyPositionArray, PositionArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.noise import shared_laplace
+from owner_node.masking.original_order import (
+    TIE_BITS,
+    OriginalOrder,
+    SortedRecords,
+    tie_breakers,
+    with_next,
+)
 from owner_node.masking.radix import sort_keys
-from owner_node.masking.ranking import KEY_BITS, Ranking, rank
+from owner_node.masking.ranking import KEY_BITS, rank
 
-DRAWS_PER_BLOCK = 2**19
+DRAWS_PER_BLOCK = 2**18
 """Draws that are made at a time, about: fewer would have two threads wait for each other more than draw."""
 MOST_NARROW = 2**28
 """Most records whose noisy positions are kept as 32 bits."""
 LARGEST_NARROW = 2**23
 """Largest scale of noise for which they are: of the last position of all, one draw in 2e^32 is cut."""
-TIE_BITS = 8
-FEWEST_SAMPLED = 2**17
-"""Of fewer records a sample takes as long as it can save."""
-SAMPLE = 2**14
+POSITIONS_PER_BLOCK = 2**17
+"""Positions that are added at a time: what is made of them on the way stays in the processor's caches."""
 
 
 def noise_scale(rank_noise: Decimal, n_records: int) -> int:
@@ -61,60 +69,11 @@ def noise_scale(rank_noise: Decimal, n_records: int) -> int:
     return max(1, int((rank_noise * n_records).to_integral_value(ROUND_CEILING)))
 
 
-def tie_breakers(n_records: int, bits: BitSource) -> TieArray:
-    """Draw a secret random number for every record, `(n_records,)`; many records can have the same."""
-    return bits.words(-(-n_records // 8)).view(np.uint8)[:n_records]
-
-
-def rank_with_random_ties(values: Int64Array, bits: BitSource) -> Ranking:
-    """Sort records by value, ties by secret random numbers, then by record position.
-
-    Where few values repeat, only their records draw a number: sorting by value and number costs a third more.
-
-    Args:
-        values: As in `rank`.
-        bits: Source of random bits for ties.
-
-    Returns:
-        The order of the records and their values in it.
-    """
-    if not _seldom_repeats(values):
-        return rank(values, ties=tie_breakers(values.size, bits))
-    ranking = rank(values)
-    firsts = np.flatnonzero(ranking.values[1:] == ranking.values[:-1])
-    if firsts.size:
-        tied = _with_next(firsts)
-        among = rank(ranking.values[tied], ties=tie_breakers(tied.size, bits)).order
-        ranking.order[tied] = ranking.order[tied[among]]
-    return ranking
-
-
-def _with_next(places: PositionArray) -> PositionArray:
-    """Return ascending places together with the one that follows each, ascending, each once."""
-    ends = np.diff(places, append=-1) != 1
-    found = np.repeat(places, 1 + ends)
-    found[np.flatnonzero(ends) + np.cumsum(ends)[ends]] += 1
-    return found
-
-
-def _seldom_repeats(values: Int64Array) -> bool:
-    """Tell from a sample whether a record has fewer than one in eight others with its value, on average."""
-    if values.size < FEWEST_SAMPLED:
-        return False
-    sample = values[:: max(1, values.size // SAMPLE)]
-    most_values = int(sample.max()) - int(sample.min()) + 1
-    if 16 * (sample.size - most_values) * values.size >= sample.size**2:
-        return False  # there are more records than values to go round
-    sample = np.sort(sample)
-    repeats = int(np.count_nonzero(sample[1:] == sample[:-1]))
-    return 16 * repeats * values.size < sample.size**2
-
-
-class NoisyPositions:
-    """The noisy position s of every position, drawn block by block.
+class PositionNoise:
+    """The noise Z on every position, drawn block by block.
 
     Several threads may draw at once: whoever has nothing else to do takes the next block. Every block has a
-    source of random bits of its own, so that equal seeds give equal positions, whoever drew them.
+    source of random bits of its own, so that equal seeds give equal noise, whoever drew it.
     """
 
     def __init__(self, n_records: int, rank_noise: Decimal, bits: BitSource) -> None:
@@ -128,7 +87,7 @@ class NoisyPositions:
         self._scale = noise_scale(rank_noise, n_records)
         narrow = n_records <= MOST_NARROW and self._scale <= LARGEST_NARROW
         self._integer: type[Any] = np.int32 if narrow else np.int64
-        self._noisy = np.empty(n_records, dtype=self._integer)
+        self._noise = np.empty(n_records, dtype=self._integer)
         self._blocks: SimpleQueue[tuple[int, int, BitSource]] = SimpleQueue()
         n_blocks = max(1, n_records // DRAWS_PER_BLOCK)
         for first, last in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
@@ -138,16 +97,11 @@ class NoisyPositions:
         """Draw all blocks that nobody has taken yet.
 
         Returns:
-            s = p + Z for every position p, `(n_records,)`; complete once all who draw have returned.
+            Z for every position, `(n_records,)`; complete once all who draw have returned.
         """
-        # Noisy positions are cut, whatever the position was: the order stays a function of s.
-        farthest = int(np.iinfo(self._integer).max) // 4
         for first, last, bits in self._untaken():
-            noise = shared_laplace(last - first, self._scale, bits, self._integer)
-            np.minimum(noise, 2 * farthest, out=noise)  # room for the position
-            noise += np.arange(first, last, dtype=self._integer)
-            np.clip(noise, -farthest, farthest, out=self._noisy[first:last])
-        return self._noisy
+            self._noise[first:last] = shared_laplace(last - first, self._scale, bits, self._integer)
+        return self._noise
 
     def _untaken(self) -> Iterator[tuple[int, int, BitSource]]:
         while True:
@@ -155,6 +109,27 @@ class NoisyPositions:
                 yield self._blocks.get_nowait()
             except Empty:
                 return
+
+
+def add_positions(noise: NoisyPositionArray, original: OriginalOrder) -> NoisyPositionArray:
+    """Make noisy positions of noise, in place: s = p + Z, cut where it is far from all positions.
+
+    Args:
+        noise: Z, `(n_records,)`.
+        original: The original order.
+
+    Returns:
+        s, `(n_records,)`, of records as the original order has them.
+    """
+    # Noisy positions are cut, whatever the position was: the order stays a function of s.
+    farthest = int(np.iinfo(noise.dtype).max) // 4
+    for first in range(0, noise.size, POSITIONS_PER_BLOCK):
+        block = slice(first, min(first + POSITIONS_PER_BLOCK, noise.size))
+        noisy = noise[block]
+        np.minimum(noisy, 2 * farthest, out=noisy)  # room for the position
+        noisy += original.positions(block)
+        np.clip(noisy, -farthest, farthest, out=noisy)
+    return noise
 
 
 def in_noisy_order(records: PositionArray, noisy: NoisyPositionArray, bits: BitSource) -> PositionArray:
@@ -191,7 +166,7 @@ def _by_record_where_tied(keys: Int64Array, record_bits: int) -> None:
     above = keys >> record_bits
     same = np.flatnonzero(above[1:] == above[:-1])
     if same.size:
-        tied = _with_next(same)
+        tied = with_next(same)
         keys[tied] = np.sort(keys[tied])
 
 
@@ -207,4 +182,5 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
     Returns:
         The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
     """
-    return in_noisy_order(order, NoisyPositions(order.size, rank_noise, bits).draw(), bits)
+    noise = PositionNoise(order.size, rank_noise, bits).draw()
+    return in_noisy_order(order, add_positions(noise, SortedRecords(order)), bits)

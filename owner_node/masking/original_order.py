@@ -1,0 +1,153 @@
+"""The original order of the records of an attribute, ties broken at random: where rank noise begins.
+
+Records are sorted by value, then by a secret random number of a few bits. Those that agree in both are told
+apart by record where many values make sorting necessary. Where values are few, nothing is sorted: records are
+counted by value and number, and those that agree in both share a position, the number of records before them.
+Which of the two is done depends on the declared domain and the number of records, never on the values: the
+bound of `rank_noise` holds for either, and not for a choice between them that a record could change.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from common.schema import Attribute
+from owner_node.masking.arrays import Int64Array, KeyArray, NarrowPositionArray, PositionArray, TieArray
+from owner_node.masking.bits import BitSource
+from owner_node.masking.ranking import Ranking, rank
+
+TIE_BITS = 8
+MOST_KEYS = 2**16
+"""Most pairs of value and number that are counted: their counts stay in the processor's caches."""
+RECORDS_PER_BLOCK = 2**17
+"""Records that are counted at a time."""
+FEWEST_SAMPLED = 2**17
+"""Of fewer records a sample takes as long as it can save."""
+SAMPLE = 2**14
+Places = TypeVar("Places", slice, PositionArray)
+
+
+class OriginalOrder(Protocol):
+    """Has the records at some places, each once, and says at which position each of them is."""
+
+    def positions(self, places: slice) -> NarrowPositionArray:
+        """Return the positions of the records at some places, `(n_places,)`."""
+        ...
+
+    def records(self, places: Places) -> Places | PositionArray:
+        """Return the records at some places."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRecords:
+    """Records in their order; the place of each is its position."""
+
+    order: PositionArray
+    """The record at position p is `order[p]`, `(n_records,)`."""
+
+    def positions(self, places: slice) -> NarrowPositionArray:
+        """Return the positions of the records at some places, `(n_places,)`."""
+        return np.arange(places.start, places.stop, dtype=np.int32)
+
+    def records(self, places: slice | PositionArray) -> PositionArray:
+        """Return the records at some places."""
+        return self.order[places]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRecords:
+    """Records that are not sorted: the place of each is its own."""
+
+    keys: KeyArray
+    """Value and random number of every record, `(n_records,)`."""
+    before: NarrowPositionArray
+    """How many records have a smaller key, by key."""
+    counts: Int64Array
+    """How many records have each value, `(V,)`."""
+
+    def positions(self, places: slice) -> NarrowPositionArray:
+        """Return the positions of the records at some places, `(n_places,)`."""
+        # "clip" is quicker than a check; no key is outside.
+        return self.before.take(self.keys[places], mode="clip")
+
+    def records(self, places: Places) -> Places:
+        """Return the records at some places."""
+        return places
+
+
+def are_counted(n_values: int, n_records: int) -> bool:
+    """Whether so many declared values are few enough for so many records to be counted."""
+    return n_values << TIE_BITS <= min(MOST_KEYS, n_records)
+
+
+def count_with_random_ties(values: Int64Array, attribute: Attribute, bits: BitSource) -> CountedRecords:
+    """Count records by value and by secret random number.
+
+    Args:
+        values: Within the domain, in resolution units, `(n_records,)`.
+        attribute: The attribute, for whose V `are_counted` holds.
+        bits: Source of random bits for ties.
+    """
+    n_values = attribute.n_values
+    ties, keys = tie_breakers(values.size, bits), np.empty(values.size, dtype=np.uint16)
+    counts = np.zeros(n_values << TIE_BITS, dtype=np.int64)
+    for first in range(0, values.size, RECORDS_PER_BLOCK):
+        block = slice(first, first + RECORDS_PER_BLOCK)
+        some = values[block] - attribute.lower
+        some <<= TIE_BITS
+        some |= ties[block]
+        counts += np.bincount(some, minlength=counts.size)
+        keys[block] = some
+    before = np.cumsum(counts) - counts
+    return CountedRecords(keys, before.astype(np.int32), counts.reshape(n_values, -1).sum(axis=1))
+
+
+def tie_breakers(n_records: int, bits: BitSource) -> TieArray:
+    """Draw a secret random number for every record, `(n_records,)`; many records can have the same."""
+    return bits.words(-(-n_records // 8)).view(np.uint8)[:n_records]
+
+
+def rank_with_random_ties(values: Int64Array, bits: BitSource) -> Ranking:
+    """Sort records by value, ties by secret random numbers, then by record position.
+
+    Where few values repeat, only their records draw a number: sorting by value and number costs a third more.
+
+    Args:
+        values: As in `rank`.
+        bits: Source of random bits for ties.
+
+    Returns:
+        The order of the records and their values in it.
+    """
+    if not _seldom_repeats(values):
+        return rank(values, ties=tie_breakers(values.size, bits))
+    ranking = rank(values)
+    firsts = np.flatnonzero(ranking.values[1:] == ranking.values[:-1])
+    if firsts.size:
+        tied = with_next(firsts)
+        among = rank(ranking.values[tied], ties=tie_breakers(tied.size, bits)).order
+        ranking.order[tied] = ranking.order[tied[among]]
+    return ranking
+
+
+def with_next(places: PositionArray) -> PositionArray:
+    """Return ascending places together with the one that follows each, ascending, each once."""
+    ends = np.diff(places, append=-1) != 1
+    found = np.repeat(places, 1 + ends)
+    found[np.flatnonzero(ends) + np.cumsum(ends)[ends]] += 1
+    return found
+
+
+def _seldom_repeats(values: Int64Array) -> bool:
+    """Tell from a sample whether a record has fewer than one in eight others with its value, on average."""
+    if values.size < FEWEST_SAMPLED:
+        return False
+    sample = values[:: max(1, values.size // SAMPLE)]
+    most_values = int(sample.max()) - int(sample.min()) + 1
+    if 16 * (sample.size - most_values) * values.size >= sample.size**2:
+        return False  # there are more records than values to go round
+    sample = np.sort(sample)
+    repeats = int(np.count_nonzero(sample[1:] == sample[:-1]))
+    return 16 * repeats * values.size < sample.size**2
