@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from common.plan import Plan
 from common.task import PlannedAttribute
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 
 

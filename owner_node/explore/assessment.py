@@ -25,8 +25,8 @@ from owner_node.explore.utility import (
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.masking.bits import BitSource
 from owner_node.masking.histogram import HistogramMechanism
-from owner_node.masking.mask import AttributeTask, mechanism_of
 from owner_node.masking.mechanisms import SumMechanism
+from owner_node.masking.tasks import AttributeTask, mechanism_of
 
 PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)

@@ -10,7 +10,7 @@ from common.rank_noise import RankNoise
 from common.schema import Schema
 from owner_node.local.mask_plan import MaskRequest, make_mask_plan
 from owner_node.mask_tasks import mask_tasks
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 
 CHOSEN = "auto"

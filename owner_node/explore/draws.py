@@ -21,12 +21,12 @@ from owner_node.masking.bits import BitSource
 from owner_node.masking.categories import IndexOrder, frequency_order
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.exponential import GRID_BITS, distance_table
-from owner_node.masking.mask import AttributeTask, mechanism_of, own_order
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.original_order import tie_breakers
 from owner_node.masking.rank_noise import with_rank_noise
 from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
+from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
 from owner_node.masking.taxonomy import Taxonomy
 
 

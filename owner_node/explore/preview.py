@@ -18,7 +18,8 @@ from owner_node.explore.measures import mean_sse_of_means
 from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import measure
 from owner_node.masking.arrays import Int64Array
-from owner_node.masking.mask import AttributeTask, check_table
+from owner_node.masking.checks import check_table
+from owner_node.masking.tasks import AttributeTask
 
 REPETITIONS, DEEP_REPETITIONS = 3, 3
 MOST_INFERRED = 5

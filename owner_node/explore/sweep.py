@@ -34,7 +34,7 @@ from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.mask import check_table
+from owner_node.masking.checks import check_setting
 from owner_node.masking.taxonomy import Taxonomy
 
 DEEP_REPETITIONS = 3
@@ -124,15 +124,15 @@ def explore(
             "every attribute has the same value in all records: there is nothing to explore",
             "choose other attributes (--attributes)",
         )
-    n_members = None if subject.members is None else subject.members.n_records
-    n_outside = 0 if n_members is None else subject.whole.n_records - n_members
-    cells = [_checked(cell, table.columns, n_members) for cell in cells]
+    n_records = subject.whole.n_records
+    n_fewest = n_records if subject.members is None else subject.members.n_records
+    cells = [_checked(cell, n_fewest) for cell in cells]
     _check_any(cells)
     results = _assessed(cells, subject, sources, progress)
     advice = advise(results, of_means)
     chosen = advice.cell if advice.cell is not None else most_protective(results, of_means)
     return Results(
-        _about(table, question, about, n_outside) | {"mean_sse_of_means": of_means},
+        _about(table, question, about, n_records - n_fewest) | {"mean_sse_of_means": of_means},
         results,
         _shown(chosen, cells[chosen], subject.whole, sources.bits),
         advice,
@@ -218,14 +218,13 @@ def _check_any(cells: Sequence[Cell]) -> None:
     )
 
 
-def _checked(cell: Cell, columns: Mapping[str, Int64Array], n_members: int | None) -> Cell:
-    """Note what these data cannot be masked with."""
+def _checked(cell: Cell, n_fewest: int) -> Cell:
+    """Note what not even the smallest table that is to be masked can be masked with."""
     if cell.problem:
         return cell
     try:
-        check_table(columns, cell.tasks)
-        if n_members is not None:
-            check_table({name: column[:n_members] for name, column in columns.items()}, cell.tasks)
+        for task in cell.tasks:
+            check_setting(n_fewest, task)
     except (UsageError, UnusableDataError) as error:
         return replace(cell, problem=error.message)
     return cell

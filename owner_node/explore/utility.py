@@ -3,9 +3,8 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
+from statistics import fmean
 from typing import TypeAlias
-
-import numpy as np
 
 from owner_node.explore.attacks import placed
 from owner_node.explore.draws import SortedAttribute
@@ -21,7 +20,7 @@ from owner_node.explore.measures import (
 )
 from owner_node.masking.arrays import Float64Array, Int64Array
 from owner_node.masking.bits import BitSource
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 
 RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION = (
     "relative-error",
@@ -223,7 +222,7 @@ def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | N
 
 def _mean(values: Sequence[float | None]) -> float | None:
     present = [each for each in values if each is not None]
-    return float(np.mean(present)) if present and len(present) == len(values) else None
+    return fmean(present) if present and len(present) == len(values) else None
 
 
 def _estimate(values: Sequence[float | None]) -> Estimate | None:

@@ -22,8 +22,10 @@ from owner_node.local.mask_plan import MaskRequest, arguments_of, make_mask_plan
 from owner_node.local.masked_tables import MaskedTables, released_table
 from owner_node.local.policy import check_policy, check_rules
 from owner_node.mask_tasks import mask_tasks
+from owner_node.masking.checks import check_table
 from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask, check_table, mask_table
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 
 SHUFFLED = "shuffled"

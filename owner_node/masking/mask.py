@@ -1,29 +1,23 @@
 """Mask attributes and whole tables: rank, release a list, give every record an entry of the list.
 
-`check_table` raises everything that can be foreseen, so that after the budget is spent `mask_table` does not
-fail for a reason that could have been known before.
+`checks` raises everything that can be foreseen, so that after the budget is spent `mask_table` does not fail
+for a reason that could have been known before.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TypeVar
 
 import numpy as np
 
-from common.errors import DataError, UnusableDataError, UsageError
-from common.privacy import EXPONENTIAL, HISTOGRAM, MECHANISMS, is_rank_noise, smallest_k
-from common.schema import Attribute, TaxonomyMethod
+from common.privacy import MECHANISMS
 from owner_node.masking.arrays import EntryArray, Int64Array
 from owner_node.masking.assignment import by_noisy_position, by_rank
 from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.calibration import Setting
-from owner_node.masking.categories import IndexOrder, frequency_order, taxonomy_order
-from owner_node.masking.exponential import TaxonomyMechanism
+from owner_node.masking.checks import check_attribute, check_table
 from owner_node.masking.histogram import HistogramMechanism
-from owner_node.masking.mechanisms import Mechanism, mechanism
 from owner_node.masking.original_order import (
     OriginalOrder,
     SortedRecords,
@@ -34,7 +28,7 @@ from owner_node.masking.original_order import (
 from owner_node.masking.rank_noise import PositionNoise, add_positions
 from owner_node.masking.ranking import Ranking, rank
 from owner_node.masking.released import ReleasedList
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
@@ -44,34 +38,6 @@ RECORDS_PER_BLOCK = 2**16
 DRAWN_ASIDE = 2**18
 """From so many records on noise is drawn in two threads, or the noise on ranks while they are ranked."""
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class AttributeTask:
-    """How one attribute of one fragment is masked."""
-
-    attribute: Attribute
-    """The attribute as the schema declares it."""
-    epsilon: Decimal
-    """The attribute's share of the budget."""
-    k: int | None
-    """Minimum cluster size; None where the mechanism makes no clusters."""
-    mechanism: str
-    """Mechanism id."""
-    max_records_per_person: int = 1
-    """g, the most records that one person has."""
-    taxonomy: Taxonomy | None = None
-    """The taxonomy of its categories, exactly if the attribute has one."""
-    rank_noise: Decimal = Decimal(0)
-    """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
-
-    @property
-    def setting(self) -> Setting:
-        """What calibration needs of this."""
-        attribute = self.attribute
-        return Setting(
-            attribute.name, attribute.n_values, self.epsilon, self.k or 1, self.max_records_per_person
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,109 +59,6 @@ class MaskedAttribute:
         return values
 
 
-def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> None:
-    """Raise whatever would make `mask_table` fail; to be called before anything is spent.
-
-    Args:
-        columns: As in `mask_table`.
-        tasks: As in `mask_table`.
-
-    Raises:
-        UsageError: If a setting makes no sense: k, epsilon, mechanism, an attribute twice.
-        DataError: If a column is absent, has another length, or values outside its domain.
-        UnusableDataError: If there are fewer records than k, or a domain is too wide for exact sums.
-    """
-    names = [task.attribute.name for task in tasks]
-    if len(set(names)) != len(names):
-        raise UsageError("an attribute is to be masked twice", "name every attribute once")
-    absent = [name for name in names if name not in columns]
-    if absent:
-        raise DataError(f"no column for: {', '.join(absent)}", "load every attribute that is to be masked")
-    if len({columns[name].size for name in names}) > 1:
-        raise DataError("columns differ in their number of records", "load all attributes from one source")
-    for task in tasks:
-        check_attribute(columns[task.attribute.name], task)
-
-
-def check_attribute(values: Int64Array, task: AttributeTask) -> None:
-    """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
-    name, n_records = task.attribute.name, values.size
-    setting = task.setting
-    _check_taxonomy(task)
-    chosen = mechanism_of(task)
-    _check_k(task)
-    _check_rank_noise(task)
-    if n_records < setting.k:
-        k = "" if task.k is None else f", k = {task.k}"
-        raise UnusableDataError(
-            f"{n_records} records{k}: at least {setting.k} are needed",
-            "ask for a smaller k, or leave this owner out",
-            {"attribute": name, "records": n_records, "k": task.k},
-        )
-    chosen.check(setting)
-    _check_domain(values, task.attribute)
-
-
-def _check_k(task: AttributeTask) -> None:
-    name = task.attribute.name
-    needed = smallest_k(task.mechanism, task.max_records_per_person)
-    if needed is None:
-        if task.k is not None:
-            raise UsageError(
-                f"attribute {name!r}: {task.mechanism} makes no clusters and takes no k",
-                "leave k out, or choose a mechanism that makes clusters",
-                {"attribute": name, "k": task.k},
-            )
-    elif task.k is None or task.k < needed:
-        found = "no k is given" if task.k is None else f"k = {task.k} is too small"
-        raise UsageError(
-            f"attribute {name!r}: {found}, {task.mechanism} takes at least {needed}",
-            f"ask for k of at least {needed}",
-            {"attribute": name, "k": task.k, "least": needed},
-        )
-
-
-def _check_rank_noise(task: AttributeTask) -> None:
-    name, rank_noise = task.attribute.name, task.rank_noise
-    if not is_rank_noise(rank_noise):
-        raise UsageError(
-            f"attribute {name!r}: rank noise is a share of the ranks, not {rank_noise}",
-            "give a decimal number from 0 to 1, for example 0.03",
-            {"attribute": name},
-        )
-    if rank_noise and not MECHANISMS[task.mechanism].listed:
-        raise UsageError(
-            f"attribute {name!r}: {task.mechanism} releases no list in rank order and takes no rank noise",
-            "leave rank noise out, or choose another mechanism",
-            {"attribute": name},
-        )
-
-
-def _check_domain(values: Int64Array, attribute: Attribute) -> None:
-    if values.dtype != np.int64 or values.ndim != 1:
-        raise DataError(f"attribute {attribute.name!r}: not a column of 64-bit integers")
-    if int(values.min()) >= attribute.lower and int(values.max()) <= attribute.upper:
-        return
-    outside = int(np.count_nonzero((values < attribute.lower) | (values > attribute.upper)))
-    raise DataError(
-        f"attribute {attribute.name!r}: {outside} of {values.size} values are outside the declared domain",
-        'correct the source, declare a wider domain, or set outside = "clamp"',
-        {"attribute": attribute.name, "outside": outside, "records": int(values.size)},
-    )
-
-
-def _check_taxonomy(task: AttributeTask) -> None:
-    attribute, taxonomy = task.attribute, task.taxonomy
-    n_expected = attribute.n_values if attribute.taxonomy else None
-    n_found = taxonomy.n_categories if taxonomy is not None else None
-    if n_found != n_expected:
-        raise UsageError(
-            f"attribute {attribute.name!r}: the taxonomy that was read is not the one it was declared with",
-            "declare the hierarchy file as taxonomy of the attribute",
-            {"attribute": attribute.name, "categories": n_found, "expected": n_expected},
-        )
-
-
 def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedAttribute:
     """Mask one attribute.
 
@@ -215,6 +78,11 @@ def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> 
         Del Vasto-Terrientes et al. 2025, Algorithm 1.
     """
     check_attribute(values, task)
+    return _masked(values, task, bits)
+
+
+def _masked(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedAttribute:
+    """Mask one attribute that is checked."""
     attribute = task.attribute
     order = own_order(values, task)
     if order is not None:
@@ -280,33 +148,6 @@ def _by_themselves(
     return released, np.arange(values.size, dtype=np.int32)
 
 
-def mechanism_of(task: AttributeTask) -> Mechanism:
-    """Return the mechanism that a task names.
-
-    Raises:
-        UsageError: If there is none of that name, or it does not go with the attribute.
-    """
-    exponential = task.attribute.method is TaxonomyMethod.EXPONENTIAL
-    if (task.mechanism == EXPONENTIAL) != exponential:
-        raise UsageError(
-            f"attribute {task.attribute.name!r}: mechanism {task.mechanism} does not go with its method",
-            'mechanism exponential goes with method = "exponential" of a taxonomy, and only with it',
-        )
-    if exponential and task.taxonomy is not None:
-        return TaxonomyMechanism(task.taxonomy)
-    return mechanism(task.mechanism)
-
-
-def own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
-    """Return the order of categories that an attribute is masked in, if it is not the declared one."""
-    if task.taxonomy is not None:
-        return taxonomy_order(task.taxonomy)
-    # Counts are the same in any order: no need for one that the data make, which no bound covers.
-    if not task.attribute.by_frequency or task.mechanism == HISTOGRAM:
-        return None
-    return frequency_order(values, task.attribute.n_values)
-
-
 def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:
     """Mask a table with the operating system's randomness; no other source can be handed in.
 
@@ -327,7 +168,7 @@ def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]
     bits = SystemBits()
 
     def masked(task: AttributeTask) -> Int64Array:
-        return mask_attribute(columns[task.attribute.name], task, bits).by_record()
+        return _masked(columns[task.attribute.name], task, bits).by_record()
 
     names = [task.attribute.name for task in tasks]
     n_records = next((column.size for column in columns.values()), 0)

@@ -17,7 +17,8 @@ from owner_node.ledger.budget_terms import Column
 from owner_node.linking.normalisation import normalise
 from owner_node.linking.tokens import tokens
 from owner_node.mask_tasks import mask_tasks
-from owner_node.masking.mask import AttributeTask, check_table
+from owner_node.masking.checks import check_table
+from owner_node.masking.tasks import AttributeTask
 from owner_node.sources import load, schema_of
 from owner_node.sources.columns import columns_of
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from common.schema import Attribute, AttributeType
 from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask, mask_table
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask
 from tests.benchmarks.result import Result, medians
 
 SPEED_LIMIT = 3.0

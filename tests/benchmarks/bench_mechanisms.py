@@ -13,7 +13,8 @@ import numpy as np
 from common.privacy import HISTOGRAM, MECHANISMS, REQUESTABLE
 from common.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
-from owner_node.masking.mask import AttributeTask, mask_table
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask
 from tests.benchmarks.result import Result, medians
 
 LIMIT = 2.0

@@ -7,7 +7,8 @@ import numpy as np
 
 from common.privacy import EXPONENTIAL
 from common.schema import Attribute, AttributeType, TaxonomyMethod
-from owner_node.masking.mask import AttributeTask, mask_table
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 from tests.benchmarks.result import Result, medians
 

@@ -8,7 +8,7 @@ import pytest
 from common.cluster_size import choose_k
 from common.schema import Attribute, AttributeType, TaxonomyMethod
 from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 
 N_RECORDS = 7000

@@ -17,10 +17,11 @@ from owner_node.masking import noise as sampler
 from owner_node.masking.calibration import Setting
 from owner_node.masking.centroids import trimmed_sums
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.mask import AttributeTask, mask_attribute
+from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
 from owner_node.masking.noise import FEWEST_SHARED, discrete_laplace
 from owner_node.masking.shared_scale import LARGEST_NARROW_SCALE, Law, Table
+from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4

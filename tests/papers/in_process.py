@@ -22,7 +22,7 @@ from owner_node.explore.estimates import Estimate, estimate
 from owner_node.explore.scales import Scale, scale_of
 from owner_node.masking.arrays import Float64Array
 from owner_node.masking.bits import SystemBits
-from owner_node.masking.mask import AttributeTask, own_order
+from owner_node.masking.tasks import AttributeTask, own_order
 from tests.papers.data_sets import DataSet
 
 NOISELESS = "ir"

@@ -18,8 +18,8 @@ from owner_node.explore.measures import divergence, relative_error
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.mask import AttributeTask
 from owner_node.masking.released import ReleasedList
+from owner_node.masking.tasks import AttributeTask
 from tests.papers import data_sets
 from tests.papers.figures import curves
 from tests.papers.in_process import NOISELESS, Setting, task_of

@@ -21,7 +21,7 @@ from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.subjects import CONTROL_SHARE
 from owner_node.explore.utility import Originals
 from owner_node.masking.bits import SystemBits
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.prepare import SETUPS

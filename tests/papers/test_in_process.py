@@ -8,7 +8,8 @@ import pytest
 from common.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking.bits import SystemBits
 from owner_node.masking.categories import frequency_order
-from owner_node.masking.mask import AttributeTask, mask_attribute
+from owner_node.masking.mask import mask_attribute
+from owner_node.masking.tasks import AttributeTask
 from tests.papers.data_sets import DataSet
 from tests.papers.in_process import NOISELESS, Setting, central, horizontal, task_of, vertical
 

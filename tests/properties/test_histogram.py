@@ -22,7 +22,8 @@ from owner_node.masking.histogram import (
     nearest_counts,
     whole_counts,
 )
-from owner_node.masking.mask import AttributeTask, mask_attribute, mask_table
+from owner_node.masking.mask import mask_attribute, mask_table
+from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4

@@ -15,9 +15,10 @@ from owner_node.masking.calibration import Setting
 from owner_node.masking.categories import frequency_order
 from owner_node.masking.centroids import plain_sums, trimmed_sums
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.mask import AttributeTask, mask_attribute
+from owner_node.masking.mask import mask_attribute
 from owner_node.masking.ranking import rank
 from owner_node.masking.sensitivity import fall, reach, rise
+from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.oracles import masking as oracle
 

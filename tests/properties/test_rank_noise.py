@@ -20,7 +20,7 @@ from common.privacy import rank_loss
 from common.schema import Attribute, AttributeType
 from owner_node.masking import mask, original_order
 from owner_node.masking import rank_noise as module
-from owner_node.masking.mask import AttributeTask, mask_attribute, mask_table
+from owner_node.masking.mask import mask_attribute, mask_table
 from owner_node.masking.original_order import (
     CountedRecords,
     SortedRecords,
@@ -37,6 +37,7 @@ from owner_node.masking.rank_noise import (
     with_rank_noise,
 )
 from owner_node.masking.ranking import rank
+from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4

@@ -15,8 +15,8 @@ from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.lists import released_lists
 from owner_node.explore.sweep import Question, Sources, explore
 from owner_node.explore.utility import Originals, measure_errors
-from owner_node.masking.mask import AttributeTask, mechanism_of
 from owner_node.masking.mechanisms import SumMechanism
+from owner_node.masking.tasks import AttributeTask, mechanism_of
 from tests.fakes.bits import SeededBits
 from tests.unit.explore.test_sweep import ABOUT, INCOME, columns, table
 

@@ -20,7 +20,7 @@ from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
 from owner_node.explore.assessment import Randomness
 from owner_node.masking.bits import SystemBits
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import Taxonomy
 from owner_node.state.sessions import Session
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering

@@ -17,7 +17,7 @@ from owner_node.consent.attempts import Attempts
 from owner_node.consent.decisions import Decisions
 from owner_node.consent.foreseen import is_close
 from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask
+from owner_node.masking.tasks import AttributeTask
 from owner_node.release.answers import Failure
 from owner_node.state.session import State
 from tests.fakes.offered_plans import consent, events, offered, refused, session, under

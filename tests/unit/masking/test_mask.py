@@ -10,13 +10,9 @@ from common.errors import DataError, TesseraError, UnusableDataError, UsageError
 from common.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking import mask
 from owner_node.masking.bits import SystemBits
-from owner_node.masking.mask import (
-    DRAWN_ASIDE,
-    AttributeTask,
-    check_table,
-    mask_attribute,
-    mask_table,
-)
+from owner_node.masking.checks import check_table
+from owner_node.masking.mask import DRAWN_ASIDE, mask_attribute, mask_table
+from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.oracles import masking as oracle
 

@@ -8,7 +8,9 @@ import pytest
 
 from common.errors import UsageError
 from common.schema import Attribute, AttributeType, TaxonomyMethod
-from owner_node.masking.mask import AttributeTask, check_table, mask_attribute
+from owner_node.masking.checks import check_table
+from owner_node.masking.mask import mask_attribute
+from owner_node.masking.tasks import AttributeTask
 from owner_node.masking.taxonomy import (
     MalformedTaxonomy,
     Taxonomy,

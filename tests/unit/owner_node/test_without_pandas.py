@@ -22,7 +22,8 @@ from decimal import Decimal
 import numpy as np
 from common.schema import Attribute, AttributeType
 from owner_node.masking.forecast import forecast
-from owner_node.masking.mask import AttributeTask, mask_table
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask
 columns = {"age": np.arange(1000) % 90}
 tasks = [AttributeTask(Attribute("age", AttributeType.INTEGER, 0, 120), Decimal(1), 20, "idp-joint")]
 forecast(columns, tasks)
