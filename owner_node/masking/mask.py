@@ -19,13 +19,14 @@ from owner_node.masking.bits import BitSource, SystemBits
 from owner_node.masking.checks import check_attribute, check_table
 from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.original_order import (
+    CountedRecords,
     OriginalOrder,
     SortedRecords,
     are_counted,
     count_with_random_ties,
     rank_with_random_ties,
 )
-from owner_node.masking.rank_noise import PositionNoise, add_positions
+from owner_node.masking.rank_noise import PositionNoise, add_positions, noise_scale
 from owner_node.masking.ranking import Ranking, rank
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
@@ -109,21 +110,27 @@ def _with_rank_noise(
     values: Int64Array, task: AttributeTask, bits: BitSource
 ) -> tuple[ReleasedList, EntryArray]:
     """Release a list and assign it by noisy positions, the noise of many drawn in a second thread."""
-    noise = PositionNoise(values.size, task.rank_noise, bits)
+    scale = noise_scale(task.rank_noise, values.size)
+    if are_counted(task.attribute.n_values, values.size, scale):
+        listed, steps = _counted, CountedRecords.steps
+    else:
+        listed, steps = _sorted, SortedRecords.steps
+    noise = PositionNoise(values.size, scale * steps, bits)
     with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
         drawn = thread.submit(noise.draw) if values.size >= DRAWN_ASIDE else None
-        released, original = _listed(values, task, bits)
+        released, original = listed(values, task, bits)
         noisy = noise.draw()
         if drawn is not None:
             drawn.result()
     return released, by_noisy_position(original, add_positions(noisy, original), released.sizes, bits)
 
 
-def _listed(values: Int64Array, task: AttributeTask, bits: BitSource) -> tuple[ReleasedList, OriginalOrder]:
-    """Release a list, and return the original order that rank noise begins with."""
+def _sorted(values: Int64Array, task: AttributeTask, bits: BitSource) -> tuple[ReleasedList, OriginalOrder]:
+    return _released(rank_with_random_ties(values, bits), task, bits)
+
+
+def _counted(values: Int64Array, task: AttributeTask, bits: BitSource) -> tuple[ReleasedList, OriginalOrder]:
     chosen, setting = mechanism_of(task), task.setting
-    if not are_counted(setting.n_values, values.size):
-        return _released(rank_with_random_ties(values, bits), task, bits)
     original = count_with_random_ties(values, task.attribute, bits)
     if isinstance(chosen, HistogramMechanism):
         return chosen.release_counts(original.counts, setting, bits), original

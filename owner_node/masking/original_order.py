@@ -1,14 +1,14 @@
 """The original order of the records of an attribute, ties broken at random: where rank noise begins.
 
-Records are sorted by value, then by a secret random number of a few bits. Those that agree in both are told
-apart by record where many values make sorting necessary. Where values are few, nothing is sorted: records are
-counted by value and number, and those that agree in both share a position, the number of records before them.
-Which of the two is done depends on the declared domain and the number of records, never on the values: the
+Records are sorted by value, then by a secret random number of a few bits. Where many values make sorting
+necessary, those that agree in both are told apart by record. Where values are few, nothing is sorted: records
+are counted by value and number, and those that agree in both share the middle of their positions. Which of
+the two is done depends on the declared domain, the number of records and the noise, never on the values: the
 bound of `rank_noise` holds for either, and not for a choice between them that a record could change.
 """
 
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -31,8 +31,11 @@ Places = TypeVar("Places", slice, PositionArray)
 class OriginalOrder(Protocol):
     """Has the records at some places, each once, and says at which position each of them is."""
 
+    steps: ClassVar[int]
+    """Into how many steps every position is divided."""
+
     def positions(self, places: slice) -> NarrowPositionArray:
-        """Return the positions of the records at some places, `(n_places,)`."""
+        """Return the positions of the records at some places, `(n_places,)`, in steps."""
         ...
 
     def records(self, places: Places) -> Places | PositionArray:
@@ -44,11 +47,12 @@ class OriginalOrder(Protocol):
 class SortedRecords:
     """Records in their order; the place of each is its position."""
 
+    steps: ClassVar[int] = 1
     order: PositionArray
     """The record at position p is `order[p]`, `(n_records,)`."""
 
     def positions(self, places: slice) -> NarrowPositionArray:
-        """Return the positions of the records at some places, `(n_places,)`."""
+        """Return the positions of the records at some places, `(n_places,)`, in steps."""
         return np.arange(places.start, places.stop, dtype=np.int32)
 
     def records(self, places: slice | PositionArray) -> PositionArray:
@@ -58,28 +62,35 @@ class SortedRecords:
 
 @dataclass(frozen=True, slots=True)
 class CountedRecords:
-    """Records that are not sorted: the place of each is its own."""
+    """Records that are not sorted: the place of each is its own, and its position may be a half."""
 
+    steps: ClassVar[int] = 2
     keys: KeyArray
     """Value and random number of every record, `(n_records,)`."""
-    before: NarrowPositionArray
-    """How many records have a smaller key, by key."""
+    middles: NarrowPositionArray
+    """The middle of the positions of all records with a key, in steps, by key."""
     counts: Int64Array
     """How many records have each value, `(V,)`."""
 
     def positions(self, places: slice) -> NarrowPositionArray:
-        """Return the positions of the records at some places, `(n_places,)`."""
+        """Return the positions of the records at some places, `(n_places,)`, in steps."""
         # "clip" is quicker than a check; no key is outside.
-        return self.before.take(self.keys[places], mode="clip")
+        return self.middles.take(self.keys[places], mode="clip")
 
     def records(self, places: Places) -> Places:
         """Return the records at some places."""
         return places
 
 
-def are_counted(n_values: int, n_records: int) -> bool:
-    """Whether so many declared values are few enough for so many records to be counted."""
-    return n_values << TIE_BITS <= min(MOST_KEYS, n_records)
+def are_counted(n_values: int, n_records: int, scale: int) -> bool:
+    """Whether records are counted: values are few, and noise is wider than what shares a position.
+
+    Args:
+        n_values: V.
+        n_records: n.
+        scale: t, of the noise on positions.
+    """
+    return n_values << TIE_BITS <= min(MOST_KEYS, n_records) and n_records <= scale << TIE_BITS
 
 
 def count_with_random_ties(values: Int64Array, attribute: Attribute, bits: BitSource) -> CountedRecords:
@@ -100,8 +111,9 @@ def count_with_random_ties(values: Int64Array, attribute: Attribute, bits: BitSo
         some |= ties[block]
         counts += np.bincount(some, minlength=counts.size)
         keys[block] = some
-    before = np.cumsum(counts) - counts
-    return CountedRecords(keys, before.astype(np.int32), counts.reshape(n_values, -1).sum(axis=1))
+    # The mean of the first and the last position of a key, sum - count and sum - 1, in halves.
+    middles = 2 * np.cumsum(counts) - counts - 1
+    return CountedRecords(keys, middles.astype(np.int32), counts.reshape(n_values, -1).sum(axis=1))
 
 
 def tie_breakers(n_records: int, bits: BitSource) -> TieArray:

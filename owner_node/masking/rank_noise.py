@@ -5,23 +5,23 @@ assignment of records to the list (MECHANISMS §8). The record at position p of 
 (`original_order`) gets the noisy position s = p + Z, Z exact discrete Laplace of scale t = max(1, ceil(w n)),
 and the records are put into the order of s.
 
-Proof of the bound. The original order sorts records by a key: their value, then secret random numbers drawn
-without regard to the data, and fixed here. A record's position is the number of records with a smaller key.
-Let one record's key rise from a to b, and of all others let A have the key a, B the key b, and M one between.
-Its own position rises by A + M; those of the M + B fall by one each; no other changes. So the vector of
-positions changes by A + 2M + B = 2d in all, where d is by how many positions the record moves, those who
-share its key counted half; where keys differ, they are none. That of s changes by a factor of at most
-exp(2d/t) in probability, whatever s is. The new order is a function of s and of fresh randomness. At worst
-d = n - 1, and 2(n - 1)/t is below 2/w. For g records of one person it is g times as much, one record after
-the other. List and assignment are drawn independently, so the bounds of both add up to one for the whole
-table.
+Proof of the bound. The original order sorts records by a key: their value, then a secret random number drawn
+without regard to the data, and fixed here, then their place in the data if they are told apart by it. Those
+who share a key share the middle of their positions. Let one record's key rise from a to b, and of all others
+let A have the key a, B the key b, and M one between. It rises by d = A/2 + M + B/2 positions. Those between
+fall by one each, and those with either key by a half: by d in all. No other changes. So the vector of
+positions changes by 2d in all, and that of s by a factor of at most exp(2d/t) in probability, whatever s is.
+The new order is a function of s and of fresh randomness. At worst d = n - 1, and 2(n - 1)/t is below 2/w. For
+g records of one person it is g times as much, one record after the other. List and assignment are drawn
+independently, so the bounds of both add up to one for the whole table.
 
 All this takes an order of the values that does not depend on the data. Where categories are masked in the
 order of how often they occur, one record can make two of them change places, which moves every record that
 has either: no bound is stated there (`common.privacy.planned_rank_loss`).
 
-Equal values keep no order of their own: ties are broken by random numbers, in both sorts. Ties of noisy
-positions must never be broken by the original positions: the new order would be a function of more than s.
+Equal values keep no order of their own: ties are broken by random numbers, those of noisy positions, too;
+where these are equal, by record, which has no regard to the data either. Ties of noisy positions must never
+be broken by the original positions: the new order would be a function of more than s.
 
 References:
     Dwork, McSherry, Nissim, Smith 2006, "Calibrating noise to sensitivity in private data analysis",
@@ -51,10 +51,10 @@ from owner_node.masking.ranking import KEY_BITS, rank
 
 DRAWS_PER_BLOCK = 2**18
 """Draws that are made at a time, about: fewer would have two threads wait for each other more than draw."""
-MOST_NARROW = 2**28
-"""Most records whose noisy positions are kept as 32 bits."""
+MOST_NARROW = 2**27
+"""Most records whose noisy positions are kept as 32 bits, also in halves."""
 LARGEST_NARROW = 2**23
-"""Largest scale of noise for which they are: of the last position of all, one draw in 2e^32 is cut."""
+"""Largest scale of noise for which they are, in steps: of the last position, one draw in 2e^32 is cut."""
 POSITIONS_PER_BLOCK = 2**17
 """Positions that are added at a time: what is made of them on the way stays in the processor's caches."""
 
@@ -76,16 +76,16 @@ class PositionNoise:
     source of random bits of its own, so that equal seeds give equal noise, whoever drew it.
     """
 
-    def __init__(self, n_records: int, rank_noise: Decimal, bits: BitSource) -> None:
+    def __init__(self, n_records: int, scale: int, bits: BitSource) -> None:
         """Prepare to draw.
 
         Args:
             n_records: n.
-            rank_noise: w, above 0.
+            scale: t, in the steps that positions are divided into.
             bits: Source of random bits that those of the blocks are taken from.
         """
-        self._scale = noise_scale(rank_noise, n_records)
-        narrow = n_records <= MOST_NARROW and self._scale <= LARGEST_NARROW
+        self._scale = scale
+        narrow = n_records <= MOST_NARROW and scale <= LARGEST_NARROW
         self._integer: type[Any] = np.int32 if narrow else np.int64
         self._noise = np.empty(n_records, dtype=self._integer)
         self._blocks: SimpleQueue[tuple[int, int, BitSource]] = SimpleQueue()
@@ -97,7 +97,7 @@ class PositionNoise:
         """Draw all blocks that nobody has taken yet.
 
         Returns:
-            Z for every position, `(n_records,)`; complete once all who draw have returned.
+            Z for every position, `(n_records,)`, in steps; complete once all who draw have returned.
         """
         for first, last, bits in self._untaken():
             self._noise[first:last] = shared_laplace(last - first, self._scale, bits, self._integer)
@@ -115,7 +115,7 @@ def add_positions(noise: NoisyPositionArray, original: OriginalOrder) -> NoisyPo
     """Make noisy positions of noise, in place: s = p + Z, cut where it is far from all positions.
 
     Args:
-        noise: Z, `(n_records,)`.
+        noise: Z, `(n_records,)`, in the steps of the original order.
         original: The original order.
 
     Returns:
@@ -182,5 +182,5 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
     Returns:
         The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
     """
-    noise = PositionNoise(order.size, rank_noise, bits).draw()
+    noise = PositionNoise(order.size, noise_scale(rank_noise, order.size), bits).draw()
     return in_noisy_order(order, add_positions(noise, SortedRecords(order)), bits)

@@ -23,7 +23,7 @@ from owner_node.masking.original_order import (
     count_with_random_ties,
     tie_breakers,
 )
-from owner_node.masking.rank_noise import PositionNoise, add_positions
+from owner_node.masking.rank_noise import PositionNoise, add_positions, noise_scale
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4
@@ -88,7 +88,9 @@ def test_large_tables_with_ties_by_record(monkeypatch, n_entries, rank_noise_tex
     sizes[-1] += n - sizes.sum()
     order = np.random.default_rng(8).permutation(n)
     original = SortedRecords(order)
-    noisy = add_positions(PositionNoise(n, Decimal(rank_noise_text), SeededBits(9)).draw(), original)
+    noisy = add_positions(
+        PositionNoise(n, noise_scale(Decimal(rank_noise_text), n), SeededBits(9)).draw(), original
+    )
     expected = np.empty(n, dtype=np.int64)
     expected[order[np.lexsort((order, noisy))]] = np.repeat(np.arange(n_entries), sizes)
     monkeypatch.setattr(rank_noise, "tie_breakers", lambda m, bits: tie_breakers(m, bits) & np.uint8(0))
@@ -127,7 +129,7 @@ def test_assignments_have_the_probabilities_of_sorted_noisy_positions(sizes):
     exact, wider = (probabilities(sizes, scale) for scale in (1, 2))
     counts = dict.fromkeys(exact, 0)
     for _ in range(times):
-        noisy = add_positions(PositionNoise(3, Decimal("1e-9"), bits).draw(), original)
+        noisy = add_positions(PositionNoise(3, 1, bits).draw(), original)
         counts[tuple(by_noisy_position(original, noisy, np.array(sizes), bits).tolist())] += 1
     found = list(counts.values())
     assert stats.chisquare(found, [times * exact[each] for each in counts]).pvalue > BAD
@@ -135,14 +137,17 @@ def test_assignments_have_the_probabilities_of_sorted_noisy_positions(sizes):
 
 
 def test_counted_records_have_the_probabilities_of_their_shared_positions(monkeypatch):
-    """Of one value, two with one number, a third behind: as often as they should be; apart is seen."""
+    """Of one value, two with one number, a third behind: as often as they should be; apart is seen.
+
+    In halves, with t = 1 for each: the first two are at 1, in the middle of 0 and 2, the third at 4.
+    """
     monkeypatch.setattr(original_order, "tie_breakers", lambda _n, _bits: np.array([7, 7, 9], dtype=np.uint8))
     attribute, bits, times = Attribute("a", AttributeType.INTEGER, 5, 9), SeededBits(22), 8000
     original = count_with_random_ties(np.full(3, 6), attribute, bits)
-    exact, apart = (probabilities([1, 1, 1], 1, at) for at in ((0, 0, 2), (0, 1, 2)))
+    exact, apart = (probabilities([1, 1, 1], 1, at) for at in ((1, 1, 4), (0, 2, 4)))
     counts = dict.fromkeys(exact, 0)
     for _ in range(times):
-        noisy = add_positions(PositionNoise(3, Decimal("1e-9"), bits).draw(), original)
+        noisy = add_positions(PositionNoise(3, 1, bits).draw(), original)
         counts[tuple(by_noisy_position(original, noisy, np.ones(3, dtype=np.int64), bits).tolist())] += 1
     found = list(counts.values())
     assert stats.chisquare(found, [times * exact[each] for each in counts]).pvalue > BAD
