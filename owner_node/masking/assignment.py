@@ -13,7 +13,7 @@ import numpy as np
 
 from owner_node.masking.arrays import EntryArray, Int64Array, NoisyPositionArray, PositionArray
 from owner_node.masking.bits import BitSource
-from owner_node.masking.original_order import OriginalOrder
+from owner_node.masking.original_order import CountedRecords, OriginalOrder
 from owner_node.masking.rank_noise import in_noisy_order
 
 BINS_PER_ENTRY = 2**8
@@ -62,17 +62,22 @@ def by_noisy_position(
     """
     ends, shift = np.cumsum(sizes), _bin_shift(noisy, sizes.size)
     entry_of_bin, ranks = _bins(noisy, shift, ends)
-    entries = np.empty(noisy.size, dtype=np.int32)
-    undecided = []
+    # Of records as they stand entries take the place of positions: new memory takes longer to get.
+    in_place = isinstance(original, CountedRecords) and noisy.dtype == np.int32
+    entries: EntryArray = noisy.view(np.int32) if in_place else np.empty(noisy.size, dtype=np.int32)
+    undecided, positions = [], []
     for first in range(0, noisy.size, POSITIONS_PER_BLOCK):
         block = slice(first, first + POSITIONS_PER_BLOCK)
+        some = noisy[block]
         # "clip" is quicker than a check; no bin is outside.
-        found = entry_of_bin.take(noisy[block] >> shift, mode="clip")
+        found = entry_of_bin.take(some >> shift, mode="clip")
+        left = np.flatnonzero(found == _UNDECIDED)
+        undecided.append(first + left)
+        positions.append(some[left])
         entries[original.records(block)] = found
-        undecided.append(first + np.flatnonzero(found == _UNDECIDED))
     if ranks.size:
-        places = np.concatenate(undecided)
-        records = in_noisy_order(original.records(places), noisy[places], bits)
+        places = original.records(np.concatenate(undecided))
+        records = in_noisy_order(places, np.concatenate(positions), bits)
         entries[records] = np.searchsorted(ends, ranks, side="right")
     return entries
 

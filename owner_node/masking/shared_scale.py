@@ -57,8 +57,15 @@ HIGH_BITS = 7
 For t above 2^55, where L has no more bits, it is up to 2^10, and for t below 2^8 it is t itself."""
 WIDEST_LOW = 64 - INDEX_BITS - 1
 """Bits of L that one word has room for, beside index and sign."""
-REST_TYPES: dict[int, type[np.signedinteger[Any]]] = {7: np.int8, 15: np.int16, 31: np.int32}
-"""What sign and L are drawn as beside an index of their own, by the most bits of L."""
+REST_TYPES: dict[int, type[np.integer[Any]]] = {
+    7: np.int8,
+    8: np.uint8,
+    15: np.int16,
+    16: np.uint16,
+    31: np.int32,
+}
+"""What L and its sign are drawn as beside an index of their own, by the most bits of L; without the sign
+where L fills all bytes."""
 REACH = 16
 """M is so many scales of H: a draw goes further with probability e^-16."""
 DRAWS_PER_BLOCK = 2**17
@@ -179,7 +186,11 @@ class Table(Generic[Integer]):
         for first in range(0, n_draws, DRAWS_PER_BLOCK):
             block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
             index, rest = self._words(block.stop - first, bits)
-            found = self._indexed(index, rest, magnitudes[block], signs[block])
+            if np.issubdtype(rest.dtype, np.signedinteger):
+                np.right_shift(rest, 8 * rest.itemsize - 1, out=signs[block], casting="unsafe")
+            else:
+                signs[block] = _signs(block.stop - first, bits)
+            found = self._indexed(index, rest, magnitudes[block])
             places.append(found + first)
             indices.append(index[found].astype(np.int64))
         if places:
@@ -187,7 +198,7 @@ class Table(Generic[Integer]):
         return GeometricDraws(magnitudes, signs)
 
     def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Draw indices, and as few bytes as have room for sign and L, signed; both `(n_draws,)`."""
+        """Draw indices, and as few bytes as have room for L and mostly its sign; both `(n_draws,)`."""
         for widest, rest_type in REST_TYPES.items():
             if self.law.low_bits <= widest:
                 return _integers(n_draws, np.uint16, bits), _integers(n_draws, rest_type, bits)
@@ -195,18 +206,13 @@ class Table(Generic[Integer]):
         return words & (2**INDEX_BITS - 1), words >> INDEX_BITS
 
     def _indexed(
-        self,
-        index: NDArray[Any],
-        rest: NDArray[Any],
-        magnitudes: NDArray[Integer],
-        signs: SignArray,
+        self, index: NDArray[Any], rest: NDArray[Any], magnitudes: NDArray[Integer]
     ) -> PositionArray:
-        """Read sign and L, the highest and the lowest bits of the rest, and 2^s H where the index settles it.
+        """Read L, the lowest bits of the rest, and 2^s H where the index settles it.
 
         Returns:
             Where it does not; the magnitude there is L above the least integer.
         """
-        np.right_shift(rest, 8 * rest.itemsize - 1, out=signs, casting="unsafe")
         # "clip" is quicker than a check; no index is outside.
         np.take(self.by_index, index, out=magnitudes, mode="clip")
         if self.law.low_bits:
@@ -275,6 +281,12 @@ class Table(Generic[Integer]):
             decided = bisect_left(thresholds, prefix)
             if decided == bisect_right(thresholds, prefix):
                 return decided
+
+
+def _signs(n_draws: int, bits: BitSource) -> SignArray:
+    """Draw fair signs by themselves, `(n_draws,)`."""
+    words = bits.words(-(-n_draws // 64))
+    return -np.unpackbits(words.view(np.uint8), count=n_draws).view(np.int8)
 
 
 def _integers(n_draws: int, integer: type[np.integer[Any]], bits: BitSource) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from scipy import stats
 from common.schema import Attribute, AttributeType
 from owner_node.masking import assignment as module
 from owner_node.masking import original_order, rank_noise
-from owner_node.masking.arrays import Int64Array, PositionArray
+from owner_node.masking.arrays import Int64Array, NoisyPositionArray, PositionArray
 from owner_node.masking.assignment import by_noisy_position, by_rank
 from owner_node.masking.bits import BitSource
 from owner_node.masking.original_order import (
@@ -72,7 +72,10 @@ def test_entries_are_those_of_a_sort_of_all_records(bins_per_entry, spread, are_
         patch.setattr(module, "BINS_PER_ENTRY", bins_per_entry)
         patch.setattr(module, "POSITIONS_PER_BLOCK", 7)
         original = SortedRecords(np.array(order)) if are_sorted else uncounted(n)
-        found = by_noisy_position(original, np.array(noisy), np.array(sizes), SeededBits(1))
+        positions: NoisyPositionArray = np.array(noisy, dtype=np.int64)
+        if spread < 2**31:
+            positions = positions.astype(np.int32)
+        found = by_noisy_position(original, positions, np.array(sizes), SeededBits(1))
     s_of = dict(zip(order, noisy, strict=True))
     in_order = sorted(range(n), key=lambda record: (s_of[record], tie_of[record], record))
     assert found.tolist() == given_in_turn(in_order, sizes)

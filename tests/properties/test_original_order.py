@@ -45,8 +45,9 @@ AGE = Attribute("age", AttributeType.INTEGER, -20, -17)
 def counted(values: Sequence[int], ties: np.ndarray) -> CountedRecords:
     """Records, counted with the given numbers."""
     attribute = Attribute("age", AttributeType.INTEGER, -3, N_VALUES - 4)
+    left = iter(ties.tolist())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "tie_breakers", lambda _n, _bits: ties)
+        patch.setattr(module, "tie_breakers", lambda n, _bits: np.array([next(left) for _ in range(n)]))
         patch.setattr(module, "RECORDS_PER_BLOCK", 5)
         return count_with_random_ties(np.array(values) - 3, attribute, SeededBits(1))
 

@@ -144,13 +144,13 @@ def test_a_word_is_index_sign_and_low_part():
 
 @pytest.mark.parametrize(
     ("low_bits", "integer"),
-    [(0, np.int32), (7, np.int32), (8, np.int32), (15, np.int64), (16, np.int64), (31, np.int64)],
+    [(0, np.int32), (7, np.int32), (9, np.int32), (15, np.int64), (17, np.int64), (31, np.int64)],
 )
 def test_few_low_bits_have_a_small_word_of_their_own(low_bits, integer):
     """Sign and low part come from the highest and the lowest bits of as few bytes as have room for both."""
     table = Table.of(Law(2 ** (low_bits + 5), low_bits), integer)
     index = int(np.flatnonzero(table.by_index == 3 << low_bits)[0])
-    n_bits = 8 * 2 ** sum(low_bits > widest for widest in (7, 15))
+    n_bits = 8 * 2 ** sum(low_bits > widest for widest in (8, 16))
     low = 0x55AA55AA & (2**low_bits - 1)
     for minus in (False, True):
         drawn = table.draw(1, QueuedBits(index, minus << (n_bits - 1) | low))
@@ -159,7 +159,28 @@ def test_few_low_bits_have_a_small_word_of_their_own(low_bits, integer):
         assert drawn.signs.tolist() == [-minus]
 
 
-@pytest.mark.parametrize("scale", [1, 300, 30_000, LARGEST_NARROW_SCALE])
+@pytest.mark.parametrize("low_bits", [8, 16])
+def test_low_bits_that_fill_their_bytes_have_signs_beside_them(low_bits):
+    """One bit each, those of the first draws first."""
+    table = Table.of(Law(2 ** (low_bits + 5), low_bits), np.int32)
+    index = int(np.flatnonzero(table.by_index == 3 << low_bits)[0])
+    low = 0x55AA & (2**low_bits - 1) | 1 << (low_bits - 1)
+    drawn = table.draw(2, QueuedBits(index << 16 | index, low << low_bits | low, 0b0100_0000))
+    assert drawn.magnitudes.tolist() == [3 << low_bits | low] * 2
+    assert drawn.signs.tolist() == [0, -1]
+
+
+def test_signs_are_of_one_draw_each():
+    """As many minuses as there should be, and neighbours have nothing to do with each other."""
+    drawn = geometric_draws(2**18 + 5, 60_000, SeededBits(8), np.int32)
+    assert table_of(60_000, np.int32).law.low_bits == 8
+    minus = -drawn.signs.astype(np.int64)
+    for which in (minus, *(minus[apart:] ^ minus[:-apart] for apart in (1, 8, 64, 2**17))):
+        assert abs(which.mean() - 0.5) < 2 / which.size**0.5
+    assert abs(np.corrcoef(minus, drawn.magnitudes & 255)[0, 1]) < 0.01
+
+
+@pytest.mark.parametrize("scale", [1, 300, 30_000, 60_000, LARGEST_NARROW_SCALE])
 def test_draws_of_32_bits_are_those_of_64(scale):
     """The same random bits make the same numbers, whatever these are kept in."""
     narrow = geometric_draws(10**5, scale, SeededBits(5), np.int32)
