@@ -10,7 +10,6 @@ from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.utility import Originals
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.bits import BitSource
-from owner_node.masking.checks import check_domain
 from owner_node.masking.mask import for_each
 from owner_node.masking.tasks import AttributeTask
 
@@ -36,13 +35,10 @@ def subject_of(
 
     Raises:
         UsageError: If there are too few records to leave one out.
-        DataError: If values are outside their domain.
     """
     n_records = columns[tasks[0].attribute.name].size
     if n_records < 2:
         raise UsageError(f"{n_records} record is too little to be explored", "explore more of them")
-    for task in tasks:
-        check_domain(columns[task.attribute.name], task.attribute)
     whole = _sorted(columns, tasks, randomness.bits)
     classes = baseline_of(whole, wanted, int(randomness.choices.integers(2**31)))
     if not wanted.attacks:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
 from owner_node.masking.arrays import Int64Array, PositionArray
 from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.checks import check_setting
+from owner_node.masking.checks import check_domain, check_setting
 from owner_node.masking.taxonomy import Taxonomy
 
 DEEP_REPETITIONS = 3
@@ -113,6 +114,7 @@ def explore(
     Raises:
         UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent;
             or if no setting is possible, there is only one record, or no attribute varies.
+        DataError: If values are outside their domain.
     """
     wanted = _wanted(table, question)
     RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)
@@ -126,7 +128,7 @@ def explore(
         )
     n_records = subject.whole.n_records
     n_fewest = n_records if subject.members is None else subject.members.n_records
-    cells = [_checked(cell, n_fewest) for cell in cells]
+    cells = [_checked(cell, (n_records, n_fewest)) for cell in cells]
     _check_any(cells)
     results = _assessed(cells, subject, sources, progress)
     advice = advise(results, of_means)
@@ -199,6 +201,8 @@ def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
 def _subject(table: Table, cells: Sequence[Cell], wanted: Wanted, sources: Sources) -> Subject:
     """Sort everything once, as the first setting that is possible has it."""
     _check_any(cells)
+    for attribute in table.schema.attributes:
+        check_domain(table.columns[attribute.name], attribute)
     planned = next(cell for cell in cells if not cell.problem)
     return subject_of(table.columns, planned.tasks, wanted, Randomness(sources.bits, sources.choices))
 
@@ -218,13 +222,13 @@ def _check_any(cells: Sequence[Cell]) -> None:
     )
 
 
-def _checked(cell: Cell, n_fewest: int) -> Cell:
-    """Note what not even the smallest table that is to be masked can be masked with."""
+def _checked(cell: Cell, sizes: Sequence[int]) -> Cell:
+    """Note what the whole table cannot be masked with, or the one without those who are left out."""
     if cell.problem:
         return cell
     try:
-        for task in cell.tasks:
-            check_setting(n_fewest, task)
+        for n_records, task in product(sizes, cell.tasks):
+            check_setting(n_records, task)
     except (UsageError, UnusableDataError) as error:
         return replace(cell, problem=error.message)
     return cell

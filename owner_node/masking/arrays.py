@@ -18,11 +18,11 @@ KeyArray: TypeAlias = NDArray[np.uint16]
 PositionArray: TypeAlias = NDArray[np.int64]
 """Positions of records, 0 to n_records - 1."""
 NarrowPositionArray: TypeAlias = NDArray[np.int32]
-"""The same where they are only added up; a fragment has fewer than 2^28 records."""
+"""The same, or twice as much in halves, where noise is added to them: a fragment has 2^28 records at most."""
 NoisyPositionArray: TypeAlias = NDArray[np.int32 | np.int64]
 """Positions of records with noise on them."""
 EntryArray: TypeAlias = NDArray[np.int32]
-"""Entries of a released list, 0 to its length - 1; a fragment has fewer than 2^28 records."""
+"""Entries of a released list, 0 to its length - 1; a fragment has 2^28 records at most."""
 SignArray: TypeAlias = NDArray[np.int8]
 """0 for plus, -1 for minus."""
 BoolArray: TypeAlias = NDArray[np.bool_]

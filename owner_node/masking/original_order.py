@@ -1,10 +1,11 @@
 """The original order of the records of an attribute, ties broken at random: where rank noise begins.
 
-Records are sorted by value, then by a secret random number of a few bits. Where many values make sorting
-necessary, those that agree in both are told apart by record. Where values are few, nothing is sorted: records
-are counted by value and number, and those that agree in both share the middle of their positions. Which of
-the two is done depends on the declared domain, the number of records and the noise, never on the values: the
-bound of `rank_noise` holds for either, and not for a choice between them that a record could change.
+Their order is by value, then by a secret random number of a few bits. Where values are many, records few or
+noise narrow, they are sorted, and those that agree in both are told apart by record. Elsewhere nothing is
+sorted: records are counted by value and number, and those that agree in both share the middle of their
+positions. Which of the two is done depends on the declared domain, the number of records and the noise, never
+on the values: the bound of `rank_noise` holds for either, and not for a choice between them that a record
+could change.
 """
 
 from dataclasses import dataclass
@@ -19,12 +20,13 @@ from owner_node.masking.ranking import Ranking, rank
 
 TIE_BITS = 8
 MOST_KEYS = 2**16
-"""Most pairs of value and number that are counted: their counts stay in the processor's caches."""
+"""Most pairs of value and number that are counted: each has 16 bits, and their counts stay in the caches."""
 RECORDS_PER_BLOCK = 2**16
 """Records that are counted at a time: what is made of them on the way stays in the processor's caches."""
 FEWEST_SAMPLED = 2**17
 """Of fewer records a sample takes as long as it can save."""
 SAMPLE = 2**14
+"""Records of which a sample has about so many."""
 Places = TypeVar("Places", slice, PositionArray)
 
 
@@ -83,7 +85,9 @@ class CountedRecords:
 
 
 def are_counted(n_values: int, n_records: int, scale: int) -> bool:
-    """Whether records are counted: values are few, and noise is wider than what shares a position.
+    """Whether records are counted: values are few, and noise is no narrower than what may share a position.
+
+    Of one value, about 1/256 of the records share one, and these are all records at most.
 
     Args:
         n_values: V.

@@ -3,17 +3,18 @@
 The list of released values is protected by its mechanism; this protects the other product of masking, the
 assignment of records to the list (MECHANISMS §8). The record at position p of the original order
 (`original_order`) gets the noisy position s = p + Z, Z exact discrete Laplace of scale t = max(1, ceil(w n)),
-and the records are put into the order of s.
+on the integers, or on the halves where positions can be halves: there it is drawn in steps of a half, of
+scale 2t. The records are put into the order of s.
 
 Proof of the bound. The original order sorts records by a key: their value, then a secret random number drawn
 without regard to the data, and fixed here, then their place in the data if they are told apart by it. Those
 who share a key share the middle of their positions. Let one record's key rise from a to b, and of all others
 let A have the key a, B the key b, and M one between. It rises by d = A/2 + M + B/2 positions. Those between
-fall by one each, and those with either key by a half: by d in all. No other changes. So the vector of
-positions changes by 2d in all, and that of s by a factor of at most exp(2d/t) in probability, whatever s is.
-The new order is a function of s and of fresh randomness. At worst d = n - 1, and 2(n - 1)/t is below 2/w. For
-g records of one person it is g times as much, one record after the other. List and assignment are drawn
-independently, so the bounds of both add up to one for the whole table.
+fall by one each, and those with either key by a half: by d in all. All others stay. If the key falls, read it
+backwards. So the vector of positions changes by 2d in all, and that of s by a factor of at most exp(2d/t) in
+probability, whatever s is. The new order is a function of s and of fresh randomness. At worst d = n - 1, and
+2(n - 1)/t is below 2/w. For g records of one person it is g times as much, one record after the other. List
+and assignment are drawn independently, so the bounds of both add up to one for the whole table.
 
 All this takes an order of the values that does not depend on the data. Where categories are masked in the
 order of how often they occur, one record can make two of them change places, which moves every record that

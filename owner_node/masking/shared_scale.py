@@ -185,11 +185,7 @@ class Table(Generic[Integer]):
         places, indices = [], []
         for first in range(0, n_draws, DRAWS_PER_BLOCK):
             block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
-            index, rest = self._words(block.stop - first, bits)
-            if np.issubdtype(rest.dtype, np.signedinteger):
-                np.right_shift(rest, 8 * rest.itemsize - 1, out=signs[block], casting="unsafe")
-            else:
-                signs[block] = _signs(block.stop - first, bits)
+            index, rest, signs[block] = self._words(block.stop - first, bits)
             found = self._indexed(index, rest, magnitudes[block])
             places.append(found + first)
             indices.append(index[found].astype(np.int64))
@@ -197,13 +193,16 @@ class Table(Generic[Integer]):
             self._settle(magnitudes, np.concatenate(places), np.concatenate(indices), bits)
         return GeometricDraws(magnitudes, signs)
 
-    def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Draw indices, and as few bytes as have room for L and mostly its sign; both `(n_draws,)`."""
-        for widest, rest_type in REST_TYPES.items():
-            if self.law.low_bits <= widest:
-                return _integers(n_draws, np.uint16, bits), _integers(n_draws, rest_type, bits)
-        words = bits.words(n_draws).view(np.int64)
-        return words & (2**INDEX_BITS - 1), words >> INDEX_BITS
+    def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any], SignArray]:
+        """Draw indices, L in the lowest bits of as few bytes as have room for it, and signs, `(n_draws,)`."""
+        widest = next((each for each in REST_TYPES if self.law.low_bits <= each), None)
+        if widest is None:
+            words = bits.words(n_draws).view(np.int64)
+            return words & (2**INDEX_BITS - 1), words >> INDEX_BITS, (words >> 63).astype(np.int8)
+        index, rest = _integers(n_draws, np.uint16, bits), _integers(n_draws, REST_TYPES[widest], bits)
+        if widest % 8 == 0:
+            return index, rest, _signs(n_draws, bits)
+        return index, rest, (rest >> widest).astype(np.int8, copy=False)
 
     def _indexed(
         self, index: NDArray[Any], rest: NDArray[Any], magnitudes: NDArray[Integer]

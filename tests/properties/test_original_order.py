@@ -15,7 +15,7 @@ from common.privacy import rank_loss
 from common.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking import assignment, mask, rank_noise
 from owner_node.masking import original_order as module
-from owner_node.masking.mask import mask_attribute, mask_table
+from owner_node.masking.mask import mask_attribute
 from owner_node.masking.noise import shared_laplace
 from owner_node.masking.original_order import (
     CountedRecords,
@@ -160,7 +160,7 @@ def test_counted_records_move_as_sorted_ones_do(monkeypatch, rare):
     lost = {}
     for way, whether in (("counted", True), ("sorted", False)):
         monkeypatch.setattr(mask, "are_counted", lambda *_, whether=whether: whether)
-        masked = [mask_table({"b": values}, [task])["b"] for _ in range(30)]
+        masked = [mask_attribute(values, task, SeededBits(seed)).by_record() for seed in range(30)]
         lost[way] = np.mean([np.mean(each[::100] != rare) for each in masked])
     assert abs(lost["counted"] - lost["sorted"]) < 0.02, lost
 

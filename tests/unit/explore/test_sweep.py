@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from common.errors import UsageError
+from common.errors import DataError, UsageError
 from common.schema import (
     Attribute,
     AttributeType,
@@ -23,6 +23,7 @@ from owner_node.explore.draws import Draw, SortedAttribute
 from owner_node.explore.lists import released_lists
 from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
+from owner_node.explore.subjects import CONTROL_SHARE
 from owner_node.explore.sweep import Question, Sources, Table, explore
 from owner_node.explore.utility import Originals, measure
 from owner_node.masking.mask import mask_attribute
@@ -282,6 +283,21 @@ def test_what_is_impossible_is_said_cell_by_cell():
     assert fine["mean_sse"]["mean"] > 0
     assert "at least 5000 are needed" in impossible["problem"]
     assert impossible["mean_sse"] is None
+
+
+def test_the_number_of_records_is_told_of_all():
+    """Those who are left out for the attacks do not make the table smaller in what is said of it."""
+    grid = Grid((Decimal(1),), (10, N - 5, N + 10), ("idp-joint",))
+    _, without_some, without_any = explored(Question(grid, 1, 1, (), ATTACKS))["cells"]
+    assert without_some["problem"].startswith(f"{N - N // CONTROL_SHARE} records")
+    assert without_any["problem"].startswith(f"{N} records")
+
+
+def test_values_outside_their_domain():
+    """Nothing is sorted before they are found."""
+    outside = replace(table([AGE]), columns={"age": columns()["age"] + 200})
+    with pytest.raises(DataError, match="outside the declared domain"):
+        explore(outside, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
 
 
 def test_one_record():
