@@ -185,8 +185,8 @@ class Table(Generic[Integer]):
         places, indices = [], []
         for first in range(0, n_draws, DRAWS_PER_BLOCK):
             block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
-            index, rest, signs[block] = self._words(block.stop - first, bits)
-            found = self._indexed(index, rest, magnitudes[block])
+            index, low, signs[block] = self._words(block.stop - first, bits)
+            found = self._indexed(index, low, magnitudes[block])
             places.append(found + first)
             indices.append(index[found].astype(np.int64))
         if places:
@@ -194,28 +194,27 @@ class Table(Generic[Integer]):
         return GeometricDraws(magnitudes, signs)
 
     def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any], SignArray]:
-        """Draw indices, L in the lowest bits of as few bytes as have room for it, and signs, `(n_draws,)`."""
+        """Draw indices, L in as few bytes as have room for it, and signs, all `(n_draws,)`."""
+        low_mask = (1 << self.law.low_bits) - 1
         widest = next((each for each in REST_TYPES if self.law.low_bits <= each), None)
         if widest is None:
             words = bits.words(n_draws).view(np.int64)
-            return words & (2**INDEX_BITS - 1), words >> INDEX_BITS, (words >> 63).astype(np.int8)
+            low = words >> INDEX_BITS & low_mask
+            return words & (2**INDEX_BITS - 1), low, (words >> 63).astype(np.int8)
         index, rest = _integers(n_draws, np.uint16, bits), _integers(n_draws, REST_TYPES[widest], bits)
-        if widest % 8 == 0:
+        if widest == self.law.low_bits and widest % 8 == 0:
             return index, rest, _signs(n_draws, bits)
-        return index, rest, (rest >> widest).astype(np.int8, copy=False)
+        return index, rest & low_mask, (rest >> widest).astype(np.int8, copy=False)
 
-    def _indexed(
-        self, index: NDArray[Any], rest: NDArray[Any], magnitudes: NDArray[Integer]
-    ) -> PositionArray:
-        """Read L, the lowest bits of the rest, and 2^s H where the index settles it.
+    def _indexed(self, index: NDArray[Any], low: NDArray[Any], magnitudes: NDArray[Integer]) -> PositionArray:
+        """Add L to 2^s H where the index settles it.
 
         Returns:
             Where it does not; the magnitude there is L above the least integer.
         """
         # "clip" is quicker than a check; no index is outside.
         np.take(self.by_index, index, out=magnitudes, mode="clip")
-        if self.law.low_bits:
-            magnitudes += rest & ((1 << self.law.low_bits) - 1)
+        magnitudes += low
         return np.flatnonzero(magnitudes < 0)
 
     def _settle(
