@@ -8,6 +8,7 @@ outlives its certificate, and `explain_handshake` finds out why a connection can
 import errno
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -38,6 +39,8 @@ TIME_KEY = "tessera-time"
 """Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
 
 _KEEPALIVE_MS = 30_000
+_BEGUN_SECONDS = 0.1
+"""Longer than a handshake takes from asking for the certificate until it holds what was made of it."""
 _CLIENT_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _HOST_MISMATCH = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 
@@ -102,16 +105,35 @@ def channel_credentials_of(identity: Identity) -> grpc.ChannelCredentials:
 def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentials:
     """Return the aggregator's credentials; a connection without a client certificate is refused.
 
+    They are for one port: what has changed is told once. gRPC frees what it made of the former certificate
+    when it takes a new one, and a handshake in another thread may be about to use that: it ends the process
+    (grpc/grpc#36693). So a certificate is handed over only where it has changed, and a moment late. Those
+    handshakes that begin meanwhile are held back by gRPC, those that had begun are past it.
+
     Args:
         identity: Asked at every handshake, so that a renewed certificate needs no restart.
     """
+    given = identity()
 
-    def configuration() -> grpc.ServerCertificateConfiguration:
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
         now = identity()
-        return grpc.ssl_server_certificate_configuration([(now.key_pem, now.chain_pem)], now.ca_pem)
+        if now.files == given.files:
+            return None
+        time.sleep(_BEGUN_SECONDS)
+        given = now
+        return _configuration(now)
 
     return grpc.dynamic_ssl_server_credentials(
-        configuration(), configuration, require_client_authentication=True
+        _configuration(given),
+        changed,  # type: ignore[arg-type]  # None, for no change, is missing in the stubs
+        require_client_authentication=True,
+    )
+
+
+def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(identity.key_pem, identity.chain_pem)], identity.ca_pem
     )
 
 

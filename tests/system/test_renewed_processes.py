@@ -1,10 +1,13 @@
 """Renewal by real processes: nobody restarts anything, and a release in the middle goes on."""
 
 import shutil
+import ssl
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from socket import create_connection
 
 import pytest
 from cryptography import x509
@@ -94,3 +97,34 @@ def test_both_sides_are_renewed_while_they_work(folder: Path) -> None:
             place = folder / "releases" / f"r{number}"
             code, verified = ask(cluster, "owner-node", "verify", place, owner="a")
             assert (code, verified["identities_checked"]) == (0, True)
+
+
+def test_handshakes_of_many_at_once_end_no_aggregator(folder: Path) -> None:
+    """Whoever reaches the port makes gRPC ask for the certificate, also while it changes."""
+    tls = folder / "tls"
+    context = ssl.create_default_context(cafile=tls / "ca.pem")
+    context.load_cert_chain(tls / "owner-a.pem", tls / "owner-a.key")
+    context.set_alpn_protocols(["h2"])
+    with LocalCluster(folder) as cluster, ThreadPoolExecutor(12) as threads:
+        cluster.aggregator.start()
+        address = cluster.aggregator.wait_for("ready")["address"]
+
+        def shown(_: int) -> str:
+            host, _, port = address.rpartition(":")
+            with (
+                create_connection((host, int(port)), timeout=30) as plain,
+                context.wrap_socket(plain, server_hostname=HOST) as connection,
+            ):
+                certificate = connection.getpeercert()
+                assert certificate is not None
+                return str(certificate["serialNumber"])
+
+        before = set(threads.map(shown, range(3000)))
+        meanwhile = threads.map(shown, range(3000))
+        shorten(tls, "aggregator", Party(PartyKind.AGGREGATOR, AGGREGATOR, TRUST_DOMAIN), (HOST,))
+        cluster.aggregator.wait_for("identity renewed")
+        after = set(threads.map(shown, range(1000)))
+        assert len(before) == len(after) == 1
+        assert before <= set(meanwhile) <= before | after
+        code, _ = ask(cluster, "aggregator", "status")
+    assert (code, before & after) == (0, set())
