@@ -15,6 +15,7 @@ from common.errors import ConflictError, ProtocolError
 from common.fragment import Consent, FragmentStatement
 from common.schema import Schema, most_records
 from common.signing import Domain
+from common.task import Assignment
 from common.wire.v1 import owner_pb2 as wire
 
 TOKEN_BYTES = 16
@@ -101,7 +102,7 @@ class Answers:
 
     async def _linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
         plan = release.the_plan()
-        planned = most_records(plan.assignment_of(owner).records_rounded)
+        planned = most_linked(plan.assignment_of(owner))
         if not 0 < answer.n_records <= planned:
             raise ProtocolError(
                 f"{answer.n_records} records were linked, the plan was made for 1 to {planned}", _COMPATIBLE
@@ -219,6 +220,16 @@ def _check_sizes(schema: Schema) -> None:
         raise ProtocolError("the smallest k that the owner accepts is none", _COMPATIBLE)
     if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
         raise ProtocolError("a domain is wider than 64-bit integers", "declare fewer decimals")
+
+
+def most_linked(assignment: Assignment) -> int:
+    """Return the most records that an owner may link: as many as its joint bounds hold for.
+
+    Where these do not depend on the number, that is what fits in memory: an owner that leaves out records
+    without a value has more of them for a choice of its attributes than its schema counts.
+    """
+    most = assignment.most_records
+    return max(_MOST_RECORDS, most_records(assignment.records_rounded)) if most is None else most
 
 
 def _size_limit(release: Release, owner: str) -> int:

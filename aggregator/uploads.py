@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aggregator.answers import TOKEN_BYTES, check_plan
+from aggregator.answers import TOKEN_BYTES, check_plan, most_linked
 from aggregator.conductor import Conductor
 from aggregator.database import CannotStoreError
 from aggregator.intake import Blob, Intake, Kind
@@ -24,7 +24,6 @@ from common.errors import (
     TesseraError,
 )
 from common.fragment import Receipt
-from common.schema import most_records
 from common.signing import Domain, SignerSource
 from common.tally import Tally
 from common.wire.upload_messages import Chunk
@@ -228,7 +227,7 @@ def _check_tokens(release: Release, blob: Blob) -> bool:
     plan = release.the_plan()
     if release.state is not State.LINKING or not plan.linking.tokens:
         raise ProtocolError(f"release {release.id} is {release.state}: no tokens are expected")
-    most = TOKEN_BYTES * most_records(plan.assignment_of(blob.owner).records_rounded)
+    most = TOKEN_BYTES * most_linked(plan.assignment_of(blob.owner))
     if blob.size % TOKEN_BYTES or not 0 < blob.size <= most:
         raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
     return False

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from common.privacy import MECHANISMS, NO_RANK_NOISE, is_listed, total, total_or_unbounded
+from common.schema import most_records
 
 _DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
 
@@ -35,6 +36,11 @@ class PlannedAttribute:
     rank_loss: Decimal | None = NO_RANK_NOISE
     """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise, None where
     the order of the values comes from the data, so that there is no bound."""
+
+    @property
+    def counts_clusters(self) -> bool:
+        """Whether its joint bound is a multiple of the number of clusters, which more records exceed."""
+        return self.epsilon_joint is not None and MECHANISMS[self.mechanism].joint_factor is None
 
     @property
     def epsilon_table(self) -> Decimal | None:
@@ -180,6 +186,17 @@ class Assignment:
     def records_rounded(self) -> int:
         """The owner's number of records, rounded down to its leading digit."""
         return self.tasks[0].records_rounded
+
+    @property
+    def most_records(self) -> int | None:
+        """The most records that its joint bounds hold for; None where they do not depend on the number.
+
+        Records that lack a value of an attribute may be left out, so an owner can have more records for some
+        of its attributes than for all of them, which its rounded number counts.
+        """
+        if any(each.counts_clusters for each in self.attributes):
+            return most_records(self.records_rounded)
+        return None
 
     @property
     def groups(self) -> tuple[int, ...]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from common.arrays import Int64Array, TokenArray, sortable
 from common.errors import DataChangedError
 from common.plan import Plan
-from common.schema import most_records
 from common.task import Assignment
 from owner_node.config import DatasetConfig
 from owner_node.ledger.budget_terms import Column
@@ -90,16 +89,17 @@ def prepare(
 
     Raises:
         DataError: If the source cannot be used.
-        DataChangedError: If it has more records than were planned for.
+        DataChangedError: If it has more records than its joint bounds were planned for.
         UnusableDataError: If it cannot be masked as planned, fewer than k records included.
     """
     names = [attribute.name for attribute in assignment.attributes]
     loaded = load(dataset, names, others=source_key is not None)
-    if loaded.n_records > most_records(assignment.records_rounded):
+    if assignment.most_records is not None and loaded.n_records > assignment.most_records:
         # The number of clusters, and with it a joint bound, was planned for no more than that.
         raise DataChangedError(
-            f"data set {dataset.name!r} has grown since it was planned for",
-            "start the release again; nothing was spent",
+            f"data set {dataset.name!r} has more records than the joint bounds were planned for",
+            "start the release again, or with a mechanism whose bound does not count clusters; with "
+            'missing = "drop" there are more records for some of the attributes than for all',
             {"records": loaded.n_records, "planned": assignment.records_rounded},
         )
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)

@@ -97,10 +97,15 @@ async def test_counts_beyond_all_measure_are_refused(launch, records, changed):
     assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
 
 
-async def test_no_more_records_than_were_planned_for(launch, records):
-    """Tokens and counts beyond what an owner's rounded number can stand for are refused before they come."""
+@pytest.mark.parametrize("mechanism", ["idp-joint", "idp-cbls"])
+async def test_no_more_records_than_were_planned_for(launch, records, monkeypatch, mechanism):
+    """Tokens and counts beyond what an owner's rounded number can stand for are refused before they come
+    where a joint bound counts clusters; elsewhere those beyond what fits in memory are.
+    """
+    if mechanism == "idp-joint":
+        monkeypatch.setattr("aggregator.answers._MOST_RECORDS", 35)
     aggregator = await launch()
-    owners = await pair(aggregator, records)
+    owners = await pair(aggregator, records, mechanism=mechanism)
     (work, _) = await all_until(owners, "link")
     blob = b"x" * 16 * 40
     key = owners[0].key(work, wire.BLOB_KIND_TOKENS, blob)

@@ -109,10 +109,10 @@ async def test_the_list_of_another_owner(launch, records) -> None:
 
 
 async def test_more_tokens_than_records_were_described(launch, records) -> None:
-    """A list that is longer than the described records allow is refused before any of it is kept."""
+    """A list that is longer than a joint bound allows is refused before any of it is kept."""
     aggregator = await launch()
     parts = {"a": (["age"], records[:10]), "b": (["age"], records[20:30])}
-    owners = await started(aggregator, parts)
+    owners = await started(aggregator, parts, mechanism="idp-cbls")
     works = await all_until(owners, "link")
     blob = records[by_token(records)].tobytes()
     key = owners[0].key(works[0], wire.BLOB_KIND_TOKENS, blob)

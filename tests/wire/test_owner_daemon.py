@@ -159,6 +159,35 @@ async def test_a_restored_ledger_does_no_work(
     assert not broken.connected
 
 
+async def test_some_attributes_have_more_records_than_all(
+    launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
+) -> None:
+    """Where records that lack a value are left out, a choice of attributes may have far more records than the
+    schema counts: the release is made of all of them.
+    """
+    aggregator = await launch()
+    address, configs = aggregator.daemon.address, []
+    for index, name in enumerate("ab"):
+        config = owner(tmp_path / name, name, address, certificates, 100 * index)
+        (cohort,) = config.datasets
+        cohort = replace(cohort, missing="drop", attributes=(ATTRIBUTE, replace(ATTRIBUTE, name="pay")))
+        lines = (f"p{100 * index + i},{i * 7 % 97},{i if i < 12 else ''}" for i in range(40))
+        Path(cohort.source).write_text("\n".join(["person,age,pay", *lines, ""]))
+        configs.append(replace(config, datasets=(cohort,)))
+    share_key(configs)
+    async with running(*configs):
+        await heard.wait_for("connected", times=2)
+        await aggregator.start("a", "b", attributes=["age"])
+        await published(aggregator)
+        # A bound that counts clusters would not hold for so many.
+        await aggregator.start("a", "b", release="r2", attributes=["age"], mechanism="idp-cbls")
+        assert await ended(aggregator, "r2") in ("failed", "refused")
+    with Database(configs[0].owner.state_dir, make=False) as db:
+        session = Sessions(db, lambda: datetime.now(UTC)).get("hub", "r1")
+    assert session is not None
+    assert session.n_records == 40
+
+
 async def test_one_aggregator_that_knows_better_stops_the_work_for_all(
     launch: Callable[..., Any], tmp_path: Path, certificates: Path, heard: Heard
 ) -> None:

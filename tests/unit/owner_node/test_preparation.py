@@ -29,10 +29,10 @@ def dataset(tmp_path) -> DatasetConfig:
     )  # fmt: skip
 
 
-def with_k(k, records_rounded=1000):
+def with_k(k, records_rounded=1000, **changes):
     """What the owner masks, with another k."""
     (task,) = OWN.tasks
-    attributes = (replace(task.attributes[0], k=k),)
+    attributes = (replace(task.attributes[0], k=k, **changes),)
     return Assignment((replace(task, attributes=attributes, records_rounded=records_rounded),))
 
 
@@ -46,11 +46,16 @@ def test_several_records_of_a_person_are_prepared_with_one_token(dataset):
 
 
 def test_a_source_that_has_grown_is_not_masked(dataset):
-    """A joint bound may count clusters, so more records than were planned for stop the release."""
-    assert prepare(dataset, PLAN, with_k(5, 10), KEY).n_records == 12
-    with pytest.raises(DataChangedError, match="has grown") as caught:
-        prepare(dataset, PLAN, with_k(5, 9), KEY)
+    """Where a joint bound counts clusters, more records than were planned for stop the release; where it does
+    not, they make no difference, and no answer tells of them.
+    """
+    counting = {"mechanism": "idp-cbls", "epsilon_joint": Decimal(2)}
+    assert prepare(dataset, PLAN, with_k(5, 10, **counting), KEY).n_records == 12
+    with pytest.raises(DataChangedError, match="more records than the joint bounds") as caught:
+        prepare(dataset, PLAN, with_k(5, 9, **counting), KEY)
     assert caught.value.details == {"records": 12, "planned": 9}
+    for changes in ({"mechanism": "idp-joint"}, {**counting, "epsilon_joint": None}):
+        assert prepare(dataset, PLAN, with_k(5, 9, **changes), KEY).n_records == 12
 
 
 def test_fewer_records_than_k_stop_before_the_spend(dataset):
