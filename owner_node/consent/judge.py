@@ -81,7 +81,8 @@ def judge(
         trust_domain: The configured trust domain.
         policy: The owner's policy.
         dataset: The data set that it names.
-        schema: The owner's own schema of it, made anew from the configuration.
+        schema: The owner's own schema of it: from the configuration as it is now, with the number of records
+            that was sent for this release, so that no answer depends on the data beyond that.
         balance: What remains of the data set's budget.
         today: The date.
         rank_lost: What charges to the budget have told about who got which entries of lists.

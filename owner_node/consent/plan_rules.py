@@ -46,7 +46,7 @@ def parties(request: Request) -> Iterator[Objection]:
 
 
 def settings(request: Request) -> Iterator[Objection]:
-    """Object to attributes, identifiers and linking that are not those declared here."""
+    """Object to attributes, identifiers, linking and a number of records that are not those stated here."""
     plan, schema, policy = request.plan, request.schema, request.policy
     for planned in request.assignment.attributes:
         own, name = schema.by_name.get(planned.name), planned.name
@@ -58,6 +58,12 @@ def settings(request: Request) -> Iterator[Objection]:
             yield Objection(f"attribute {name!r} is planned with other settings than declared here")
         elif (planned.mechanism == EXPONENTIAL) != (own.method is TaxonomyMethod.EXPONENTIAL):
             yield Objection(f"method of {name!r} is {own.method} here, not mechanism {planned.mechanism}")
+    for task in request.assignment.tasks:
+        if task.records_rounded != schema.records_rounded:
+            yield Objection(
+                f"records_rounded of this owner is {schema.records_rounded}, "
+                f"the plan says {task.records_rounded}"
+            )
     if plan.identifier != schema.identifier:
         yield Objection("the identifier rules of the plan are not those declared here")
     yield from _linking(request)

@@ -35,7 +35,7 @@ class Request:
     dataset: "DatasetConfig"
     """The data set that it names."""
     schema: Schema
-    """The owner's own schema of it."""
+    """The owner's own schema of it, with the number of records that was sent for this release."""
     balance: Decimal
     """What remains of its budget."""
     today: date

@@ -87,11 +87,12 @@ class Invitations:
         self._appraisal = appraisal
 
     def describe(self, release: str, dataset_name: str) -> bytes:
-        """Open a session and return the data set's schema as canonical JSON.
+        """Open a session and return the data set's schema as canonical JSON, each time the same.
 
         Raises:
             UsageError: If there is no such data set.
             RefusedError: If the aggregator has too many releases open already, or begins too many.
+            RefusedBeforeError: If this owner has refused the release without sending a schema.
             DataError: If its records cannot be counted.
         """
         if not RELEASE_ID.fullmatch(release):
@@ -101,13 +102,13 @@ class Invitations:
         if known is None:
             self._check_numbers()
         with self._cases.records.db.transaction() as tx:
-            self._cases.records.sessions.open(tx, self._cases.aggregator, release, dataset.name)
+            session = self._cases.records.sessions.open(tx, self._cases.aggregator, release, dataset.name)
             if known is None:
                 self._cases.records.history.record(
                     tx, aggregator=self._cases.aggregator, release=release, event="invited",
                     details={"dataset": dataset.name},
                 )  # fmt: skip
-        return canonical(self._schema(dataset).to_document())
+        return self._sent_schema(session)
 
     def _check_numbers(self) -> None:
         """Refuse another release of an aggregator that has many open, or has begun many.
@@ -236,9 +237,24 @@ class Invitations:
             extra = {"release": session.release, "rule": rule, "expired": expired}
             _log.warning("a person has to decide: owner-node requests", extra=extra)
 
-    def _schema(self, dataset: DatasetConfig) -> Schema:
+    def _sent_schema(self, session: Session) -> bytes:
+        """Return the schema that is sent for a release.
+
+        It is made once: a schema made anew would tell whether the number of records has changed.
+        """
+        if session.schema is not None:
+            return session.schema
+        session = self._cases.open(session.release)
+        dataset = self._cases.config.dataset(session.dataset)
+        n_records = count_records(dataset, self._cases.config.policy.attributes or None)
+        schema = canonical(self._schema(dataset, n_records).to_document())
+        with self._cases.records.db.transaction() as tx:
+            # If another thread was faster, its schema stays.
+            session = self._cases.records.sessions.learn(tx, session, schema=schema)
+        return session.schema or schema
+
+    def _schema(self, dataset: DatasetConfig, n_records: int) -> Schema:
         policy = self._cases.config.policy
-        n_records = count_records(dataset, policy.attributes or None)
         return schema_of(dataset, policy.attributes, n_records, policy.min_k)
 
     def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Assignment]:
@@ -255,7 +271,9 @@ class Invitations:
         return plan, plan.assignment_of(self._cases.config.owner.id)
 
     def _judge(self, plan: Plan, assignment: Assignment, session: Session) -> Verdict:
+        """Judge a plan by configuration, ledger and what was sent before; the data are not looked at."""
         config, dataset = self._cases.config, self._cases.config.dataset(session.dataset)
+        sent = Schema.from_document(json.loads(self._sent_schema(session)))
         return judge(
             plan,
             assignment,
@@ -264,7 +282,7 @@ class Invitations:
             trust_domain=config.owner.trust_domain,
             policy=config.policy,
             dataset=dataset,
-            schema=self._schema(dataset),
+            schema=self._schema(dataset, sent.records_rounded),
             balance=self._cases.records.ledger.balance(dataset.budget, dataset.total_epsilon).remaining,
             today=self._clock().date(),
             rank_lost=self._cases.records.ledger.rank_losses(dataset.budget).told,

@@ -162,6 +162,10 @@ _MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Which owner.toml the daemon runs with: commands beside it read the file as it is now.
         "ALTER TABLE daemon ADD COLUMN configuration TEXT NOT NULL DEFAULT ''",
     ),
+    (
+        # The schema that was sent for a release: its plan is judged by that one, without a look at the data.
+        "ALTER TABLE sessions ADD COLUMN schema BLOB",
+    ),
 )
 SCHEMA_VERSION = len(_MIGRATIONS)
 

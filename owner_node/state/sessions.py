@@ -25,6 +25,8 @@ class Session:
     """Name of the data set."""
     purpose: str = ""
     """What the release is for, from its plan."""
+    schema: bytes | None = None
+    """The schema that was sent, canonical bytes; None before that, and of sessions of older versions."""
     plan: bytes | None = None
     """The plan's canonical bytes."""
     plan_digest: str = ""

@@ -50,6 +50,8 @@ BEYOND = {
     "another attribute": lambda h, s, r: h.plan(_named(s, "salary"), r),
     "a wider domain": lambda h, s, r: h.plan(_wider(s), r),
     "fewer records": lambda h, s, r: _stretched(h.plan(s, r), records_rounded=10),
+    "more records": lambda h, s, r: _stretched(h.plan(s, r), records_rounded=41),
+    "other records throughout": lambda h, s, r: h.plan(replace(s, records_rounded=30), r),
     "a smaller bound": lambda h, s, r: _attributes(h.plan(s, r), epsilon_joint=Decimal("0.01")),
     "a better error": lambda h, s, r: _attributes(h.plan(s, r), expected_error=Decimal("0.000001")),
     "another data set": lambda h, s, r: _stretched(h.plan(s, r), dataset="trial"),
@@ -73,8 +75,28 @@ async def test_plans_beyond_policy_and_truth(siege: Siege) -> None:
         release = f"beyond-{number}"
         schema = await siege.hostile.schema(release)
         code = await siege.refused(siege.hostile.consent(make(siege.hostile, schema, release)))
-        assert code in ("refused", "protocol", "usage", "data_changed"), list(BEYOND)[number]
+        assert code in ("refused", "protocol", "usage"), list(BEYOND)[number]
         assert siege.state(release) is not State.RESERVED
+    assert siege.kinds() == []
+
+
+async def test_numbers_of_records_that_were_not_sent(siege: Siege) -> None:
+    """Whatever other number of records a plan states, the answer is the same and the source is not read."""
+    source, heard = Path(siege.config.datasets[0].source), set()
+    content = source.read_text()
+    for number, stated in enumerate((1, 30, 39, 41, 49, 50, 400)):
+        release = f"stated-{number}"
+        schema = await siege.hostile.schema(release)
+        source.unlink()
+        plan = _stretched(siege.hostile.plan(schema, release), records_rounded=stated)
+        failure = (await siege.hostile.ask(siege.hostile.consent(plan))).failure
+        heard.add((failure.code, failure.message))
+        source.write_text(content)
+    assert heard == {("refused", "refused by owner policy")}
+    schema = await siege.hostile.schema("grown")
+    source.write_text(content + "".join(f"q{i},5\n" for i in range(90)))
+    assert await siege.hostile.schema("grown") == schema
+    source.write_text(content)
     assert siege.kinds() == []
 
 

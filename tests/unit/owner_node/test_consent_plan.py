@@ -223,6 +223,13 @@ def test_bounds_that_no_release_can_have(linking: Linking) -> None:
         replace(PLAN, linking=linking)
 
 
+@pytest.mark.parametrize("stated", [0, 1, 237, 6000, 6999, 7001, 7999, 8000])
+def test_another_number_of_records(stated: int) -> None:
+    """Whatever number a plan states besides the one that was sent is refused as such: it tests no other."""
+    rule = only_rule(judged(with_task(records_rounded=stated)))
+    assert rule == f"records_rounded of this owner is 7000, the plan says {stated}"
+
+
 def test_fewer_records_per_person_than_there_are() -> None:
     """A person with more records than the plan protects would be protected less."""
     rule = only_rule(judged(schema=schema(max_records_per_person=2)))

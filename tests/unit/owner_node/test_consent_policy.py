@@ -148,7 +148,7 @@ def test_balance_comes_after_every_other_rule() -> None:
 @pytest.mark.parametrize(("rounded", "k", "fits"), [(7000, 7999, True), (7000, 8000, False), (0, 3, False)])
 def test_k_that_no_data_set_of_this_size_has(rounded: int, k: int, fits: bool) -> None:
     """A k above every number of records that rounds to the stated one is unusable at once."""
-    plan = with_task(attributes=(planned("age", k=k), planned("ward", k=k)))
+    plan = with_task(attributes=(planned("age", k=k), planned("ward", k=k)), records_rounded=rounded)
     verdict = judged(plan, schema=schema(records_rounded=rounded))
     assert isinstance(verdict, Accept) == fits
     if isinstance(verdict, Refuse):
