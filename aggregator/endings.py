@@ -13,7 +13,7 @@ _LONGEST_MESSAGE = 500
 _HINTS = {
     "refused": "ask this owner: owner-node history there names the rule, or the person, that decided",
     "balance": "ask for a smaller epsilon; a budget is for the lifetime of its data and does not refill",
-    "unusable_data": "ask for a smaller k, or for a release without this owner",
+    "unusable_data": "ask this owner, owner-node history there says why; or ask for a smaller k",
     "bad_data": "the owner sees at its own command line what is wrong: owner-node check",
     "data_changed": "start it again under another --id; the owner's data must not change while it runs",
     "configuration": "the owner sees at its own command line what is missing: owner-node check",

@@ -2,13 +2,17 @@
 
 That a plan is accepted, or that a person is asked about it, says that nothing which is looked for in the data
 speaks against it: a limit on what leaves unchanged is not reached, there are as many records as clusters
-need. Linking tells exact numbers. Once the charge is spent, the release is what was paid for.
+need, and no more than a joint bound was planned for. Linking tells exact numbers. Once the charge is spent,
+the release is what was paid for.
 """
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 
 from common.plan import Plan
+from common.schema import Schema
+from common.task import Assignment
 from owner_node.config import OwnerConfig
 from owner_node.consent.foreseen import has_limits
 from owner_node.release.answers import PERSON
@@ -32,7 +36,20 @@ def has_answered(session: Session, config: OwnerConfig) -> bool:
         return False
     assignment = Plan.from_bytes(session.plan).assignment_of(config.owner.id)
     beyond = any(each.k is not None and each.k > assignment.records_rounded for each in assignment.attributes)
-    return beyond or has_limits(config.policy)
+    return beyond or has_limits(config.policy) or _may_exceed(session, assignment, config)
+
+
+def _may_exceed(session: Session, assignment: Assignment, config: OwnerConfig) -> bool:
+    """Whether going on says that there are no more records for some attributes than for all.
+
+    Where records that lack a value are left out, fewer attributes have more records, and a joint bound that
+    counts clusters holds for no more than were stated.
+    """
+    dataset = next((each for each in config.datasets if each.name == session.dataset), None)
+    if assignment.most_records is None or dataset is None or dataset.missing != "drop":
+        return False
+    counted = () if session.schema is None else Schema.from_document(json.loads(session.schema)).names
+    return {each.name for each in assignment.attributes} != set(counted)
 
 
 def open_answers(

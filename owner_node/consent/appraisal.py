@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from common.errors import DataChangedError, RefusedError, UnusableDataError
+from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
 from common.plan import Plan
 from common.task import Assignment
 from owner_node.consent.answered import UNSPENT, has_answered, open_answers
@@ -95,18 +95,15 @@ class Appraisal:
 
         Raises:
             RefusedError: If the policy speaks against what is foreseen, or another budget was charged for
-                these data.
-            DataError: If the source cannot be used.
-            UnusableDataError: If it cannot be masked as planned.
-            DataChangedError: If it has more records than were planned for.
+                these data; the answer is counted.
+            UnusableDataError: If the source cannot be used, or not masked as planned; the answer is counted.
         """
         try:
             prepared = self._load(session, plan, assignment, key)
-        except DataChangedError:
-            raise
-        except UnusableDataError as error:
+        except (DataError, UnusableDataError) as error:
+            # What is found depends on the data and on which attributes a plan names: one code for all of it.
             self._count(session, error.message)
-            raise
+            raise UnusableDataError(error.message, error.hint, error.details) from None
         self.check_charged(session, prepared)
         pinned = self._pinned(session, prepared)
         if session.forecast and session.source_digest == pinned:
@@ -121,13 +118,18 @@ class Appraisal:
         """Return the data that this owner consented with; what pins them is as the session has it.
 
         Raises:
-            DataError: If the source has to be loaded again and cannot be used.
-            DataChangedError: If it is not what it was at consent.
+            DataChangedError: If the source is not what it was at consent, or cannot be used any more; before
+                the charge is spent, the answer is counted.
         """
-        prepared = self._load(session, plan, assignment, self._cases.release_key(plan, session))
+        key = self._cases.release_key(plan, session)
+        try:
+            prepared = self._load(session, plan, assignment, key)
+        except (DataError, UnusableDataError) as error:
+            self._count(session, error.message)
+            raise DataChangedError(error.message, error.hint, error.details) from None
         pinned = self._pinned(session, prepared)
         if session.source_digest not in ("", pinned):
-            self.forget(plan.release)
+            self._count(session, "the source changed after this owner consented")
             raise DataChangedError(
                 f"the source of data set {session.dataset!r} changed after this owner consented",
                 "start the release again once the source is at rest",
@@ -139,12 +141,16 @@ class Appraisal:
         """Check that loaded data were not charged to another budget, before anything is spent for them.
 
         Raises:
-            RefusedError: If they were.
+            RefusedError: If they were; the answer is counted.
         """
         dataset = self._cases.config.dataset(session.dataset)
-        self._cases.records.ledger.check_budget(
-            dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
-        )
+        try:
+            self._cases.records.ledger.check_budget(
+                dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
+            )
+        except RefusedError as error:
+            self._count(session, error.message)
+            raise
 
     def check_selected(self, session: Session, prepared: "Prepared") -> None:
         """Check the policy's limits once more for the records that are masked, where some were left out.
@@ -159,6 +165,17 @@ class Appraisal:
         """Drop the original data of a release from memory."""
         with self._lock:
             self._kept.pop(release, None)
+
+    def count_passed(self, session: Session, found: Appraised, what: str) -> None:
+        """Count an answer that another reason gives after the data passed: it tells as much as an acceptance.
+
+        Args:
+            session: The session as it was judged.
+            found: What was found about its data.
+            what: The reason.
+        """
+        if has_answered(replace(session, **found.facts), self._cases.config):
+            self._count(session, f"after its data were looked at: {what}")
 
     def count_end(self, tx: Transaction, session: Session, end: str) -> None:
         """Count a release that ends without a charge after it told something about the data, once.
@@ -230,9 +247,12 @@ class Appraisal:
             _log.warning("attributes are expected to be worth no more than their means", extra=extra)
 
     def _count(self, session: Session, what: str) -> None:
+        """Let go of the data, and count an answer about them: once per release, and none that is paid for."""
         self.forget(session.release)
-        with self._cases.records.db.transaction() as tx:
-            self._cases.records.attempts.note(tx, session, self._budget(session), what)
+        attempts = self._cases.records.attempts
+        if session.state in UNSPENT and not attempts.is_noted(session):
+            with self._cases.records.db.transaction() as tx:
+                attempts.note(tx, session, self._budget(session), what)
 
     def _n_open(self, session: Session) -> int:
         records, config = self._cases.records, self._cases.config

@@ -192,7 +192,11 @@ class Invitations:
         # Nobody is asked about data that cannot be used, or that the policy refuses.
         with self._appraisal.looking(session):
             found = self._appraisal.appraise(session, plan, assignment, key)
-            waits = self._settle(plan, session, verdict, found, key)
+            try:
+                waits = self._settle(plan, session, verdict, found, key)
+            except (RefusedError, ProtocolError) as error:
+                self._appraisal.count_passed(session, found, error.message)
+                raise
         if waits:
             # It may be days: the data are loaded again, and must be the same.
             self._appraisal.forget(plan.release)

@@ -6,6 +6,7 @@ fragment is the answer to its plan for ever.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -54,29 +55,31 @@ class Production:
         Raises:
             RefusedError: If the policy wants to know co-owners, and they are not shown to be those, or after
                 too many answers about the data that nothing was charged for.
-            DataError: If the source cannot be used.
-            UnusableDataError: If it cannot be masked as planned.
-            DataChangedError: If it is not what it was at consent.
+            DataChangedError: If the source is not what it was at consent, or cannot be used any more.
         """
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         config, since = self._cases.config, datetime.fromisoformat(session.created)
         proved = check_co_owners(
             plan, config.owner.id, session.key_check, config.policy, co_owners, self._trust, since
         )
-        prepared = self._appraisal.prepared(session, plan, assignment)
-        if session.state is State.RESERVED:
-            self._appraisal.check_charged(session, prepared)
-        with self._cases.records.db.transaction() as tx:
-            if session.state is State.RESERVED:
-                self._appraisal.check_linking(session)
-                left_out: dict[str, Any] = {"dropped": prepared.dropped} if prepared.dropped else {}
-                self._cases.note(
-                    tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
-                    co_owners=proved, **left_out,
+        first = session.state is State.RESERVED
+        # Whether the source changed is an answer about the data, too.
+        with self._appraisal.looking(session) if first else nullcontext():
+            prepared = self._appraisal.prepared(session, plan, assignment)
+            if first:
+                self._appraisal.check_charged(session, prepared)
+            with self._cases.records.db.transaction() as tx:
+                if first:
+                    self._appraisal.check_linking(session)
+                    left_out: dict[str, Any] = {"dropped": prepared.dropped} if prepared.dropped else {}
+                    self._cases.note(
+                        tx, session, "linked", records=prepared.n_records, source=prepared.source_digest,
+                        co_owners=proved, **left_out,
+                    )  # fmt: skip
+                self._cases.records.sessions.advance(
+                    tx, session, Event.LINK, source_digest=prepared.source_digest,
+                    n_records=prepared.n_records,
                 )  # fmt: skip
-            self._cases.records.sessions.advance(
-                tx, session, Event.LINK, source_digest=prepared.source_digest, n_records=prepared.n_records
-            )
         return Linked(prepared.n_records, prepared.token_list())
 
     def mask(

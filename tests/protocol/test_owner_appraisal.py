@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
+from common.errors import DataChangedError, RefusedError, UnusableDataError
 from owner_node.config import PolicyConfig
 from owner_node.consent.appraisal import MOST_KEPT
 from owner_node.consent.foreseen import Forecast
@@ -58,9 +58,11 @@ def test_unusable_data_are_found_before_anything_is_reserved(offering: Offering,
     plan = offered(offering, k="30")
     value, n_records = (500, N_RECORDS) if what == "values" else (5, 20)
     offering.source.write_text("person,age\n" + "".join(f"p{i},{value}\n" for i in range(n_records)))
-    with pytest.raises(DataError if what == "values" else RefusedError) as caught:
+    with pytest.raises(UnusableDataError) as caught:
         consent(offering, plan)
     failure = offering.node.fail("r1", caught.value)
+    assert failure == Failure.of("unusable_data")
+    assert events(offering, "attempt") == [caught.value.message]
     assert "500" not in caught.value.message
     assert str(n_records) not in failure.message
     assert (offering.kinds(), session(offering).state) == ([], State.REFUSED)

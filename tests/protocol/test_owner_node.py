@@ -12,11 +12,9 @@ import pytest
 from common.errors import (
     BalanceError,
     DataChangedError,
-    DataError,
     ProtocolError,
     RefusedError,
     TesseraError,
-    UnusableDataError,
     UsageError,
 )
 from common.wire.arrow_decoding import decode
@@ -242,7 +240,7 @@ def test_unusable_data_return_the_reservation(offering: Offering) -> None:
     plan = accepted(offering)
     offering.restart()
     offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataChangedError) as caught:
         offering.node.production.link("r1", plan.digest)
     failure = offering.node.fail("r1", caught.value)
     assert str(N_RECORDS) not in failure.message
@@ -255,9 +253,9 @@ def test_fewer_than_k_records_at_linking(offering: Offering) -> None:
     plan = accepted(offering)
     offering.restart()
     offering.source.write_text("person,age\np1,5\np2,6\n")
-    with pytest.raises(UnusableDataError) as caught:
+    with pytest.raises(DataChangedError) as caught:
         offering.node.production.link("r1", plan.digest)
-    assert offering.node.fail("r1", caught.value).code == "unusable_data"
+    assert offering.node.fail("r1", caught.value).code == "data_changed"
     assert offering.kinds() == ["reserve", "return"]
 
 
