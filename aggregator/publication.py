@@ -66,8 +66,7 @@ def publish(
         manifest = to_bytes(document, _listed(folder))
         _write(folder / MANIFEST_FILE, manifest)
         _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
-        # What users will check is checked before anybody can see it, a certificate that expired included.
-        verify_release(folder, ca)
+        _check(folder, ca)
     return digest(manifest)
 
 
@@ -90,11 +89,18 @@ def published_digest(release_dir: Path, plan_digest: str, release: str) -> str |
     folder = release_dir / release
     if not folder.exists():
         return None
-    verified = verify_release(folder)
+    try:
+        verified = verify_release(folder)
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"{folder} is there already and is no whole release: {error.message}",
+            "move that folder away",
+            error.details,
+        ) from None
     if verified.plan_digest != plan_digest:
         raise IntegrityError(
             f"{folder} holds another release of the same name",
-            "move that folder away, or release under another id",
+            "move that folder away",
             {"plan_digest": plan_digest, "found": verified.plan_digest},
         )
     return verified.manifest_digest
@@ -119,6 +125,17 @@ def copy_release(folder: Path, out: Path) -> None:
         for source in sorted(folder.iterdir()):
             with source.open("rb") as stream, flushed(beside / source.name) as target:
                 shutil.copyfileobj(stream, target, _READ_BYTES)
+
+
+def _check(folder: Path, ca: Path | None) -> None:
+    """Check what users will check before anybody can see it, a certificate that expired included."""
+    try:
+        verify_release(folder, ca)
+    except IntegrityError as error:
+        # Its hint is for those who have the folder.
+        raise IntegrityError(
+            f"the release would not hold for those who verify it: {error.message}", details=error.details
+        ) from None
 
 
 def _write(path: Path, data: bytes) -> None:
