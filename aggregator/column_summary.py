@@ -6,7 +6,9 @@ are those of counting equal values.
 """
 
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from itertools import pairwise
 from math import ceil
 
@@ -25,6 +27,9 @@ MOST_LABELS = 20
 """Categories that are shown one by one."""
 _EDGE = 0.005
 """Share of the records on either side that the outermost bins take in, however far away they are."""
+_LAST_DAY = date.max.toordinal() - date(1970, 1, 1).toordinal()
+"""The last date there is, in resolution units."""
+_DAYS_OF_400_YEARS = 146_097
 _DAYS = (1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652, 9131, 18262, 36525)
 """Widths of bins of dates: weeks, months, quarters, years."""
 
@@ -115,9 +120,11 @@ def _of_labels(attribute: Attribute, units: Int64Array, records: Int64Array) -> 
 def _of_numbers(attribute: Attribute, units: Int64Array, records: Int64Array) -> ColumnSummary:
     running = np.cumsum(records)
     first, width, n_bins = _bins(attribute, _at(units, running, _EDGE), _at(units, running, 1 - _EDGE))
-    inside = np.clip((units - first) // width, 0, n_bins - 1)
-    counts = np.bincount(inside, weights=records, minlength=n_bins).astype(np.int64)
+    # The outermost edges can lie beyond 64-bit integers, as can differences of values; the edges between bins
+    # cannot, and values are only compared with them.
     ends = [first + i * width for i in range(n_bins + 1)]
+    inside = np.searchsorted(np.array(ends[1:-1], dtype=np.int64), units, side="right")
+    counts = np.bincount(inside, weights=records, minlength=n_bins).astype(np.int64)
     beyond = (units < ends[0]) | (units >= ends[-1])
     one_by_one = width == 1
     labels = [
@@ -159,9 +166,19 @@ def _bins(attribute: Attribute, lowest: int, highest: int) -> tuple[int, int, in
 def _edge(attribute: Attribute, end: int, width: int) -> str:
     """Return an edge with the decimal places that edges of this width need."""
     if attribute.type is AttributeType.DATE:
-        return attribute.text(end)
+        return _day(attribute, end)
     places = max(0, attribute.decimals + 1 - len(str(width)))
     return f"{Decimal(end).scaleb(-attribute.decimals):,.{places}f}"
+
+
+def _day(attribute: Attribute, end: int) -> str:
+    """Return a day as text; the last edge can lie beyond the last year that dates have here, 9999."""
+    if end <= _LAST_DAY:
+        return attribute.text(end)
+    # Calendars repeat every 400 years.
+    cycles = ceil((end - _LAST_DAY) / _DAYS_OF_400_YEARS)
+    year, _, rest = attribute.text(end - cycles * _DAYS_OF_400_YEARS).partition("-")
+    return f"{int(year) + 400 * cycles}-{rest}"
 
 
 def _facts(
@@ -171,16 +188,20 @@ def _facts(
         (name, attribute.text(_at(units, running, share)))
         for name, share in (("25 % up to", 0.25), ("median", 0.5), ("75 % up to", 0.75))
     ]
-    mean = float(np.dot(units.astype(np.float64), records)) / int(running[-1])
     return (
         ("lowest", attribute.text(int(units[0]))),
         *quantiles,
         ("highest", attribute.text(int(units[-1]))),
-        ("mean", _mean(attribute, mean)),
+        ("mean", _mean(attribute, units, records)),
     )
 
 
-def _mean(attribute: Attribute, units: float) -> str:
+def _mean(attribute: Attribute, units: Int64Array, records: Int64Array) -> str:
+    # Exact: sums of 64-bit values pass 64 bits, sums of their halves do not below 2^31 records, and a float
+    # would lie beyond the highest value, or be no day.
+    high, low = (int(np.dot(half, records)) for half in (units >> 32, units & 0xFFFFFFFF))
+    mean = Fraction((high << 32) + low, int(records.sum()))
     if attribute.type is AttributeType.DATE:
-        return attribute.text(round(units))
-    return f"{units / 10.0**attribute.decimals:.{min(attribute.decimals + 1, 6)}f}"
+        return attribute.text(round(mean))
+    places = min(attribute.decimals + 1, 6)
+    return f"{Decimal(round(mean / 10**attribute.decimals * 10**places)).scaleb(-places):f}"

@@ -25,7 +25,15 @@ from aggregator.protocol.release import Release, apply, begin
 from aggregator.protocol.states import State
 from aggregator.protocol.work import Work, work_for
 from aggregator.signal import Signal
-from aggregator.stages import compare_keys, copy_out, publish_release, signed_addendum, signed_plan
+from aggregator.stages import (
+    LostFragmentError,
+    compare_keys,
+    has_appeared,
+    note_of,
+    publish_release,
+    signed_addendum,
+    signed_plan,
+)
 from aggregator.steps import Steps
 from common.errors import TesseraError, UsageError
 from common.folders import remove_folder
@@ -75,7 +83,7 @@ class Conductor:
         self._signals: dict[str, Signal] = {}
         self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
         self._stopwatch = Stopwatch(tally, elapsed)
-        self._steps = Steps(self.fail, lambda release: self.signal(release).fire())
+        self._steps = Steps(self.fail, self._keeps, lambda release: self.signal(release).fire())
 
     # --- looking -------------------------------------------------------------------------------------
 
@@ -124,9 +132,13 @@ class Conductor:
         """Return what a release waits for that no owner can do anything about; empty if for nothing."""
         return self._steps.waiting(release)
 
+    def halted(self, release: str) -> TesseraError | None:
+        """Return why the publication of a release stopped until an operator asks for it again, or None."""
+        return self._steps.halted(release)
+
     def stuck(self, release: str) -> bool:
         """Whether a release cannot be published now, and nothing of it is public."""
-        return bool(self.waiting(release)) and not self.folder(release).exists()
+        return bool(self.waiting(release)) and not has_appeared(self._releases[release], self.folder(release))
 
     # --- what happens --------------------------------------------------------------------------------
 
@@ -177,6 +189,20 @@ class Conductor:
         if not known.ended:
             self.record(release, ended_by(self.now, error, owner, known.state))
 
+    def try_again(self, release: str) -> None:
+        """Publish a release whose publication was halted; nothing if it was not, or is under way again."""
+        if self._steps.clear(release):
+            self._go_on(self._releases[release])
+
+    def _keeps(self, release: str, error: TesseraError) -> bool:
+        """Whether an error leaves a release where it is.
+
+        Once all fragments have arrived owners have spent, and another attempt costs them nothing: only a
+        fragment that is gone ends the release.
+        """
+        joining = self._releases[release].state is State.JOINING
+        return joining and not isinstance(error, LostFragmentError)
+
     def _after(self, release: str, event: Event, before: Release | None = None) -> Release:
         after = self._releases[release]
         owner = {"owner": event.owner} if isinstance(event, OwnerEvent) else {}
@@ -203,6 +229,7 @@ class Conductor:
             for owner in release.request.owners:
                 self._intake.remove(release.id, owner, Kind.SELECTION)
         if release.ended:
+            self._steps.clear(release.id)
             self._intake.remove_all(release.id)
 
     def _go_on(self, release: Release) -> None:
@@ -255,7 +282,7 @@ class Conductor:
             publish_release, known, self._intake, folder.parent, self._signer, self._ca, moment
         )
         # What has appeared is published, however often it takes to write that down.
-        note = await asyncio.to_thread(copy_out, folder, Path(known.request.out)) if known.request.out else ""
+        note = await asyncio.to_thread(note_of, folder, known.request.out)
         published = Published(at=self.now, manifest_digest=digest, directory=str(folder), note=note)
         self.record(release, published)
 

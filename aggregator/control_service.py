@@ -235,8 +235,8 @@ class ControlService(ControlServiceServicer):
             yield view
 
     def _view(self, release: Release) -> wire.ReleaseView:
-        waiting = self._conductor.waiting(release.id)
-        return release_view(release, self._presence, self._intake, waiting)
+        waiting, halted = self._conductor.waiting(release.id), self._conductor.halted(release.id)
+        return release_view(release, self._presence, self._intake, waiting, halted)
 
     def _new_id(self, dataset: str) -> str:
         """Return an id that no release has: the day, the data set, four random digits."""

@@ -6,7 +6,7 @@ from aggregator.protocol.events import Conflicted, Ending, Expired, Failed, Refu
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import TRANSITIONS, State
 from aggregator.protocol.work import awaited
-from common.errors import TesseraError, by_code, from_document
+from common.errors import InternalError, TesseraError, by_code, from_document
 from common.log import one_line
 
 _LONGEST_MESSAGE = 500
@@ -76,6 +76,23 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
         message=f"the deadline of {release.state} passed; no answer from {', '.join(late) or 'anyone'}",
         hint="see at these owners what they wait for; [deadlines] in aggregator.toml sets the time",
         details={"owners": late, "state": str(release.state)},
+    )
+
+
+def halted_by(release: Release, error: TesseraError) -> TesseraError:
+    """Return what an operator is told while the publication of a release is halted.
+
+    Args:
+        release: The release.
+        error: What halted it.
+    """
+    first = error.hint or "see the aggregator's log"
+    return InternalError(
+        f"release {release.id} is not published yet: {error.message}; nothing is lost: the fragments are "
+        "kept, and to try again charges nobody",
+        f"{first}; then repeat the same command with --id {release.id} to try again, or end the release: "
+        f"aggregator cancel {release.id}",
+        {"release": release.id, "state": str(release.state), "cause": error.code, **error.details},
     )
 
 

@@ -30,7 +30,7 @@ class Operations:
         self._deadlines = deadlines
 
     def start(self, request: Request, action: Action, *, confirmed: bool) -> Release:
-        """Start a release, or return the one of the same id and arguments.
+        """Start a release, or return the one of the same id and arguments; if it is halted, it goes on.
 
         Args:
             request: The arguments.
@@ -65,6 +65,10 @@ class Operations:
     def _again(self, existing: Release, action: Action, *, confirmed: bool) -> Release:
         if confirmed and _open_plan(existing):
             return self._conductor.record(existing.id, Confirmed(at=action.at), action)
+        if self._conductor.halted(existing.id) is not None:
+            self._journal.operators.note(action)
+            self._conductor.try_again(existing.id)
+            return existing
         self._journal.operators.note(replace(action, outcome=UNCHANGED))
         return existing
 
@@ -93,9 +97,12 @@ class Operations:
             self._journal.operators.note(replace(action, outcome=UNCHANGED))
             return known
         if known.ended or (known.state is State.JOINING and not self._conductor.stuck(release)):
+            folder = self._conductor.folder(release)
             raise UsageError(
                 f"release {release} is {known.state} and cannot be cancelled",
-                "nothing is under way that could be stopped",
+                f"it may have appeared: see {folder}; move that away first"
+                if self._conductor.halted(release) is not None
+                else "nothing is under way that could be stopped",
                 {"release": release, "state": str(known.state)},
             )
         event = Cancelled(

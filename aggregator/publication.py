@@ -5,6 +5,7 @@ deletes what an interrupted attempt left.
 """
 
 import hashlib
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -22,6 +23,7 @@ from common.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, veri
 
 _FILES = {"parquet": "data.parquet", "csv": "data.csv"}
 _READ_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
 
 
 def publish(
@@ -33,7 +35,7 @@ def publish(
     formats: Sequence[str] = ("parquet",),
     ca: Path | None = None,
 ) -> str:
-    """Write a release folder.
+    """Write a release folder; without a report if that cannot be made (`missing_report`).
 
     Args:
         release_dir: Where release folders are; the new one is called as the release.
@@ -64,9 +66,13 @@ def publish(
         manifest = to_bytes(document, _listed(folder))
         _write(folder / MANIFEST_FILE, manifest)
         _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
-        # What users will check is checked before anybody can see it, a certificate that expired included.
-        verify_release(folder, ca)
+        _check(folder, ca)
     return digest(manifest)
+
+
+def missing_report(folder: Path) -> str:
+    """Return a note that a release folder has no report; empty if it has one."""
+    return "" if (folder / REPORT_FILE).exists() else "the report could not be made: there is no report.html"
 
 
 def published_digest(release_dir: Path, plan_digest: str, release: str) -> str | None:
@@ -83,11 +89,18 @@ def published_digest(release_dir: Path, plan_digest: str, release: str) -> str |
     folder = release_dir / release
     if not folder.exists():
         return None
-    verified = verify_release(folder)
+    try:
+        verified = verify_release(folder)
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"{folder} is there already and is no whole release: {error.message}",
+            "move that folder away",
+            error.details,
+        ) from None
     if verified.plan_digest != plan_digest:
         raise IntegrityError(
             f"{folder} holds another release of the same name",
-            "move that folder away, or release under another id",
+            "move that folder away",
             {"plan_digest": plan_digest, "found": verified.plan_digest},
         )
     return verified.manifest_digest
@@ -114,6 +127,17 @@ def copy_release(folder: Path, out: Path) -> None:
                 shutil.copyfileobj(stream, target, _READ_BYTES)
 
 
+def _check(folder: Path, ca: Path | None) -> None:
+    """Check what users will check before anybody can see it, a certificate that expired included."""
+    try:
+        verify_release(folder, ca)
+    except IntegrityError as error:
+        # Its hint is for those who have the folder.
+        raise IntegrityError(
+            f"the release would not hold for those who verify it: {error.message}", details=error.details
+        ) from None
+
+
 def _write(path: Path, data: bytes) -> None:
     with flushed(path) as stream:
         stream.write(data)
@@ -138,7 +162,12 @@ def _write_report(
     from aggregator.report import render_report
 
     data_files = [_FILES[each] for each in FORMATS if each in formats]
-    _write(folder / REPORT_FILE, render_report(document, evidence, table, data_files).encode())
+    try:
+        report = render_report(document, evidence, table, data_files).encode()
+    except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no report keeps them back
+        _log.error("report left out", extra={"release": evidence.plan.release}, exc_info=fault)
+        return
+    _write(folder / REPORT_FILE, report)
 
 
 def _listed(folder: Path) -> dict[str, ReleasedFile]:

@@ -4,6 +4,7 @@ It shows what the manifest says and what the released columns look like. Nothing
 has the release folder could make it again.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
 
     from aggregator.column_summary import ColumnSummary
 
+LEFT_OUT = "This figure could not be drawn."
+"""What the report says in the place of a figure that failed."""
 _MOST_OWNERS_NAMED = 8
 _MOST_LABELS_LISTED = 40
+_log = logging.getLogger(__name__)
 _COMPARED = "Identifiers were compared by keyed tokens ({how})"
 _LINKING = {
     "disjoint": f"{_COMPARED}: no identifier is at two owners of the same attributes. {WRITTEN_DIFFERENTLY}",
@@ -50,8 +54,9 @@ def render_report(
         data_files: Names of the data files.
 
     Returns:
-        HTML. Every text from a plan (labels, purpose, names) is escaped. The same release gives the same
-        bytes, and their number does not grow with that of the records.
+        HTML, with `LEFT_OUT` in the place of a figure that cannot be made. Every text from a plan (labels,
+        purpose, names) is escaped. The same release gives the same bytes, and their number does not grow
+        with that of the records.
     """
     return render(
         "aggregator",
@@ -67,6 +72,7 @@ def render_report(
             "attributes": [_shown(each, evidence.plan, table) for each in evidence.plan.attributes],
             "equal_values": equal_values(evidence.plan),
             "data_files": data_files,
+            "left_out": LEFT_OUT,
         },
     )
 
@@ -99,19 +105,35 @@ class ShownAttribute:
     """Its domain in words."""
     parameters: tuple[Parameters, ...]
     """How it was masked."""
+    figure: "Figure | None"
+    """What the released values look like; None if that cannot be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The released values of an attribute as the report shows them."""
+
     summary: "ColumnSummary"
-    """What the released values look like."""
+    """Their numbers."""
     chart: charts.Columns | charts.Rows
     """A drawing of them."""
 
 
 def _shown(attribute: Attribute, plan: Plan, table: "pa.Table") -> ShownAttribute:
+    return ShownAttribute(
+        attribute, _domain(attribute), _parameters(attribute, plan), _figure(attribute, table)
+    )
+
+
+def _figure(attribute: Attribute, table: "pa.Table") -> Figure | None:
     from aggregator.column_summary import summarise
 
-    summary = summarise(attribute, table.column(attribute.name))
-    return ShownAttribute(
-        attribute, _domain(attribute), _parameters(attribute, plan), summary, _drawn(summary)
-    )
+    try:
+        summary = summarise(attribute, table.column(attribute.name))
+        return Figure(summary, _drawn(summary))
+    except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no figure keeps them back
+        _log.error("figure left out", extra={"attribute": attribute.name}, exc_info=fault)
+        return None
 
 
 def _drawn(summary: "ColumnSummary") -> charts.Columns | charts.Rows:

@@ -136,6 +136,10 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     return Addended(at=at, addendum=data.decode(), signature=signature, certificate=key.chain_pem)
 
 
+class LostFragmentError(IntegrityError):
+    """A fragment is gone, or is not the one that arrived: its release cannot be published any more."""
+
+
 def fragment_check(release: Release, owner: str) -> "FragmentCheck":
     """Return what checks every byte of an owner's fragment as it arrives.
 
@@ -167,8 +171,9 @@ def publish_release(
         The manifest's digest.
 
     Raises:
-        IntegrityError: If a fragment is not the one that its owner sealed, the fragments do not fit together,
-            or the release would not hold for those who verify it.
+        LostFragmentError: If a fragment is not the one that its owner sealed.
+        IntegrityError: If the fragments do not fit together, the release would not hold for those who verify
+            it, or its folder holds something else.
         OSError: If the folder cannot be written.
     """
     from aggregator.joining import join
@@ -203,12 +208,37 @@ def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.T
     except FileNotFoundError:
         found = "none"
     if found != statement.fragment_digest:
-        raise IntegrityError(
+        raise LostFragmentError(
             f"the fragment of {owner} is not on the aggregator's disk as it arrived",
             "check that disk, and who may write to its state directory",
             {"owner": owner, "sealed": statement.fragment_digest, "found": found},
         )
     return decode(path, release.the_plan(), assignment, statement.records)
+
+
+def has_appeared(release: Release, folder: Path) -> bool:
+    """Whether a folder may be that of a release: one that holds another release is not."""
+    from common.verification import MANIFEST_FILE
+
+    if not folder.exists():
+        return False
+    try:
+        found = json.loads((folder / MANIFEST_FILE).read_bytes())["plan"]["digest"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+    return bool(found == release.plan_digest)
+
+
+def note_of(folder: Path, out: str) -> str:
+    """Put the copy of a published release where the operator wanted it, if anywhere.
+
+    Returns:
+        What did not go well with report and copy; empty if nothing.
+    """
+    from aggregator.publication import missing_report
+
+    notes = [missing_report(folder), copy_out(folder, Path(out)) if out else ""]
+    return "; ".join(filter(None, notes))
 
 
 def copy_out(folder: Path, out: Path) -> str:

@@ -1,7 +1,8 @@
 """The steps that are the aggregator's own, in the background; again after a rest if the disk took nothing.
 
 A full, read-only or failing disk ends no release: owners have spent for it. The step rests and is tried
-again, and meanwhile the release says what it waits for.
+again, and meanwhile the release says what it waits for. An error that another attempt would most likely meet
+again, and that must not end the release either, halts the step until somebody asks for another attempt.
 """
 
 import asyncio
@@ -23,14 +24,22 @@ class Steps:
 
     Args:
         failed: Is told of the error that a step ended with; may raise what the disk refuses.
+        keeps: Whether a release stays where it is despite an error; then its step halts.
         changed: Is told that a release waits for something else than before.
     """
 
-    def __init__(self, failed: Callable[[str, TesseraError], object], changed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        failed: Callable[[str, TesseraError], object],
+        keeps: Callable[[str, TesseraError], bool],
+        changed: Callable[[str], None],
+    ) -> None:
         self._failed = failed
+        self._keeps = keeps
         self._changed = changed
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[str, str] = {}
+        self._halted: dict[str, TesseraError] = {}
         self._stopping = asyncio.Event()
 
     def take(self, release: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -46,8 +55,19 @@ class Steps:
         task.add_done_callback(self._tasks.discard)
 
     def waiting(self, release: str) -> str:
-        """Return what a release's step waits for; empty if none rests."""
+        """Return what a release's step waits for; empty if none rests or is halted."""
         return self._waiting.get(release, "")
+
+    def halted(self, release: str) -> TesseraError | None:
+        """Return the error that halted a release's step, until it is taken again; None if none did."""
+        return self._halted.get(release)
+
+    def clear(self, release: str) -> bool:
+        """Forget that a release's step halted, so that it can be taken again; returns whether it had."""
+        if self._halted.pop(release, None) is None:
+            return False
+        self._note(release, "")
+        return True
 
     async def stop(self) -> None:
         """Wait for what is being done; what rests is taken up at the next start."""
@@ -59,25 +79,36 @@ class Steps:
         rest = _FIRST_REST_SECONDS
         while not self._stopping.is_set():
             try:
-                await self._attempt(release, step)
+                halted = await self._attempt(release, step)
             except (OSError, CannotStoreError) as error:
                 self._note(release, _reason(error))
                 await wait(self._stopping, rest)
                 rest = min(2 * rest, _LONGEST_REST_SECONDS)
             else:
-                self._note(release, "")
+                if halted is not None:
+                    self._halted[release] = halted
+                self._note(release, f"{halted.message}; the fragments are kept" if halted else "")
                 return
 
-    async def _attempt(self, release: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _attempt(
+        self, release: str, step: Callable[[], Coroutine[Any, Any, None]]
+    ) -> TesseraError | None:
+        """Take a step; returns the error that halts it, if one does."""
         try:
             await step()
         except (OSError, CannotStoreError):
             raise
-        except TesseraError as error:
-            self._failed(release, error)
+        except TesseraError as known:
+            error = known
         except Exception as fault:  # noqa: BLE001 - a release must end in words, whatever went wrong
             _log.error("step failed", extra={"release": release}, exc_info=fault)
-            self._failed(release, InternalError("an internal fault of the aggregator", "see its log"))
+            error = InternalError("an internal fault of the aggregator", "see its log")
+        else:
+            return None
+        if self._keeps(release, error):
+            return error
+        self._failed(release, error)
+        return None
 
     def _note(self, release: str, reason: str) -> None:
         if reason == self.waiting(release):

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from aggregator.endings import operator_error, spent_by
+from aggregator.endings import halted_by, operator_error, spent_by
 from aggregator.intake import Intake, Kind
 from aggregator.journal import KnownOwner
 from aggregator.operator_log import Action
@@ -62,7 +62,13 @@ def owner_view(owner: KnownOwner, presence: Presence, *, revoked: bool) -> wire.
     )
 
 
-def release_view(release: Release, presence: Presence, intake: Intake, waiting: str = "") -> wire.ReleaseView:
+def release_view(
+    release: Release,
+    presence: Presence,
+    intake: Intake,
+    waiting: str = "",
+    halted: TesseraError | None = None,
+) -> wire.ReleaseView:
     """Return what the command line is told about a release.
 
     Args:
@@ -70,6 +76,7 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
         presence: Who is connected.
         intake: How much has been uploaded.
         waiting: What it waits for that no owner can do anything about.
+        halted: Why its publication stopped until its operator asks for it again; None if it did not.
     """
     view = wire.ReleaseView(
         release=release.id,
@@ -101,6 +108,8 @@ def release_view(release: Release, presence: Presence, intake: Intake, waiting: 
     if error is not None:
         view.note = spent_by(release)
         view.error.CopyFrom(error_view(error))
+    elif halted is not None and not release.ended:
+        view.error.CopyFrom(error_view(halted_by(release, halted)))
     return view
 
 

@@ -58,7 +58,8 @@ def _decimal_text(column: pa.Array, kind: Any) -> pa.Array:
     """Write a decimal with all its places and never with an exponent."""
     whole = pa.decimal128(38, 0)
     units = pa.Array.from_buffers(whole, len(column), column.buffers(), offset=column.offset)
-    digits = pc.cast(pc.abs(pc.cast(units, pa.int64())), pa.string())
+    # Not the absolute value as text: the lowest 64-bit integer has none.
+    digits = pc.utf8_ltrim(pc.cast(pc.cast(units, pa.int64()), pa.string()), characters="-")
     if kind.scale:
         padded = pc.utf8_lpad(digits, width=kind.scale + 1, padding="0")
         before = pc.utf8_slice_codeunits(padded, start=0, stop=-kind.scale)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aggregator.cli.connection import daemon, pieces, stated_user
-from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, iso, rows, state
+from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, is_over, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
 from common import console
 from common.errors import ExitCode, NotConnectedError
@@ -111,7 +111,7 @@ def show(
         ("release folder", view.directory),
         ("data deleted", moment(view.deleted) if view.deleted else ""),
         ("note", view.note),
-        ("ended because", error.message if error else ""),
+        ("ended because" if has_ended(view) else "halted because", error.message if error else ""),
         ("what to do", error.hint if error else ""),
     ):
         if value:
@@ -135,10 +135,10 @@ def _show_matches(documents: Sequence[Mapping[str, Any]]) -> None:
 def watch(
     release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
-    """Follow a release to its end; the exit code says how it ended."""
+    """Follow a release to its end, or until its operator has to act; the exit code says how it ended."""
     with daemon(config) as calls:
         try:
-            view = watch_until(calls, release, has_ended, as_json=as_json)
+            view = watch_until(calls, release, is_over, as_json=as_json)
         except KeyboardInterrupt:
             interrupted(release)
         finish(view, as_json=as_json)

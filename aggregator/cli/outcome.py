@@ -30,6 +30,11 @@ def has_ended(view: "ReleaseView") -> bool:
     return view.state in ENDS or (view.state == "planned" and view.dry_run)
 
 
+def is_over(view: "ReleaseView") -> bool:
+    """Whether nothing more will happen to a release by itself: it has ended, or its operator has to act."""
+    return has_ended(view) or view.HasField("error")
+
+
 def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
     """Return one line per owner; how much of a fragment has arrived is told with the state.
 
@@ -102,7 +107,7 @@ def document(view: "ReleaseView") -> dict[str, Any]:
 
 
 def error_of(view: "ReleaseView") -> TesseraError:
-    """Return the error that a release ended with."""
+    """Return the error that a release ended with, or that keeps it from being published."""
     details = json.loads(view.error.details or "{}")
     body = {
         "code": view.error.code,
@@ -114,7 +119,7 @@ def error_of(view: "ReleaseView") -> TesseraError:
 
 
 def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
-    """Show how a release ended, and end the command with the exit code that says it.
+    """Show how a release ended, or why it is halted, and end the command with the exit code that says it.
 
     Raises:
         typer.Exit: With that code, unless the release is published or was only planned.

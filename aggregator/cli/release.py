@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from aggregator.cli.connection import daemon, stated_user
-from aggregator.cli.outcome import COLUMNS, finish, has_ended, rows
+from aggregator.cli.outcome import COLUMNS, finish, has_ended, is_over, rows
 from common import console
 from common.errors import ExitCode, NotConnectedError, UsageError
 
@@ -230,8 +230,8 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
         # A plan that was agreed to beforehand is seen as well, while the daemon is about to go on from it.
         if view.state == "planned" and not (view.dry_run or request.confirmed):
             view = _asked(calls, view)
-        if not has_ended(view):
-            view = watch_until(calls, view.release, has_ended, as_json=as_json)
+        if not is_over(view):
+            view = watch_until(calls, view.release, is_over, as_json=as_json)
     except KeyboardInterrupt:
         interrupted(view.release)
     except NotConnectedError as error:

@@ -85,7 +85,7 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
         "expired": State.EXPIRED,
     },
     # The release folder appears in here, and what has appeared cannot be cancelled: only while the disk takes
-    # nothing, and the folder is not there, is there something to stop.
+    # nothing or publication has failed, and the folder is not there, is there something to stop.
     State.JOINING: {"published": State.PUBLISHED, "failed": State.FAILED, "cancelled": State.CANCELLED},
     State.PUBLISHED: {"acknowledged": State.PUBLISHED, "deleted": State.PUBLISHED},
     State.CONFLICT: {"acknowledged": State.CONFLICT, "deleted": State.CONFLICT},

@@ -105,15 +105,19 @@ def make_release(
     seed: int = 7,
     plan: Plan | None = None,
     linking: str = "",
+    columns: Mapping[str, Int64Array] | None = None,
     **found: Any,
 ) -> Made:
-    """Make and publish a release of random values; in one group the owners share the records."""
+    """Make and publish a release, of random values unless others are given; in one group the owners share the
+    records.
+    """
     rng = np.random.default_rng(seed)
     plan = plan or make_plan(groups)
     ca = DevelopmentCa(TRUST_DOMAIN)
     aggregator = signer_of(ca.aggregator("hub", ["localhost"]))
     owners = {owner: signer_of(ca.owner(owner)) for owner in plan.owners}
-    columns, tokens = random_columns(rng, plan.attributes, n_records), random_tokens(rng, n_records)
+    columns = columns or random_columns(rng, plan.attributes, n_records)
+    tokens = random_tokens(rng, n_records)
     data, parts, records, paths = {}, {}, {}, {}
     for group in range(plan.n_groups):
         tasks = [task for task in plan.tasks if task.group == group]

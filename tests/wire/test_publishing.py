@@ -1,6 +1,7 @@
-"""Publishing when the disk does not play along: nothing half-written or lost, and the operator is told."""
+"""Publishing when disk or program fail: nothing half-written or lost, and the operator is told."""
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,9 +12,11 @@ from aggregator.database import CannotStoreError
 from aggregator.journal import Journal
 from aggregator.protocol.events import Published
 from aggregator.stages import publish_release
+from common.canonical import digest
 from common.verification import verify_release
 from common.wire.v1 import control_pb2 as control
-from tests.wire.test_operations import R1, pair, refused
+from tests.fakes.published import make_release
+from tests.wire.test_operations import R1, actions, pair, refused, stopped
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +107,118 @@ async def test_a_copy_that_cannot_be_made_is_told(launch, records, tmp_path):
     view = await aggregator.show()
     assert view.state == "published"
     assert "there is no copy at" in view.note
+
+
+class Fault:
+    """A fault inside publishing, for as long as it is there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.there, self.attempts = True, 0
+        monkeypatch.setattr("aggregator.conductor.publish_release", self._publish)
+
+    def _publish(self, *arguments):
+        self.attempts += 1
+        if self.there:
+            raise OverflowError("the value 4711")
+        return publish_release(*arguments)
+
+
+@pytest.fixture
+def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """Publishing fails inside."""
+    return Fault(monkeypatch)
+
+
+def fragments(aggregator) -> dict[str, bytes]:
+    """Return the fragments that the aggregator holds."""
+    held = (aggregator.config.aggregator.state_dir / "incoming" / "r1").glob("*.fragment")
+    return {path.name: path.read_bytes() for path in held}
+
+
+async def test_a_fault_inside_ends_no_release(launch, records, fault):
+    """Owners have spent: the release stays, says what to do, is tried in no loop, and goes on with the same
+    fragments when its operator asks for it again.
+    """
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    view = await seen(aggregator, lambda view: view.HasField("error"))
+    kept = fragments(aggregator)
+    assert (view.state, len(kept), fault.attempts) == ("joining", 2, 1)
+    assert view.note == "waits: an internal fault of the aggregator; the fragments are kept"
+    assert (view.error.code, "the fragments are kept" in view.error.message) == ("internal", True)
+    assert ("--id r1" in view.error.hint, "aggregator cancel r1" in view.error.hint) == (True, True)
+    assert json.loads(view.error.details) == {"release": "r1", "state": "joining", "cause": "internal"}
+    await asyncio.sleep(0.3)
+    assert fault.attempts == 1
+    await aggregator.start("a", "b")
+    await seen(aggregator, lambda view: view.HasField("error"))
+    assert (fault.attempts, fragments(aggregator)) == (2, kept)
+    fault.there = False
+    again = await aggregator.start("a", "b")
+    assert (again.state, again.note, again.HasField("error")) == ("joining", "", False)
+    # Asked twice at once it is tried once.
+    await aggregator.start("a", "b")
+    view = await seen(aggregator, lambda view: view.state == "published")
+    assert (fault.attempts, view.HasField("error"), view.note) == (3, False, "")
+    evidence = verify_release(Path(view.directory)).owners
+    sealed = {f"{owner}.fragment": each.statement.fragment_digest for owner, each in evidence.items()}
+    assert sealed == {name: digest(data) for name, data in kept.items()}
+    outcomes = [(each.action, each.outcome) for each in await actions(aggregator)]
+    assert outcomes[:3] == [("release", "done")] * 3
+
+
+async def test_a_fault_inside_is_tried_again_at_start(launch, records, fault):
+    """A new version of the program publishes what the old one could not."""
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    await seen(aggregator, lambda view: view.HasField("error"))
+    fault.there = False
+    view = await seen(await stopped(launch, aggregator), lambda view: view.state == "published")
+    assert verify_release(Path(view.directory)).n_records > 0
+
+
+async def test_a_fault_inside_can_be_cancelled(launch, records, fault):
+    """An operator who has no use for it any more ends the release; then nothing is kept."""
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    await seen(aggregator, lambda view: view.HasField("error"))
+    assert (await aggregator.calls.Cancel(R1)).state == "cancelled"
+    view = await aggregator.start("a", "b")
+    assert (view.state, view.error.code, fault.attempts) == ("cancelled", "cancelled", 1)
+    assert fragments(aggregator) == {}
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_folder_of_another_release_is_in_the_way(launch, records, tmp_path, cancelled):
+    """It is neither overwritten nor the end of the release: it is moved away, or the release is cancelled."""
+    other = make_release(tmp_path).folder
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await asyncio.gather(*(owner.until("collect") for owner in owners))
+    place = aggregator.config.aggregator.release_dir / "r1"
+    shutil.copytree(other, place)
+    await asyncio.gather(*(owner.answer(work) for owner, work in zip(owners, works, strict=True)))
+    view = await seen(aggregator, lambda view: view.HasField("error"))
+    assert (view.state, "holds another release" in view.error.message) == ("joining", True)
+    assert "move that folder away" in view.error.hint
+    if cancelled:
+        assert (await aggregator.calls.Cancel(R1)).state == "cancelled"
+        assert verify_release(place).plan.release == "demo-1"
+        return
+    place.rename(tmp_path / "away")
+    await aggregator.start("a", "b")
+    view = await seen(aggregator, lambda view: view.state == "published")
+    assert verify_release(Path(view.directory)).plan.release == "r1"
+
+
+async def test_a_report_that_fails_is_told(launch, records, monkeypatch):
+    """A release without its report is published, and says so."""
+    monkeypatch.setattr("aggregator.report.render_report", None)
+    aggregator = await launch()
+    await delivered(aggregator, records)
+    view = await seen(aggregator, lambda view: view.state == "published")
+    assert view.note == "the report could not be made: there is no report.html"
+    assert verify_release(Path(view.directory)).files == ("data.csv", "data.parquet")
 
 
 async def test_a_bit_that_flipped_on_the_disk_is_never_released(launch, records, monkeypatch):

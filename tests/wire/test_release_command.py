@@ -12,7 +12,7 @@ import pytest
 
 from aggregator.cli import application
 from common import console
-from common.wire.v1.control_pb2 import OwnerProgress, ReleaseRequest, ReleaseView, StartRequest
+from common.wire.v1.control_pb2 import ErrorView, OwnerProgress, ReleaseRequest, ReleaseView, StartRequest
 from common.wire.v1.control_pb2_grpc import (
     ControlServiceServicer,
     add_ControlServiceServicer_to_server,
@@ -52,7 +52,11 @@ class SlowDaemon(ControlServiceServicer):
     def Watch(self, request: ReleaseRequest, context: grpc.ServicerContext) -> Iterator[ReleaseView]:
         """Show every state once."""
         for state in self.states:
-            yield ReleaseView(release="r", state=state, owners=[OwnerProgress(id="a", connected=True)])
+            view = ReleaseView(release="r", state=state, owners=[OwnerProgress(id="a", connected=True)])
+            if state == "halted":
+                view.state = "joining"
+                view.error.CopyFrom(ErrorView(code="internal", message="not published yet", hint="try again"))
+            yield view
 
 
 @pytest.fixture
@@ -88,6 +92,14 @@ def test_a_release_that_ended_is_not_watched_again(daemon, capsys):
     console.run(application(), "aggregator", ["release", *ASKED, "--yes"])
     told = capsys.readouterr().err
     assert (told.count("release r"), told.count("a: records")) == (1, 1), told
+
+
+@pytest.mark.parametrize("command", [("release", *ASKED, "--yes"), ("watch", "r")])
+def test_a_release_that_is_halted_is_not_waited_for(daemon, capsys, command):
+    """A command does not wait for what only its operator can do: it ends with 1 and says what that is."""
+    daemon.states = ("inviting", "joining", "halted", "published")
+    code = console.run(application(), "aggregator", [*command, "--json"])
+    assert (code, json.loads(capsys.readouterr().out)["error"]["hint"]) == (1, "try again")
 
 
 @pytest.mark.parametrize("attributes", ["", " ", ",", " , "])

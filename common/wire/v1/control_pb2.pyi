@@ -407,7 +407,7 @@ class ReleaseView(_message.Message):
     def owners(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerProgress]: ...
     @_builtins.property
     def error(self) -> Global___ErrorView:
-        """why it ended, unless published"""
+        """why it ended, unless published; in joining, why its operator has to try again"""
 
     @_builtins.property
     def linking(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

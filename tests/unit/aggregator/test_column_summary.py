@@ -68,6 +68,32 @@ def test_means_are_means():
     assert dict(summary_of(day, [0, 1, 5]).facts)["mean"] == "1970-01-03"
 
 
+def test_dates_up_to_the_last_there_is():
+    """9999-12-31 stands for "never" in many data sets: bins that end after it have edges, too."""
+    first, last = (to_units(AttributeType.DATE, day) for day in ("1900-01-01", "9999-12-31"))
+    attribute = Attribute("d", AttributeType.DATE, first, last)
+    found = summary_of(attribute, [*range(first, first + 70), *[last] * 30])
+    assert dict(found.facts)["highest"] == "9999-12-31"
+    assert found.edges[0] == "1900-01-01"
+    year, month, day = map(int, found.edges[-1].split("-"))
+    # The calendar of 400 years earlier is the same.
+    counted = to_units(AttributeType.DATE, f"{year - 400}-{month:02}-{day:02}") + 146_097
+    assert (year > 9999, (counted - first) % (len(found.bins))) == (True, 0)
+    assert (found.bins[0].records, found.bins[-1].records, found.outside) == (70, 30, 0)
+    assert found.bins[-1].label.endswith("to 9999-12-31")
+
+
+def test_all_64_bit_integers():
+    """The ends of 64-bit integers are counted where they are, and their mean lies between them."""
+    lowest, highest = -(2**63), 2**63 - 1
+    attribute = Attribute("x", AttributeType.INTEGER, lowest, highest)
+    found = summary_of(attribute, [*[lowest] * 5, *[0] * 3, *[highest] * 7])
+    counted = [each.records for each in found.bins]
+    assert (counted[0], counted[-1], sum(counted), found.outside) == (5, 7, 15, 0)
+    assert dict(found.facts)["mean"] == "1229782938247303440.6"
+    assert dict(summary_of(attribute, [highest] * 9).facts)["mean"] == f"{highest}.0"
+
+
 def test_few_whole_numbers_are_shown_one_by_one():
     """An attribute of few values has a bar for each."""
     found = summary_of(Attribute("n", AttributeType.INTEGER, 0, 50), [3, 3, 4, 6])

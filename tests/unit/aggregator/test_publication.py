@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from aggregator.publication import (
     copy_release,
+    missing_report,
     publish,
     published_digest,
 )
@@ -142,6 +143,17 @@ def test_csv_is_rfc_4180(labels, seed, decimals):
     assert stream.getvalue().endswith(b"\r\n")
 
 
+@pytest.mark.parametrize("decimals", [0, 1, 18])
+def test_csv_has_every_64_bit_integer(decimals):
+    """The lowest 64-bit integer, which has no absolute value, is written as any other number."""
+    attribute = Attribute("x", AttributeType.NUMBER, -(2**63), 2**63 - 1, decimals=decimals)
+    units = [-(2**63), -1, 0, 2**63 - 1]
+    stream = io.BytesIO()
+    write_csv(stream, pa.table({"x": from_units(attribute, np.array(units, dtype=np.int64))}))
+    rows = [[format(Decimal(each).scaleb(-decimals), "f")] for each in units]
+    assert read_csv(stream.getvalue()) == [["x"], *rows]
+
+
 def test_publishing_again_keeps_the_release(made):
     """After a crash the finished folder is kept with its digest, and leftovers of an attempt are gone."""
     release_dir = made.folder.parent
@@ -172,6 +184,21 @@ def test_a_failed_attempt_leaves_nothing(made, tmp_path):
     with pytest.raises(KeyError):
         publish(tmp_path, replace(made.evidence, owners={}), table, made.aggregator, datetime.now(UTC))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_that_fails_keeps_no_data_back(made, tmp_path, monkeypatch):
+    """Without its report a release is published, holds for those who verify it, and says what is missing."""
+
+    def failing(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("aggregator.report.render_report", failing)
+    table = pq.read_table(made.folder / "data.parquet")
+    publish(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC))
+    folder = tmp_path / made.plan.release
+    assert verify_release(folder, made.ca_file(tmp_path)).files == ("data.parquet",)
+    assert missing_report(folder) == "the report could not be made: there is no report.html"
+    assert missing_report(made.folder) == ""
 
 
 def test_what_would_not_verify_does_not_appear(made, tmp_path):

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from aggregator.column_summary import summarise
 from aggregator.manifest import manifest_document
-from aggregator.report import render_report
+from aggregator.report import LEFT_OUT, render_report
 from common.evidence import Evidence
+from common.log import JsonFormatter
 from common.release_table import from_units
 from common.schema import Attribute, AttributeType
 from tests.browser import browser
@@ -103,6 +105,27 @@ def test_owners_that_do_the_same_share_a_line(tmp_path):
     text = (made.folder / "report.html").read_bytes().decode()
     assert text.count("and 52 others</th>") == 2
     assert text.count('<th scope="row">o059</th>') == 1
+
+
+def test_a_figure_that_fails_is_left_out(made, monkeypatch, caplog):
+    """The attribute says so, all others have their figures, and the log has no value of a record."""
+
+    def failing(attribute, column):
+        if attribute.name == "age":
+            raise OverflowError("the value 4711")
+        return summarise(attribute, column)
+
+    monkeypatch.setattr("aggregator.column_summary.summarise", failing)
+    table = pq.read_table(made.folder / "data.parquet")
+    text = rendered(made, table)
+    assert text.count(LEFT_OUT) == 1
+    assert text.count("<svg") == len(made.plan.attributes) - 1
+    assert text.index('id="a1">age<') < text.index(LEFT_OUT) < text.index('id="a2"')
+    (line,) = [json.loads(JsonFormatter().format(each)) for each in caplog.records]
+    assert (line["event"], line["attribute"], line["traceback"][-1]) == (
+        "figure left out", "age", "OverflowError",
+    )  # fmt: skip
+    assert "4711" not in json.dumps(line)
 
 
 def test_rank_noise_has_its_numbers(tmp_path, made):
