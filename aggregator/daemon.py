@@ -13,31 +13,31 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from aggregator.answers import Answers
-from aggregator.conductor import Conductor
+from aggregator.api.answers import Answers
+from aggregator.api.control_service import About, ControlService
+from aggregator.api.owner_service import OwnerService
+from aggregator.api.statements import Statements
+from aggregator.api.uploads import Uploads
+from aggregator.ca.actions import EnrolmentActions
+from aggregator.ca.enrolment import Enrolment
+from aggregator.ca.renewal import Renewals, renew_own
 from aggregator.config import AggregatorConfig
-from aggregator.control_service import About, ControlService
-from aggregator.deadlines import elapsed
-from aggregator.enrolment import Enrolment
-from aggregator.enrolment_actions import EnrolmentActions
-from aggregator.intake import Intake, Kind
-from aggregator.journal import Journal
-from aggregator.operations import Operations
-from aggregator.owner_service import OwnerService
-from aggregator.presence import Presence
+from aggregator.drive.conductor import Conductor
+from aggregator.drive.deadlines import elapsed
+from aggregator.drive.operations import Operations
+from aggregator.drive.presence import Presence
 from aggregator.protocol.states import ENDS, State
-from aggregator.renewal import Renewals, renew_own
-from aggregator.statements import Statements
-from aggregator.uploads import Uploads
-from common.audit import Delivery, open_sinks
-from common.credentials import Credentials
-from common.durable import exclusive_lock, private_directory, remove_leftovers
+from aggregator.store.intake import Intake, Kind
+from aggregator.store.journal import Journal
+from common.daemon.audit import Delivery, open_sinks
+from common.daemon.metrics import Tally
+from common.daemon.service_manager import READY, STOPPING, notify
 from common.errors import ConfigurationError
-from common.identity import Party, PartyKind
-from common.service_manager import READY, STOPPING, notify
-from common.tally import Tally
-from common.tls import MESSAGE_LIMIT, server_credentials, server_options
-from common.wire.upload_messages import upload_handler
+from common.files import exclusive_lock, private_directory, remove_leftovers
+from common.trust.credentials import Credentials
+from common.trust.identity import Party, PartyKind
+from common.trust.tls import MESSAGE_LIMIT, server_credentials, server_options
+from common.wire.uploads import upload_handler
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 
@@ -45,8 +45,8 @@ _GRACE_SECONDS = 2.0
 _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
 _OF_A_RELEASE = (
-    "aggregator.joining", "aggregator.linking", "aggregator.publication", "common.release_csv",
-    "aggregator.report", "common.wire.arrow_check", "pyarrow.parquet", "pandas",
+    "aggregator.release.joining", "aggregator.release.linking", "aggregator.release.publication",
+    "common.release.table", "aggregator.release.report", "common.wire.decoding", "pyarrow.parquet", "pandas",
 )  # fmt: skip
 _log = logging.getLogger(__name__)
 
@@ -145,7 +145,7 @@ class Daemon:
         if self._config.metrics.listen:
             # A daemon that nobody asks does without the library.
             from aggregator.metrics import Metrics
-            from common.metrics import Endpoint
+            from common.daemon.metrics import Endpoint
 
             metrics = Metrics(about, conductor, journal, presence, tally)
             endpoint = Endpoint(self._config.metrics.listen, metrics.families)

@@ -5,14 +5,13 @@ from collections import Counter
 
 from prometheus_client.core import Metric
 
-from aggregator.conductor import Conductor
-from aggregator.control_service import About
-from aggregator.journal import Journal, KnownOwner
-from aggregator.presence import Presence
+from aggregator.api.control_service import About
+from aggregator.drive.conductor import Conductor
+from aggregator.drive.presence import Presence
 from aggregator.protocol.states import State
+from aggregator.store.journal import Journal, KnownOwner
 from common import __version__
-from common.metrics import bytes_counted, gauge, step_seconds
-from common.tally import Tally
+from common.daemon.metrics import Tally, bytes_counted, gauge, step_seconds
 
 _MOST_OWNERS = 1000
 """Most owners with series of their own: those that were seen last."""

@@ -1,5 +1,7 @@
 """The array types that both sides hand to each other."""
 
+import os
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,3 +23,19 @@ def sortable(tokens: TokenArray) -> SortableArray:
         The same bytes, shape (n_records,).
     """
     return np.ascontiguousarray(tokens).view(f"S{tokens.shape[1]}").ravel()
+
+
+def random_order(n_records: int) -> Int64Array:
+    """Return a permutation of 0…n_records-1 that nobody can foresee.
+
+    The records are sorted by 64-bit random keys. Two of n keys are equal with a probability below
+    n²/2^65; such a pair keeps its order, nothing else.
+
+    Args:
+        n_records: Number of records.
+
+    Returns:
+        Positions, shape (n_records,).
+    """
+    keys = np.frombuffer(os.urandom(8 * n_records), dtype=np.uint64)
+    return np.argsort(keys).astype(np.int64, copy=False)

@@ -1,7 +1,7 @@
 """Configuration files: found, read, and either typed values or every problem at once.
 
 Each program describes the shape of its file as pydantic models built on `Section`, with the field types of
-`common.setting_types`. `validate` turns whatever does not fit into one `ConfigurationError` with a line per
+`common.daemon.settings`. `validate` turns whatever does not fit into one `ConfigurationError` with a line per
 problem: key, value seen, what is accepted. Values of a configuration may be shown; secrets and addresses of
 databases are not.
 """

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import console
-from common.durable import private_directory, write_atomic
+from common.cli import console
 from common.errors import TesseraError, UsageError
+from common.files import private_directory, write_atomic
 from deploy.demo_data import departments, hospitals
 from deploy.development_ca import DevelopmentCa, Issued
 from deploy.local_setup import AGGREGATOR, section, share_linkage_key

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from aggregator.publication import copy_release
-from common import console
+from aggregator.release.publication import copy_release
+from common.cli import console
 from common.errors import ExitCode, NotConnectedError, TesseraError, from_document
 
 CONNECTED_SECONDS = 120.0

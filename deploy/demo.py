@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 
-from common import console
+from common.cli import console
 from common.errors import ExitCode, TesseraError, UsageError, from_document
 from deploy.demo_data import DATASET, OwnerData, departments, hospitals
 from deploy.local_cluster import LocalCluster

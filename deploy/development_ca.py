@@ -21,11 +21,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from aggregator.authority import BACKDATED, CA_LIFETIME, LIFETIME, Authority, general_name, make_ca
-from common.durable import private_directory, write_atomic
-from common.enrolment import key_pem, new_key
+from aggregator.ca.authority import BACKDATED, CA_LIFETIME, LIFETIME, Authority, general_name, make_ca
 from common.errors import TesseraError, UsageError
-from common.identity import Party, PartyKind, fingerprint, spoken
+from common.files import private_directory, write_atomic
+from common.trust.enrolment import key_pem, new_key
+from common.trust.identity import Party, PartyKind, fingerprint, spoken
 
 CLIENT_AUTH = ExtendedKeyUsageOID.CLIENT_AUTH
 SERVER_AUTH = ExtendedKeyUsageOID.SERVER_AUTH

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
-from common.durable import private_directory
+from common.files import private_directory
 from deploy.development_ca import DevelopmentCa
 from deploy.local_process import run_json
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from common.credentials import Identity
-from common.doctor import (
+from common.cli.doctor import (
     Check,
     Finding,
     Outcome,
@@ -25,7 +24,8 @@ from common.doctor import (
     warned,
 )
 from common.errors import TesseraError
-from common.identity import Party, PartyKind
+from common.trust.credentials import Identity
+from common.trust.identity import Party, PartyKind
 from owner_node import config
 from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig
 from owner_node.connection.credentials import own_party
@@ -128,7 +128,7 @@ def _network(
     owner: OwnerConfig, aggregator: AggregatorSection, own: Identity | None, check: str
 ) -> Iterator[Finding]:
     """Go the way to an aggregator step by step, as far as it leads."""
-    from common import doctor_network as network
+    from common.cli import doctor_network as network
 
     host, port = _place(aggregator)
     taken, direct = network.proxy(f"{check}, proxy", host, os.environ)
@@ -160,10 +160,9 @@ def _calls(
     owner: OwnerConfig, aggregator: AggregatorSection, own: Identity, check: str, *, explain: bool
 ) -> Iterator[Finding]:
     """Call the aggregator as the daemon does, and compare versions and clocks."""
-    from common.doctor_network import skew
-    from owner_node.connection.client import PROTOCOL
+    from common.cli.doctor_network import skew
+    from owner_node.connection.client import PROTOCOL, greet
     from owner_node.connection.client import explain as explain_handshake
-    from owner_node.connection.greeting import greet
 
     reason: TesseraError | None = explain_handshake(aggregator, owner.tls, _now()) if explain else None
     before = time.time()

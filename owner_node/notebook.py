@@ -15,27 +15,32 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from common.arrays import random_order
 from common.errors import UsageError
-from common.masking_arguments import distinct, parse_id, parse_k, parse_mechanism, parse_weights
-from common.privacy import DEFAULT_MECHANISM, parse_epsilon
-from common.rank_noise import parse_rank_noise
+from common.model.privacy import DEFAULT_MECHANISM, parse_epsilon
+from common.planning.arguments import (
+    distinct,
+    parse_id,
+    parse_k,
+    parse_mechanism,
+    parse_rank_noise,
+    parse_weights,
+)
 from common.settings import Problem, validate
-from common.shuffle import random_order
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset_table import DatasetTable
 from owner_node.config.file import misdeclared
-from owner_node.consent.decisions import this_person
 from owner_node.ledger.ledger import Balance
 from owner_node.local.charge import LocalCharges, Standing, charged_data, new_id
 from owner_node.local.mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
 from owner_node.local.mask_plan import MaskRequest
-from owner_node.local.masked_frame import to_frame
-from owner_node.local.masked_tables import MaskedTables
+from owner_node.local.masked_tables import MaskedTables, to_frame
+from owner_node.release.decisions import this_person
+from owner_node.release.records import Records
 from owner_node.sources import others_of, schema_of
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
 from owner_node.sources.reading import read
-from owner_node.state.records import Records
 
 __all__ = ["Masked", "Workspace"]
 

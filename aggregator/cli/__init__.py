@@ -2,7 +2,8 @@
 
 import typer
 
-from common import __version__, console
+from common import __version__
+from common.cli import console
 
 
 def application() -> typer.Typer:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from aggregator.cli.waiting import Waiter
-from aggregator.operator_log import USER_KEY
+from aggregator.store.operator_log import USER_KEY
 from common.errors import NotConnectedError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class _Calls:
     async def _connect(self, socket: Path) -> tuple[Any, Any]:
         import grpc
 
-        from common.tls import MESSAGE_LIMIT
+        from common.trust.tls import MESSAGE_LIMIT
         from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
         options = [("grpc.max_receive_message_length", MESSAGE_LIMIT)]

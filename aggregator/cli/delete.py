@@ -7,7 +7,7 @@ import typer
 from aggregator.cli.connection import daemon, stated_user
 from aggregator.cli.inspect import ReleaseArgument
 from aggregator.cli.outcome import document, state
-from common import console
+from common.cli import console
 from common.errors import ExitCode, UsageError
 
 

@@ -1,11 +1,166 @@
-"""`aggregator doctor`: what keeps this aggregator from working, and what to do about it?"""
+"""What `aggregator doctor` looks at, in the order in which one thing leans on another."""
 
-from common import console
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from aggregator import config
+from aggregator.ca.enrolment import FILE_NAME as ENROLMENT
+from aggregator.config import AggregatorConfig
+from common.cli import console
+from common.cli.doctor import (
+    Check,
+    Finding,
+    configured,
+    database,
+    examine,
+    failed,
+    free_disk,
+    identity,
+    kept_clock,
+    passed,
+    private_file,
+    private_folder,
+    skipped,
+    warned,
+)
+from common.errors import ExitCode, NotConnectedError
+from common.trust.credentials import Identity
+from common.trust.identity import Party, PartyKind, fingerprint, host_names
+
+_DATABASES = ("aggregator.db", ENROLMENT)
+_LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def examination(path: Path | None) -> Iterator[Finding]:
+    """Look at everything that an aggregator needs, whether its daemon runs or not.
+
+    Args:
+        path: What `--config` named.
+
+    Yields:
+        Findings as they are made.
+    """
+    findings, found = configured("aggregator", lambda: config.load(path))
+    yield from findings
+    if found is None:
+        return
+    yield passed("configuration", f"{found.path}: aggregator {found.aggregator.name!r}")
+    yield from examine(_local(found))
+    party = Party(PartyKind.AGGREGATOR, found.aggregator.name, found.aggregator.trust_domain)
+    findings, own = identity("identity", found.tls, party, "server", _now())
+    yield from findings
+    if own is not None:
+        yield from examine([("host names", lambda: _host_names(own)), ("CA", lambda: _authorities(own))])
+    if found.enrolment.ca_key is not None:
+        key = found.enrolment.ca_key
+        yield from examine([("CA key", lambda: private_file("CA key", key))])
+    yield from examine([("port", lambda: _port(found, party))])
+
+
+def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
+    section = found.aggregator
+    yield "state", lambda: private_folder("state", section.state_dir)
+    yield "releases", lambda: _release_folder(section.release_dir)
+    yield "disk", lambda: free_disk("disk, state", section.state_dir)
+    yield "disk", lambda: free_disk("disk, releases", section.release_dir)
+    yield "clock", kept_clock
+    for name in _DATABASES:
+        yield "database", partial(database, "database", section.state_dir / name)
+
+
+def _release_folder(path: Path) -> Iterator[Finding]:
+    if not path.exists():
+        yield skipped("releases", f"{path} is not there yet; it is made when it is needed")
+    elif path.is_dir() and os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        yield passed("releases", f"{path}")
+    else:
+        yield failed("releases", f"{path} is no folder that this user may write", "name another release_dir")
+
+
+def _host_names(own: Identity) -> Iterator[Finding]:
+    """Look up the names that owners may dial."""
+    from common.cli.doctor_network import name
+
+    hosts = host_names(own.signer.certificate)
+    if not hosts:
+        yield failed("host names", "the certificate names no host", "have it issued for the names to dial")
+    for host in hosts:
+        for each in name("host names", host):
+            # Owners may know names that this machine does not.
+            known = each.exit_code is ExitCode.DONE
+            yield each if known else warned("host names", f"{each.text} from here", "owners must find it")
+
+
+def _authorities(own: Identity) -> Iterator[Finding]:
+    for each in own.authorities:
+        ends = each.not_valid_after_utc
+        text = f"until {ends:%Y-%m-%d}, fingerprint {fingerprint(each.public_key())}"
+        if ends < _now():
+            yield failed("CA", text, "owners need certificates of another CA", ExitCode.NOT_CONNECTED)
+        else:
+            yield passed("CA", text)
+
+
+def _port(found: AggregatorConfig, party: Party) -> Iterator[Finding]:
+    """Shake hands with the running daemon, or see whether it could listen."""
+    host, _, number = found.aggregator.listen.rpartition(":")
+    running = _listens(found)
+    if running is not None:
+        port = int(running.rpartition(":")[2])
+        yield passed("daemon", f"it runs and listens on {running}")
+        yield from _own_handshake(_LOCAL_HOSTS.get(host, host.strip("[]")), port, party)
+        return
+    yield warned("daemon", "it does not run", "start it: aggregator serve")
+    family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        # What a daemon that was just stopped leaves behind does not keep the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(number)))
+        except OSError as error:
+            text = f"{found.aggregator.listen} cannot be listened on: {error.strerror}"
+            yield failed("port", text, "is another process using it? Ports below 1024 need a privilege")
+        else:
+            yield passed("port", f"{found.aggregator.listen} is free")
+
+
+def _listens(found: AggregatorConfig) -> str | None:
+    """Return the address that the running daemon tells, None if there is none."""
+    from aggregator.cli.connection import daemon
+    from common.wire.v1.control_pb2 import StatusRequest
+
+    with suppress(NotConnectedError), daemon(found.path) as calls:
+        return str(calls.Status(StatusRequest()).listen)
+    return None
+
+
+def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
+    from common.cli.doctor_network import reach
+    from common.trust.identity import check_validity, describe, party_of_certificate
+
+    found, seen = reach("port", host, port, direct=True)
+    yield found
+    if seen is not None:
+        check_validity(seen.certificate, _now())
+        text = f"it shows the certificate of {describe(seen.certificate)}"
+        if party_of_certificate(seen.certificate) == party:
+            yield passed("port", text)
+        else:
+            hint = "is another aggregator listening there?"
+            yield failed("port", text, hint, ExitCode.NOT_CONNECTED)
 
 
 def doctor(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
     """Look at configuration, files, clock, disk, databases, certificates and the port."""
-    from aggregator.doctor import examination
-    from common.doctor import report
+    from common.cli.doctor import report
 
     return int(report(examination(config), as_json=as_json))

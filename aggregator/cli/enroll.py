@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aggregator.cli.connection import os_user
-from common import console
+from common.cli import console
 from common.errors import ExitCode, IntegrityError, UsageError
 
 if TYPE_CHECKING:
+    from aggregator.ca.enrolment import Enrolled, Enrolment
     from aggregator.config import AggregatorConfig
-    from aggregator.enrolment import Enrolled, Enrolment
-    from common.enrolment import CertificateRequest
-    from common.identity import Party
+    from common.trust.enrolment import CertificateRequest
+    from common.trust.identity import Party
 
 _MOST_READ = 1 << 20
 _PUBLIC_FILE = 0o644
@@ -69,10 +69,10 @@ def approve(
     as_json: console.JsonOption = False,
 ) -> None:
     """Issue the certificate that an owner asks for. Enrolling admits nobody to a release."""
-    from aggregator.authority import Authority
+    from aggregator.ca.authority import Authority
     from aggregator.config import load
-    from common import identity
-    from common.signing import load_chain
+    from common.trust import identity
+    from common.trust.signing import load_chain
 
     settings = load(config)
     ca_key = settings.enrolment.ca_key
@@ -108,8 +108,8 @@ def revoke(
     as_json: console.JsonOption = False,
 ) -> None:
     """Revoke certificates and their keys, from the owner's next call on."""
+    from aggregator.ca.enrolment import parse_serial
     from aggregator.config import load
-    from aggregator.enrolment import parse_serial
 
     if (owner is None) == (serial is None):
         raise UsageError(
@@ -153,7 +153,7 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
 
 @contextmanager
 def _register(settings: "AggregatorConfig") -> "Iterator[Enrolment]":
-    from aggregator.enrolment import Enrolment
+    from aggregator.ca.enrolment import Enrolment
 
     register = Enrolment(settings.aggregator.state_dir, lambda: datetime.now(UTC))
     try:
@@ -163,7 +163,7 @@ def _register(settings: "AggregatorConfig") -> "Iterator[Enrolment]":
 
 
 def _request(file: Path) -> "CertificateRequest":
-    from common.enrolment import read_request
+    from common.trust.enrolment import read_request
 
     try:
         with file.open("rb") as stream:
@@ -174,7 +174,7 @@ def _request(file: Path) -> "CertificateRequest":
 
 def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: str | None) -> "Party":
     """Return whom to name: what the operator says, else what is asked for, within the own trust domain."""
-    from common.identity import Party, PartyKind
+    from common.trust.identity import Party, PartyKind
 
     asked, domain = request.party, settings.aggregator.trust_domain
     if owner is None:
@@ -192,7 +192,7 @@ def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: s
 
 def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
     """Have the key's fingerprint compared with what the owner reads on the telephone."""
-    from common.identity import parse_fingerprint, spoken
+    from common.trust.identity import parse_fingerprint, spoken
 
     if heard is not None:
         try:
@@ -215,8 +215,8 @@ def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
 def _write_bundle(out: Path, party: "Party", issued: Any, ca: Any) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    from common.durable import write_atomic
-    from common.enrolment import Bundle
+    from common.files import write_atomic
+    from common.trust.enrolment import Bundle
 
     bundle = Bundle(party, issued.public_bytes(Encoding.PEM).decode(), ca.public_bytes(Encoding.PEM).decode())
     try:

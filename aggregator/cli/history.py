@@ -8,7 +8,7 @@ import typer
 from aggregator.cli.connection import daemon, pieces
 from aggregator.cli.inspect import moment
 from aggregator.cli.outcome import iso, state
-from common import console
+from common.cli import console
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView

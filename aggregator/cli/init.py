@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from common import console
+from common.cli import console
 from common.errors import UsageError
 
 NameOption = Annotated[
@@ -48,8 +48,8 @@ def init(
     """Make a CA, or take one, the aggregator's key and certificate, and a commented aggregator.toml."""
     from datetime import UTC, datetime
 
-    from aggregator.founding import found, told
-    from common.identity import Party, PartyKind, spoken
+    from aggregator.ca.founding import found, told
+    from common.trust.identity import Party, PartyKind, spoken
 
     if (ca_cert is None) != (ca_key is None):
         raise UsageError("--ca-cert and --ca-key go together", "name both, or neither to make a CA")

@@ -10,7 +10,7 @@ import typer
 from aggregator.cli.connection import daemon, pieces, stated_user
 from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, is_over, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
-from common import console
+from common.cli import console
 from common.errors import ExitCode, NotConnectedError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def show(
 
 def _show_matches(documents: Sequence[Mapping[str, Any]]) -> None:
     """Show how many persons every two groups of owners have in common, and how many only one of them."""
-    from common.matches import Match
+    from common.model.matches import Match
 
     lines = [
         (
@@ -165,7 +165,7 @@ def warn_of_expiry(whose: str, expires: int) -> None:
         whose: Words for the party.
         expires: Unix time.
     """
-    from common.expiry import expiry_warning
+    from common.trust.enrolment import expiry_warning
 
     warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), datetime.now(UTC))
     if warning:

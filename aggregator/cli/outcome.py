@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from common import console
-from common.console_table import Cell
+from common.cli import console
+from common.cli.console import Cell
 from common.errors import ExitCode, TesseraError, from_document
-from common.shown_bounds import rounded_up
+from common.words.numbers import rounded_up
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ReleaseView

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from aggregator.cli.connection import daemon, pieces
 from aggregator.cli.inspect import moment, warn_of_expiry
 from aggregator.cli.outcome import iso
-from common import console
+from common.cli import console
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import OwnerView

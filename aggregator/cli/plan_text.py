@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from common import console
+from common.cli import console
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from common.plan import Plan
-    from common.task import PlannedAttribute, Task
+    from common.model.plan import Plan
+    from common.model.task import PlannedAttribute, Task
 
 
 def show_plan(plan: "Plan") -> None:
     """Print who masks what and how, and what is promised and what is not."""
-    from common.guarantee import invariants, promises
-    from common.linking_text import allowed
+    from common.words.guarantee import invariants, promises
+    from common.words.linking import allowed
 
     _show_tasks(plan)
     console.print_line()
@@ -35,7 +35,7 @@ def show_plan(plan: "Plan") -> None:
 
 
 def _show_tasks(plan: "Plan") -> None:
-    from common.shown_bounds import bound_cell, rounded_up
+    from common.words.numbers import bound_cell, rounded_up
 
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
@@ -58,8 +58,8 @@ def _show_tasks(plan: "Plan") -> None:
 
 
 def _show_errors(plan: "Plan") -> None:
-    from common.attribute_plan import CARRIER_RULE
-    from common.shown_bounds import rounded_up
+    from common.planning.attributes import CARRIER_RULE
+    from common.words.numbers import rounded_up
 
     console.table(
         "expected error of every attribute, as a share of the variance of a uniform attribute",
@@ -86,7 +86,7 @@ def _show_errors(plan: "Plan") -> None:
 
 
 def _carrier(plan: "Plan", task: "Task", attribute: "PlannedAttribute") -> str:
-    from common.attribute_plan import carrier_reason
+    from common.planning.attributes import carrier_reason
 
     n_values = plan.attribute(attribute.name).n_values
     return carrier_reason(attribute, n_values, task.records_rounded, plan.max_records_per_person)

@@ -8,7 +8,7 @@ import typer
 
 from aggregator.cli.connection import daemon, stated_user
 from aggregator.cli.outcome import COLUMNS, finish, has_ended, is_over, rows
-from common import console
+from common.cli import console
 from common.errors import ExitCode, NotConnectedError, UsageError
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
         )
         if view.plan and not as_json:
             from aggregator.cli.plan_text import show_plan
-            from common.plan import Plan
+            from common.model.plan import Plan
 
             show_plan(Plan.from_bytes(view.plan))
             if view.state == "planned" and view.note and not has_ended(view):

@@ -1,6 +1,7 @@
 """`aggregator serve`: the daemon."""
 
-from common import console, log
+from common import log
+from common.cli import console
 
 
 def serve(config: console.ConfigOption = None, log_level: console.LogLevelOption = log.LogLevel.INFO) -> None:

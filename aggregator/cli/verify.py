@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from common import console
+from common.cli import console
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
 CaOption = Annotated[
@@ -30,7 +30,7 @@ def verify(
     as_json: console.JsonOption = False,
 ) -> None:
     """Re-check signatures, consents, numbers and digests of a release; names the first that does not hold."""
-    from common.verification import parse_pins, verify_release
+    from common.release.verification import parse_pins, verify_release
 
     verified = verify_release(folder, ca, parse_pins(owner or []))
     if as_json:

@@ -29,8 +29,8 @@ from aggregator.protocol.events import (
 from aggregator.protocol.request import Request
 from aggregator.protocol.states import ENDS, State, next_state
 from common.errors import ConflictError, InternalError, ProtocolError
-from common.fragment import Addendum, FragmentStatement
-from common.plan import Plan
+from common.model.fragment import Addendum, FragmentStatement
+from common.model.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,20 @@ from decimal import Decimal
 from typing import Any
 
 from common.errors import UsageError
-from common.identity import NAME_RULE, is_name
-from common.masking_arguments import (
+from common.model.plan import LONGEST_PURPOSE, ON_MISMATCH, BudgetSplit, Layout, is_purpose
+from common.model.privacy import DEFAULT_MECHANISM, parse_epsilon
+from common.planning.arguments import (
+    NONE,
+    RankNoise,
     distinct,
     one_of,
     parse_id,
     parse_k,
     parse_mechanism,
+    parse_rank_noise,
     parse_weights,
 )
-from common.plan import LONGEST_PURPOSE, ON_MISMATCH, BudgetSplit, Layout, is_purpose
-from common.privacy import DEFAULT_MECHANISM, parse_epsilon
-from common.rank_noise import NONE, RankNoise, parse_rank_noise
+from common.trust.identity import NAME_RULE, is_name
 
 _COUNT = re.compile(r"[1-9][0-9]{0,11}")
 """From 1 on, up to more than there are people, or owners."""
@@ -56,7 +58,7 @@ class Request:
     max_overlap: int = 1
     """Most owners of one group that may hold the same person."""
     on_mismatch: str = "stop"
-    """What happens if groups hold different persons (`common.plan.ON_MISMATCH`)."""
+    """What happens if groups hold different persons (`common.model.plan.ON_MISMATCH`)."""
     min_common: int = 0
     """Fewest common persons to go on with where groups are intersected; 0: the largest k."""
     purpose: str = ""
@@ -137,7 +139,7 @@ def parse_request(
         max_overlap: How many owners of a group may hold the same person, as text; empty for one.
         on_mismatch: "stop" or "intersect"; empty for stop.
         min_common: Fewest common persons, as text; only with "intersect"; empty for the largest k.
-        purpose: What the release is for, as `common.plan.is_purpose` wants it.
+        purpose: What the release is for, as `common.model.plan.is_purpose` wants it.
         formats: Data formats; empty for all.
         out: Folder for a copy; empty for none.
         dry_run: Whether to stop at the plan.

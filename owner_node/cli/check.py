@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common import console
+from common.cli import console
 from common.errors import DataError, TesseraError, UsageError
-from common.privacy import EXPONENTIAL
-from common.schema import Attribute, AttributeType, CategoryOrder, Schema, TaxonomyMethod
+from common.model.privacy import EXPONENTIAL
+from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema, TaxonomyMethod
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.state.database import Database

@@ -5,25 +5,26 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from common import __version__, console
+from common import __version__
+from common.cli import console
 from common.errors import TesseraError, UsageError
-from common.linking_text import allowed
-from common.plan import Layout, Plan
-from common.privacy import parse_epsilon, plain
-from common.schema import Schema
-from common.shown_bounds import bound_cell
+from common.model.plan import Layout, Plan
+from common.model.privacy import parse_epsilon, plain
+from common.model.schema import Schema
+from common.words.linking import allowed
+from common.words.numbers import bound_cell
 from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.consent.attempts import Attempts
+from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, judge
 from owner_node.ledger.ledger import Ledger
-from owner_node.sources.place import place_of
+from owner_node.release.attempts import Attempts
 from owner_node.state.database import Database
 from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
 
 if TYPE_CHECKING:
-    from owner_node.consent.foreseen import Forecast
     from owner_node.consent.hypothetical import Question
+    from owner_node.masking.foreseen import Forecast
 
 
 def question(
@@ -47,8 +48,7 @@ def question(
     Raises:
         UsageError: If one cannot be used, or they do not fit together.
     """
-    from common.masking_arguments import one_of, parse_k, parse_mechanism
-    from common.rank_noise import parse_rank_noise
+    from common.planning.arguments import one_of, parse_k, parse_mechanism, parse_rank_noise
     from owner_node.consent.hypothetical import Question
 
     kind = Layout(one_of("layout", layout or "horizontal", [each.value for each in Layout]))
@@ -131,8 +131,8 @@ def _foreseen(
 ) -> "Forecast":
     """Foresee what masking would do to the data, and what ledger and policy say to them."""
     from common.errors import RefusedError
-    from owner_node.consent.foreseen import is_close, objections
     from owner_node.masking.forecast import forecast
+    from owner_node.masking.foreseen import is_close, objections
     from owner_node.release.preparation import prepare
 
     prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
@@ -155,7 +155,7 @@ def _now() -> datetime:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    from common.masking_arguments import distinct
+    from common.planning.arguments import distinct
 
     return distinct("name", [each.strip() for each in text.split(",") if each.strip()])
 
@@ -189,8 +189,8 @@ def _groups(own: str, layout: Layout, owners: str, groups: str) -> tuple[tuple[s
 
 def _exceptions(max_overlap: str, on_mismatch: str, groups: Sequence[Sequence[str]]) -> tuple[int, bool]:
     """Read what linking would be allowed to find."""
-    from common.masking_arguments import one_of
-    from common.plan import ON_MISMATCH
+    from common.model.plan import ON_MISMATCH
+    from common.planning.arguments import one_of
 
     largest = max(map(len, groups))
     if max_overlap and not (max_overlap.isascii() and max_overlap.isdigit() and len(max_overlap) < 10):

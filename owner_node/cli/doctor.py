@@ -1,11 +1,11 @@
 """`owner-node doctor`: what keeps this owner node from working, and what to do about it?"""
 
-from common import console
+from common.cli import console
 
 
 def doctor(config_file: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
     """Look at configuration, files, clock, disk, database, data sets and the way to every aggregator."""
-    from common.doctor import report
+    from common.cli.doctor import report
     from owner_node.doctor import examination
 
     return int(report(examination(config_file), as_json=as_json))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from common import console
-from common.console import ConfigOption, JsonOption
+from common.cli import console
+from common.cli.console import ConfigOption, JsonOption
 from common.errors import UsageError
 from owner_node import config as configuration
 
@@ -44,8 +44,8 @@ def request(
     json: JsonOption = False,
 ) -> None:
     """Make a key, which stays here, and a request for its certificate."""
-    from common.durable import write_atomic
-    from common.identity import spoken
+    from common.files import write_atomic
+    from common.trust.identity import spoken
     from owner_node.connection.credentials import own_party
     from owner_node.connection.enrolment import request as make_request
 
@@ -74,7 +74,7 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Check the CA's answer and put certificate, key and CA in place; a running daemon takes them up."""
-    from common.identity import fingerprint, spoken
+    from common.trust.identity import fingerprint, spoken
     from owner_node.connection.credentials import own_party
     from owner_node.connection.enrolment import install as put_in_place
 

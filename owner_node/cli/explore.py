@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common import __version__, console
+from common import __version__
+from common.cli import console
 from common.errors import ConfigurationError, UsageError
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
-    from owner_node.explore.cells import Grid
+    from owner_node.explore.assessment import Grid
     from owner_node.explore.sweep import Question, Table
 
 EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.05,0.1", 5
@@ -125,9 +126,9 @@ def _table(owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str]
 
 
 def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
-    from common.masking_arguments import distinct, parse_k, parse_mechanism
-    from common.privacy import parse_epsilon
-    from owner_node.explore.cells import Grid
+    from common.model.privacy import parse_epsilon
+    from common.planning.arguments import distinct, parse_k, parse_mechanism
+    from owner_node.explore.assessment import Grid
 
     epsilons = tuple(parse_epsilon(each) for each in _listed(epsilon))
     ks = tuple(parse_k(each) for each in _listed(k))
@@ -143,7 +144,7 @@ def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid
 
 def _rank_noises(texts: Sequence[str]) -> tuple[tuple[Decimal, ...], tuple[tuple[str, Decimal], ...]]:
     """Return the rank noises that are tried, and those of single attributes, the same in every setting."""
-    from common.rank_noise import parse_rank_noise
+    from common.planning.arguments import parse_rank_noise
 
     own = [each for each in texts if "=" in each]
     tried = [each for each in texts if "=" not in each] or (_listed(RANK_NOISES) if own else [])
@@ -160,7 +161,7 @@ def _question(
     measures: str | None,
     attacks: str | None,
 ) -> "Question":
-    from common.masking_arguments import distinct
+    from common.planning.arguments import distinct
     from owner_node.explore.attacks import ATTACKS
     from owner_node.explore.sweep import DEEP_REPETITIONS, Question
 
@@ -194,7 +195,7 @@ def _measures(text: str | None, class_attribute: str | None) -> tuple[str, ...]:
 
 
 def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ...]:
-    from common.masking_arguments import distinct, one_of
+    from common.planning.arguments import distinct, one_of
 
     if text is None:
         return tuple(accepted)
@@ -223,7 +224,7 @@ def _write(out: Path, document: Mapping[str, Any]) -> None:
     """Write the results for this user alone: they depend on original data."""
     import json
 
-    from common.durable import write_atomic
+    from common.files import write_atomic
 
     if out.suffix == ".html":
         from owner_node.explore.page import render_page
@@ -240,7 +241,7 @@ def _write(out: Path, document: Mapping[str, Any]) -> None:
 
 
 def _show(document: Mapping[str, Any], out: Path | None) -> None:
-    from owner_node.explore.heat_maps import without_noise
+    from owner_node.explore.page import without_noise
 
     cells, of_means = document["cells"], document["mean_sse_of_means"]
     console.table(
@@ -270,7 +271,7 @@ def _show(document: Mapping[str, Any], out: Path | None) -> None:
 
 
 def _line(cell: Mapping[str, Any], of_means: float) -> tuple[object, ...]:
-    from common.privacy import is_listed
+    from common.model.privacy import is_listed
 
     noise = Decimal(cell["rank_noise"]) if is_listed(cell["mechanism"]) else None
     setting = (cell["mechanism"], Decimal(cell["epsilon"]), cell["k"], noise)

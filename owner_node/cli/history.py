@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from common import console
+from common.cli import console
 from owner_node import config
 from owner_node.state.database import Database
 from owner_node.state.history import History, Line

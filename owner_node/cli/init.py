@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from common import console
+from common.cli import console
 from common.errors import UsageError
 
 _PUBLIC_FILE = 0o644
@@ -33,8 +33,8 @@ def init(
     as_json: console.JsonOption = False,
 ) -> None:
     """Write a commented owner.toml with guessed types; domains are left for a person to fill in."""
-    from common.durable import write_atomic
-    from owner_node.config.starting import FILL_IN, starting_configuration
+    from common.files import write_atomic
+    from owner_node.cli.starting import FILL_IN, starting_configuration
     from owner_node.sources.guessing import guess
 
     if out.exists():

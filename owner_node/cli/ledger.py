@@ -1,31 +1,373 @@
-"""`owner-node ledger`: what every release charged, and what is left."""
+"""What is left of every budget, as `status` and `ledger` show it."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common import console
-from common.errors import IntegrityError, UsageError
-from common.shown_bounds import bound_cell
+from common.cli import console
+from common.cli.console import ConfigOption, JsonOption, YesOption
+from common.errors import ExitCode, IntegrityError, UsageError
+from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
+from common.words.numbers import bound_cell
 from owner_node import config
-from owner_node.cli import ledger_budget, ledger_recover
-from owner_node.cli.budgets import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Entry, Kind, Ledger
 from owner_node.local.charge import LOCAL
+from owner_node.release.decisions import this_person
+from owner_node.release.records import Records
 from owner_node.state.database import Database
 from owner_node.state.history import History
 from owner_node.state.session import CHARGED
 from owner_node.state.sessions import Sessions
 
+if TYPE_CHECKING:
+    from owner_node.ledger.recovery import Recovery, Shown
+    from owner_node.release.records import Records
+    from owner_node.release.recovering import Estimate
+
+
+def balances(
+    owner: OwnerConfig, ledger: Ledger, budgets: Iterable[str] | None = None
+) -> list[dict[str, Any]]:
+    """Return the balances of budgets, in the order of the configuration.
+
+    Args:
+        owner: The configuration, which holds the totals.
+        ledger: The ledger.
+        budgets: Which ones; None for every configured one, and every other that the ledger ever charged.
+
+    Returns:
+        Documents with budget, total, reserved, spent, remaining and rank_loss, what was told about who got
+        which entries of lists; charges without a bound on that are not in it, but counted. Total and
+        remaining are None for a budget that is not configured any more.
+    """
+    totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
+    charged = {entry.budget: None for entry in ledger.entries()}
+    wanted = {**dict.fromkeys(totals), **charged} if budgets is None else dict.fromkeys(budgets)
+    return [_budget_document(name, ledger, totals.get(name)) for name in wanted]
+
+
+def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[str, Any]:
+    losses = ledger.rank_losses(name)
+    found = ledger.balance(name, Decimal(0) if total is None else total)
+    return {
+        "budget": name,
+        "total": None if total is None else found.total,
+        "reserved": found.reserved,
+        "spent": found.spent,
+        "remaining": None if total is None else found.remaining,
+        "rank_loss": losses.told,
+        "without_rank_loss": losses.unbounded,
+    }
+
+
+def note_raised(owner: OwnerConfig, ledger: Ledger) -> None:
+    """Say of every budget whose configured total is larger than the recorded one what that means."""
+    for name, total in {each.budget: each.total_epsilon for each in owner.datasets}.items():
+        recorded = ledger.total(name)
+        if recorded is not None and total > recorded:
+            console.note(
+                f"warning: total_epsilon = {total:f} for budget {name!r}, the ledger has recorded "
+                f"{recorded:f}: everything is refused until it is set back, or the change recorded with "
+                "owner-node ledger budget"
+            )
+
+
+def show_balances(documents: list[dict[str, Any]]) -> None:
+    """Print balances as a table."""
+    columns = ("budget", "total", "reserved", "spent", "remaining")
+    rows = [
+        [*(each[column] for column in columns), bound_cell(each["rank_loss"]), each["without_rank_loss"]]
+        for each in documents
+    ]
+    console.table("Budgets (epsilon)", (*columns, "rank loss", "charges without one"), rows)
+
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]
+TotalOption = Annotated[str, typer.Option("--total", help="Its total from now on, for the data's lifetime.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; stays in ledger and history.")]
+_LONGEST_REASON = 500
+
+
+def budget(
+    name: NameArgument,
+    total: TotalOption,
+    reason: ReasonOption,
+    config_file: ConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Record another total of a budget, which owner.toml alone cannot raise. Works beside the daemon."""
+    owner, new = config.load(config_file), parse_epsilon(total)
+    reason = _reason(reason)
+    _check_state(owner.owner.state_dir)
+    records = Records.open(owner.owner.state_dir, lambda: datetime.now(UTC))
+    with records.db:
+        check_known(owner, records.ledger, name)
+        before = records.ledger.total(name)
+        told = "not used yet" if before is None else f"{before:f}"
+        if not (yes or console.confirm(f"Change the total of budget {name!r} from {told} to {new:f}?")):
+            console.note("nothing was changed")
+            return ExitCode.REFUSED
+        _record(records, name, before, new, reason)
+        left = records.ledger.balance(name, new)
+    if as_json:
+        console.print_json({"budget": name, "before": before, **asdict(left), "reason": reason})
+        return 0
+    console.print_line(f"budget {name!r} has a total of {left.total:f}, {left.remaining:f} of it are left")
+    configured = {each.total_epsilon for each in owner.datasets if each.budget == name}
+    if configured != {new}:
+        console.note(f"the smaller of this and total_epsilon in {owner.path} holds: set that, too")
+    return 0
+
+
+def check_known(owner: OwnerConfig, book: Ledger, name: str) -> None:
+    """Check that a budget is configured, or was ever charged.
+
+    Raises:
+        UsageError: If it is neither.
+    """
+    known = sorted({each.budget for each in owner.datasets} | {entry.budget for entry in book.entries()})
+    if name not in known:
+        hint = f"known budgets: {', '.join(known)}" if known else "no data set is declared"
+        raise UsageError(f"there is no budget {name!r}", hint, {"budget": name, "known": known})
+
+
+def _record(records: Records, name: str, before: Decimal | None, new: Decimal, reason: str) -> None:
+    with records.db.transaction() as tx:
+        records.ledger.check_may_charge(tx)
+        records.ledger.change_total(tx, name, new, reason)
+        records.history.record(
+            tx, aggregator="", release="", event="budget-changed", decision="accept", rule=reason,
+            details={"budget": name, "before": before, "total": new, "by": asdict(this_person())},
+        )  # fmt: skip
+
+
+def _reason(reason: str) -> str:
+    if not reason.strip() or len(reason) > _LONGEST_REASON:
+        raise UsageError(
+            f"a reason has 1 to {_LONGEST_REASON} characters", "say why in a sentence: --reason TEXT"
+        )
+    return reason.strip()
+
+
+def _check_state(state_dir: Path) -> None:
+    if not (state_dir / "owner.db").is_file():
+        raise UsageError(
+            f"there is no ledger in {state_dir} yet",
+            "the first use of a budget records what owner.toml says; change it there",
+        )
+
+
+ChargeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--charge", metavar="BUDGET=EPSILON", show_default=False,
+        help="What mask and query had charged in the lost entries, 0 included; repeatable.",
+    ),
+]  # fmt: skip
+ExhaustOption = Annotated[
+    bool, typer.Option("--exhaust", help="Charge all that is left of every budget instead.")
+]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without", metavar="NAME", show_default=False,
+        help="Do not ask this aggregator; what was released there is not charged. Repeatable.",
+    ),
+]  # fmt: skip
+_MOST_LOST = 1_000_000
+
+
+def recover(
+    config_file: ConfigOption = None,
+    charge: ChargeOption = None,
+    exhaust: ExhaustOption = False,
+    without: WithoutOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask every aggregator what this owner released, and charge what the ledger lacks, in full."""
+    from owner_node.release.records import Records
+    from owner_node.state.presence import daemon_lock
+
+    owner = config.load(config_file)
+    left_out = _check_names(owner, without or [])
+    stated = _stated(owner, charge or [])
+    records = Records.open(owner.owner.state_dir, _now)
+    with records.db, daemon_lock(owner.owner.state_dir):
+        records.ledger.verify_chain()
+        recovery, shown = _assess(owner, records, left_out)
+        if not recovery.lost and not recovery.charges and records.ledger.halt.reason() is None:
+            _nothing(as_json=as_json)
+            return 0
+        if recovery.lost and not (stated or exhaust):
+            raise _unstated(recovery)
+        if not as_json:
+            _show_recovery(recovery, shown, left_out)
+        if not (yes or console.confirm(_question(recovery, stated, exhaust=exhaust))):
+            console.note("nothing was changed")
+            return ExitCode.REFUSED
+        from owner_node.release.recovering import Estimate
+
+        estimate = Estimate(stated, exhaust)
+        return _carry_out(owner, records, recovery, estimate, left_out, as_json=as_json)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:
+    known = [each.name for each in owner.aggregators]
+    unknown = [name for name in without if name not in known]
+    if unknown:
+        raise UsageError(f"there is no aggregator {unknown[0]!r}", f"known aggregators: {', '.join(known)}")
+    return tuple(dict.fromkeys(without))
+
+
+def _stated(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
+    budgets, stated = {each.budget for each in owner.datasets}, {}
+    for each in charges:
+        name, _, amount = each.rpartition("=")
+        try:
+            value = Decimal(amount)
+        except InvalidOperation:
+            value = Decimal(-1)
+        if name not in budgets or not (value == 0 or is_share(value, LARGEST_JOINT)):
+            hint = f"write BUDGET=EPSILON with one of these budgets: {', '.join(sorted(budgets))}"
+            raise UsageError(f"--charge {each} is no charge to a budget", hint)
+        stated[name] = value
+    return stated
+
+
+def _assess(
+    owner: OwnerConfig, records: "Records", without: Sequence[str]
+) -> tuple["Recovery", tuple["Shown", ...]]:
+    import asyncio
+
+    from owner_node.connection.recall import recall
+    from owner_node.ledger.recovery import assess
+    from owner_node.release.recovering import remembered
+
+    shown = asyncio.run(recall(owner, records, without, _now))
+    budgets = {each.name: each.budget for each in owner.datasets}
+    found = assess(
+        records.ledger.lines(), records.ledger.heads.lost(), remembered(records), shown, owner.owner.id,
+        budgets,
+    )  # fmt: skip
+    unknown = sorted({each.dataset for each in found.charges if not each.budget})
+    if unknown:
+        raise UsageError(
+            f"releases were made of data sets that {owner.path} does not declare: {', '.join(unknown)}",
+            "declare them again, with the budget that they were charged to; then recover",
+            {"datasets": unknown},
+        )
+    if found.missing > _MOST_LOST:
+        raise IntegrityError(
+            f"an aggregator keeps entry {found.lost[-1].sequence} of this owner's ledger, and no ledger has "
+            "that many", "ask its operator; leave it out with --without NAME",
+        )  # fmt: skip
+    return found, shown
+
+
+def _nothing(*, as_json: bool) -> None:
+    if as_json:
+        console.print_json({"recovered": False, "charges": []})
+    else:
+        console.print_line("nothing to recover: the ledger has everything that this owner signed")
+
+
+def _unstated(recovery: "Recovery") -> UsageError:
+    return UsageError(
+        f"{recovery.missing} entries of the ledger were lost, and {recovery.unexplained} of them are not "
+        f"explained by releases{_possible(recovery)}; charges of mask and query, and what was written after "
+        "the newest entry that an aggregator keeps, no aggregator knows; nothing was changed",
+        "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they charged "
+        "nothing); or charge all that is left: --exhaust",
+        {"missing": recovery.missing, "unexplained": recovery.unexplained, "possible": recovery.possible,
+         "charges": [_recovery_document(each) for each in recovery.charges]},
+    )  # fmt: skip
+
+
+def _possible(recovery: "Recovery") -> str:
+    """Say how many of the unexplained entries need not be a sign of anything."""
+    if not recovery.possible:
+        return ""
+    return f" (up to {recovery.possible} may be ends of these releases or returns of a part of their charges)"
+
+
+def _recovery_document(charge: Any) -> dict[str, Any]:
+    return {key: str(value) if isinstance(value, Decimal) else value for key, value in asdict(charge).items()}
+
+
+def _show_recovery(recovery: "Recovery", shown: Sequence["Shown"], without: Sequence[str]) -> None:
+    for each in shown:
+        newest = each.newest.sequence if each.newest else 0
+        console.print_line(
+            f"aggregator {each.aggregator}: {len(each.releases)} releases, the ledger up to entry {newest}"
+        )
+        if each.newest is not None and not each.proved:
+            console.note(
+                f"warning: {each.aggregator} has that entry under a signature this owner does not know"
+            )
+    for name in without:
+        console.note(f"warning: {name} is not asked; what was released there is not charged")
+    unexplained = f"{recovery.unexplained}{_possible(recovery)}"
+    console.print_line(f"lost entries: {recovery.missing}, unexplained: {unexplained}")
+    columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
+    rows = [
+        (each.budget, each.charge, each.aggregator, each.release, each.plan_digest[:12], each.proved)
+        for each in recovery.charges
+    ]
+    console.table("Charged in full", columns, rows)
+
+
+def _question(recovery: "Recovery", stated: dict[str, Decimal], *, exhaust: bool) -> str:
+    parts = [f"{len(recovery.charges)} releases"]
+    parts += [f"{value:f} to budget {name!r}" for name, value in stated.items()]
+    parts += ["all that is then left of every budget"] if exhaust else []
+    return f"Charge {', '.join(parts)}, end every session under way, and go on?"
+
+
+def _carry_out(
+    owner: OwnerConfig,
+    records: "Records",
+    recovery: "Recovery",
+    estimate: "Estimate",
+    without: Sequence[str],
+    *,
+    as_json: bool,
+) -> int:
+    from owner_node.release.decisions import this_person
+    from owner_node.release.recovering import carry_out
+
+    asked = [each.name for each in owner.aggregators if each.name not in without]
+    said = {"asked": asked, "without": list(without), "by": asdict(this_person())}
+    head = carry_out(records, recovery, estimate, owner.datasets, said)
+    left = balances(owner, records.ledger)
+    if as_json:
+        charges = [_recovery_document(each) for each in recovery.charges]
+        document = {"recovered": True, "missing": recovery.missing, "unexplained": recovery.unexplained,
+                    "possible": recovery.possible}  # fmt: skip
+        console.print_json({**document, "charges": charges, "balances": left, "head": asdict(head)})
+        return 0
+    console.print_line(f"the ledger goes on from entry {head.sequence}")
+    show_balances(left)
+    return 0
+
+
 app = typer.Typer(
     help="Show the ledger; record another total of a budget; recover lost entries.",
     invoke_without_command=True,
 )
-app.command()(ledger_budget.budget)
-app.command()(ledger_recover.recover)
+app.command()(budget)
+app.command()(recover)
 
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Only the budget of this data set.", show_default=False)
@@ -79,10 +421,6 @@ def ledger(
         console.print_line(f"ledger and history hold: {head.sequence} ledger entries, head {head.hash}")
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def _check_alone(
     config_file: object, dataset: object, budget: object, *, verify: bool, as_json: bool
 ) -> None:
@@ -99,7 +437,7 @@ def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str |
     if dataset is not None:
         return owner.dataset(dataset).budget
     if budget is not None:
-        ledger_budget.check_known(owner, book, budget)
+        check_known(owner, book, budget)
     return budget
 
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from common import console
 from common.canonical import canonical
-from common.console import ConfigOption, JsonOption
-from common.durable import write_atomic
+from common.cli import console
+from common.cli.console import ConfigOption, JsonOption
 from common.errors import UsageError
-from common.identity import spoken
+from common.files import write_atomic
+from common.trust.identity import spoken
 from owner_node import config as configuration
 
 app = typer.Typer(help="Make the owners' linkage key and pass it on, sealed.", no_args_is_help=True)
@@ -81,7 +81,7 @@ def export(
     json: JsonOption = False,
 ) -> None:
     """Seal the linkage key to one recipient, sign it, and write it to a file."""
-    from common.credentials import read_identity
+    from common.trust.credentials import read_identity
     from owner_node.linking import linkage_key
 
     settings = configuration.load(config)

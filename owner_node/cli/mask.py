@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common import console
+from common.cli import console
 from common.errors import ConfigurationError, ExitCode
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
-    from owner_node.consent.foreseen import Forecast
     from owner_node.local.mask import MaskJob, Originals
     from owner_node.local.mask_plan import MaskRequest
-    from owner_node.state.records import Records
+    from owner_node.masking.foreseen import Forecast
+    from owner_node.release.records import Records
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budget for all attributes together.")]
@@ -79,13 +79,13 @@ def mask(
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     request = _request(epsilon, k, mechanism, attributes, weights, rank_noise)
-    from owner_node.local.masked_delivery import check_out
+    from owner_node.local.masked_tables import check_out
 
     check_out(out)
     if not as_json:
         console.note(f"loading data set {dataset!r}")
     originals = load_originals(owner, chosen, request)
-    from owner_node.state.records import Records
+    from owner_node.release.records import Records
 
     job = _job(owner, chosen, request, originals, work_id)
     records = Records.open(owner.owner.state_dir, _now)
@@ -105,9 +105,8 @@ def _request(
     weights: str | None,
     rank_noise: str | None = None,
 ) -> "MaskRequest":
-    from common.masking_arguments import distinct, parse_k, parse_mechanism, parse_weights
-    from common.privacy import parse_epsilon
-    from common.rank_noise import parse_rank_noise
+    from common.model.privacy import parse_epsilon
+    from common.planning.arguments import distinct, parse_k, parse_mechanism, parse_rank_noise, parse_weights
     from owner_node.local.mask_plan import MaskRequest
 
     size = parse_k(k)
@@ -133,10 +132,10 @@ def load_originals(owner: OwnerConfig, dataset: DatasetConfig, request: "MaskReq
         DataError: If the source cannot be used.
         UsageError: If an attribute is not declared.
     """
+    from owner_node.config.database import place_of
     from owner_node.local.charge import charged_data
     from owner_node.local.mask import Originals
     from owner_node.sources import load, schema_of
-    from owner_node.sources.place import place_of
 
     # Attributes that are named and not allowed are for the policy to refuse.
     allowed = request.attributes or owner.policy.attributes
@@ -153,7 +152,7 @@ def _job(
     originals: "Originals",
     work_id: str | None,
 ) -> "MaskJob":
-    from common.masking_arguments import parse_id
+    from common.planning.arguments import parse_id
     from owner_node.local.charge import new_id
     from owner_node.local.mask import SHUFFLED, prepare_mask
 
@@ -173,11 +172,10 @@ def _job(
 def _masked(
     job: "MaskJob", owner: OwnerConfig, records: "Records", out: Path, *, yes: bool, as_json: bool
 ) -> int:
-    from owner_node.consent.decisions import this_person
     from owner_node.local.charge import LocalCharges, Standing
     from owner_node.local.mask import foresee, judge_mask, make_masked
-    from owner_node.local.masked_delivery import check_free, deliver
-    from owner_node.local.masked_tables import MaskedTables
+    from owner_node.local.masked_tables import MaskedTables, check_free, deliver
+    from owner_node.release.decisions import this_person
 
     work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
@@ -214,9 +212,9 @@ def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bo
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
-    from common.attribute_plan import CARRIER_RULE, carrier_reason
-    from common.guarantee import invariants, promises
-    from common.shown_bounds import bound_cell
+    from common.planning.attributes import CARRIER_RULE, carrier_reason
+    from common.words.guarantee import invariants, promises
+    from common.words.numbers import bound_cell
 
     (task,) = job.plan.tasks
     console.table(
@@ -272,7 +270,7 @@ def _show(
     charged: bool,
     as_json: bool,
 ) -> None:
-    from owner_node.local.masked_delivery import report_path
+    from owner_node.local.masked_tables import report_path
 
     work = job.work
     left = records.ledger.balance(work.budget, work.total_epsilon).remaining

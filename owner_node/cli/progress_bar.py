@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from common import console
+from common.cli import console
 
 STEPS = 10
 """Lines that are printed where there is no terminal, at most."""

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from common import console
-from common.console import ConfigOption, JsonOption, YesOption
+from common.cli import console
+from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.errors import ExitCode, UsageError
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
-    from common.schema import Attribute
+    from common.model.schema import Attribute
     from owner_node.local.query import Query
-    from owner_node.local.questions import Kind, Range
-    from owner_node.state.records import Records
+    from owner_node.masking.questions import Kind, Range
+    from owner_node.release.records import Records
 
 app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
 
@@ -81,7 +81,7 @@ def count(
     """Ask how many records have a value, or one in a range."""
 
     def ranges(declared: "Attribute") -> tuple["Range", ...]:
-        from owner_node.local.questions import counted_range
+        from owner_node.masking.questions import counted_range
 
         return counted_range(declared, equals, at_least, below)
 
@@ -105,7 +105,7 @@ def histogram(
     """Ask how many records have each category, or a value in each range; all counts for one epsilon."""
 
     def ranges(declared: "Attribute") -> tuple["Range", ...]:
-        from owner_node.local.questions import histogram_ranges
+        from owner_node.masking.questions import histogram_ranges
 
         return histogram_ranges(declared, [each.strip() for each in bins.split(",")] if bins else [])
 
@@ -130,15 +130,15 @@ def _ask(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from owner_node.local.questions import Kind
+    from owner_node.masking.questions import Kind
 
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     query = _prepared(Kind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
-    from owner_node.consent.decisions import this_person
     from owner_node.local.charge import LocalCharges, Standing
     from owner_node.local.query import answer_query, judge_query
-    from owner_node.state.records import Records
+    from owner_node.release.decisions import this_person
+    from owner_node.release.records import Records
 
     records = Records.open(owner.owner.state_dir, _now)
     with records.db:
@@ -164,11 +164,11 @@ def _prepared(
     work_id: str | None,
 ) -> "Query":
     """Read the question, and load the one attribute that it is about."""
-    from common.masking_arguments import parse_id
-    from common.privacy import parse_epsilon
+    from common.model.privacy import parse_epsilon
+    from common.planning.arguments import parse_id
     from owner_node.local.charge import new_id
     from owner_node.local.query import prepare_query
-    from owner_node.local.questions import Question
+    from owner_node.masking.questions import Question
     from owner_node.sources import load, schema_of
 
     budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", _now)
@@ -186,7 +186,7 @@ def _prepared(
 
 def _agreed(query: "Query", records: "Records", *, yes: bool, as_json: bool) -> bool:
     """Show what would be charged and promised, and ask."""
-    from owner_node.local.questions import promises
+    from owner_node.masking.questions import promises
 
     work, question = query.work, query.question
     left = records.ledger.balance(work.budget, work.total_epsilon).remaining
@@ -203,7 +203,7 @@ def _agreed(query: "Query", records: "Records", *, yes: bool, as_json: bool) -> 
 def _show(
     query: "Query", answer: tuple[str, ...], records: "Records", *, charged: bool, as_json: bool
 ) -> None:
-    from owner_node.local.questions import Kind, promises, range_texts
+    from owner_node.masking.questions import Kind, promises, range_texts
 
     question, work = query.question, query.work
     left = records.ledger.balance(work.budget, work.total_epsilon).remaining

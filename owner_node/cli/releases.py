@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from common import console
+from common.cli import console
 from common.errors import UsageError
 from owner_node import config
 from owner_node.config import OwnerConfig
 
 if TYPE_CHECKING:
-    from common.verification import Verified
+    from common.release.verification import Verified
     from owner_node.release.own_fragment import OwnVerified
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
@@ -51,7 +51,7 @@ def download(
     """Fetch a published release that this owner took part in, and verify it before it gets its name."""
     import asyncio
 
-    from owner_node.release.download import download as fetch
+    from owner_node.connection.download import download as fetch
 
     own = config.load(config_file)
     verified = asyncio.run(fetch(own, release, out, aggregator))
@@ -71,7 +71,7 @@ def verify(
     as_json: console.JsonOption = False,
 ) -> None:
     """Re-check a release folder, and that this owner's own masked values are in it unchanged."""
-    from common.verification import parse_pins, verify_release
+    from common.release.verification import parse_pins, verify_release
 
     own = config.load(config_file)
     verified = verify_release(folder, ca or own.tls.ca, parse_pins(owner or []))
@@ -91,7 +91,7 @@ def verify(
 def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
     from datetime import UTC, datetime
 
-    from common.identity import Party
+    from common.trust.identity import Party
     from owner_node.release.own_fragment import check_told, verify_own
     from owner_node.state.database import Database
     from owner_node.state.outbox import Outbox

@@ -1,22 +1,289 @@
-"""`owner-node requests`, `show`, `approve` and `refuse`: a person decides about plans."""
+"""What a plan that waits for a person would do to the data it asks for, tried on them before they answer."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import repeat
 from typing import Annotated, Any
 
 import typer
 
-from common import console
-from common.errors import ExitCode, UsageError
+from common.cli import console
+from common.errors import ExitCode, TesseraError, UsageError
+from common.log import places
+from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import OwnerConfig
-from owner_node.consent.decisions import Decisions, this_person
 from owner_node.ledger.ledger import Ledger
+from owner_node.release.decisions import Decisions, this_person
+from owner_node.release.request_view import shown_records
 from owner_node.state.database import Database
-from owner_node.state.doorbell import ring
-from owner_node.state.presence import Presence
+from owner_node.state.presence import Presence, ring
+from owner_node.state.session import State
 from owner_node.state.sessions import Session
+
+_log = logging.getLogger(__name__)
+_ATTACKS = {
+    "unchanged-values": "values that leave as they are",
+    "unchanged-records": "records that leave as they are",
+    "linkage": "linked by the values of all attributes",
+    "likelihood": "linked by how likely values are",
+    "structure": "linked by what is equal or larger, by no value",
+    "interval": "values within 5 % of the ranks",
+    "inference": "told from the nearest record:",
+}
+
+
+def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
+    """Try a plan that waits for a person; None for any other.
+
+    Returns:
+        What `owner_node.explore.preview` found and, as `others_attributes`, how many attributes of the
+        release only other owners have; or `{problem}`: that nothing was found is no reason not to
+        show the plan.
+    """
+    if session.state is not State.AWAITING_APPROVAL or session.plan is None:
+        return None
+    try:
+        return _tried(session.plan, session.dataset, owner)
+    except TesseraError as error:
+        return {"problem": error.message}
+    except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
+        _log.warning("plan not tried", exc_info=fault)
+        return {
+            "problem": f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
+        }
+
+
+def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
+    import numpy as np
+
+    from common.model.plan import Plan
+    from owner_node.explore.assessment import Randomness
+    from owner_node.explore.preview import MOST_EFFORT, effort, preview
+    from owner_node.masking.arrays import SystemBits
+    from owner_node.release.preparation import prepare
+
+    plan = Plan.from_bytes(plan_bytes)
+    asked = plan.assignment_of(owner.owner.id)
+    masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
+    if effort(asked.records_rounded, masked) > MOST_EFFORT:
+        return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
+    prepared = prepare(owner.dataset(dataset), plan, asked, None)
+    found = preview(prepared.columns, prepared.tasks, Randomness(SystemBits(), np.random.default_rng()))
+    return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
+
+
+def show_preview(found: dict[str, Any] | None) -> None:
+    """Print what was found, for the owner alone."""
+    if found is None:
+        return
+    console.print_line()
+    if "problem" in found:
+        console.print_line(f"This plan was not tried on the data: {found['problem']}")
+        return
+    n_others = found["others_attributes"]
+    whose = " of this owner" if n_others else ""
+    bare = found["risks_without_rank_noise"]
+    console.table(
+        "Tried on this owner's data, with noise drawn for nothing else: what an intruder who knows all "
+        f"attributes{whose} exactly finds; known only here",
+        (
+            "attack",
+            "right about",
+            "from",
+            "to",
+            *(("without rank noise",) if bare else ()),
+            "without the release",
+        ),
+        [_line(risk, plain) for risk, plain in zip(found["risks"], bare or repeat(None), strict=False)],
+    )
+    if n_others:
+        console.print_line(
+            f"The other owners have {n_others} more attributes of the same people in this release: who knows "
+            "those, too, finds more."
+        )
+    n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
+    if 0 < n_inferred < found["attributes"]:
+        console.print_line(
+            f"Inference was tried for {n_inferred} of {found['attributes']} attributes, chosen at random."
+        )
+    error = found["mean_sse"]
+    if error is not None:
+        console.print_line(
+            f"mean SSE {error['mean']:.3g} ({error['low']:.3g} to {error['high']:.3g}); with every value "
+            f"replaced by its mean it would be {found['mean_sse_of_means']:.3g}."
+        )
+
+
+def _line(risk: dict[str, Any], bare: dict[str, Any] | None) -> tuple[str, ...]:
+    """Return an attack as a line; `bare`: the same without rank noise, where the plan has some."""
+    without = max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
+    name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
+    rates = [risk["rate"][end] for end in ("mean", "low", "high")]
+    return (name, *map(_share_percent, (*rates, *([bare["rate"]["mean"]] if bare else ()), without)))
+
+
+def _share_percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def show_request(document: dict[str, Any]) -> None:
+    """Print what would leave, what it would charge, what is promised and what is not."""
+    console.print_line(
+        f"release {document['release']} of aggregator {document['aggregator']}: {document['state']}"
+    )
+    _fields(document)
+    if "attributes" not in document:
+        return
+    console.print_line()
+    _attributes(document)
+    _forecast(document["forecast"])
+    show_preview(document.get("preview"))
+    for title, key in (("What linking may find", "linking"), ("What linking found", "linking_found")):
+        if document[key]:
+            _list(title, document[key])
+    _list("What leaves this owner", document["leaves"])
+    _co_owners(document)
+    _list("What is promised", document["promises"])
+    _list("What is not hidden", document["invariants"])
+    console.print_line()
+    console.print_line(f"plan digest: {document['plan_digest']}")
+    if document["state"] == "awaiting_approval":
+        name = f"{document['aggregator']}/{document['release']}"
+        console.print_line(f"to agree:  owner-node approve {name} --digest {document['plan_digest'][:12]}")
+        console.print_line(f"to refuse: owner-node refuse {name} --reason TEXT")
+
+
+def _fields(document: dict[str, Any]) -> None:
+    approval = document["approval"]
+    fields: dict[str, object] = {
+        "asked by rule": document["rule"],
+        "reason": document["reason"],
+        "approved": ""
+        if approval is None
+        else f"by {approval['by']} until {approval['until']}" + ("" if approval["valid"] else " (ended)"),
+        "purpose": document["purpose"],
+        "data set": document["dataset"],
+    }
+    if "attributes" in document:
+        fields |= {
+            "records": shown_records(document["records"]),
+            "layout": document["layout"],
+            "asked by the aggregator on": document["created"],
+            "to be answered until": document["deadline"],
+            "ε of the release": f"{document['release_epsilon']:f}",
+            "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
+            "ε joint of this owner": _joint(document["epsilon_joint"]),
+            "ε table of this owner": _table(document["epsilon_table"]),
+            "charge": _charge(document),
+        }
+    width = max(map(len, fields))
+    for name, value in fields.items():
+        if value not in ("", None):
+            console.print_line(f"  {name:{width}}  {value}")
+
+
+def _joint(bound: Any) -> str:
+    return "not bounded" if bound is None else f"{bound_text(bound)}, for whole lists of released values"
+
+
+def _table(bound: Any) -> str:
+    return "not bounded" if bound is None else f"{bound_text(bound)}, for who has which value, too"
+
+
+def _charge(document: dict[str, Any]) -> str:
+    if document["charge"] is None:
+        return "none that the accounting of this owner's policy knows"
+    taken = f"{document['charge']:f} from budget {document['budget']!r} ({document['accounting']} accounting)"
+    if document["linking"] and document["charge"] != _own(document):
+        taken = f"up to {taken}, as linking finds; {_own(document):f} where nobody is at two owners"
+    if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
+        return taken
+    return f"{taken}, which has {document['remaining']:f} left: {document['remaining_after']:f} after it"
+
+
+def _own(document: dict[str, Any]) -> Any:
+    """Return what is charged where nobody is shared, as the owner's accounting counts."""
+    return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
+
+
+def _attributes(document: dict[str, Any]) -> None:
+    columns = (
+        "attribute", "type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint", "expected error"
+    )  # fmt: skip
+    keys = ("name", "type", "domain", "mechanism", "k", "rank_noise")
+    rows = [
+        (
+            *(each[key] for key in keys),
+            bound_cell(each["epsilon"]),
+            bound_cell(each["epsilon_joint"]),
+            f"{each['expected_error']:.3g}",
+        )
+        for each in document["attributes"]
+    ]
+    console.table("How every attribute is masked", columns, rows)
+    console.print_line(f"What carries the values, and why. {document['carrier_rule']}")
+    for each in document["attributes"]:
+        console.print_line(f"- {each['name']}: {each['carried_by']}")
+    console.print_line(
+        "The expected error is the aggregator's own figure from public numbers: a share of the variance of "
+        "values spread evenly over the domain; 1 means that the attribute's mean would do as well."
+    )
+
+
+def _forecast(forecast: dict[str, Any] | None) -> None:
+    """Print what masking is expected to do to this owner's own data; the aggregator learns nothing of it."""
+    if forecast is None:
+        return
+    console.print_line()
+    console.table(
+        "What is expected of this owner's data, before any noise is drawn; known only here",
+        ("attribute", "error", "leaves unchanged", "without noise", ""),
+        [
+            (
+                each["name"], each["error"] and _number(each["error"]), _percent(each["unchanged"]),
+                _percent(each["zero_noise"]),
+                "its mean would do as well" if each["error"] and Decimal(each["error"]) >= 1 else "",
+            )
+            for each in forecast["attributes"]
+        ],
+    )  # fmt: skip
+    values, whole = _percent(forecast["unchanged_values"]), _percent(forecast["unchanged_records"])
+    sse, of_means = _number(forecast["mean_sse"]), _number(forecast["mean_sse_of_means"])
+    console.print_line("An error is a share of that of the attribute's mean. All attributes together:")
+    console.print_line(f"{values} of values and {whole} of whole records are expected to leave unchanged;")
+    console.print_line(f"mean SSE {sse}; with every value replaced by its mean it would be {of_means}.")
+
+
+def _number(text: str) -> str:
+    return f"{Decimal(text):.3g}"
+
+
+def _percent(text: str) -> str:
+    return f"{Decimal(text) * 100:.3g} %"
+
+
+def _co_owners(document: dict[str, Any]) -> None:
+    console.print_line()
+    rows = [
+        (each["id"], ", ".join(each["attributes"]), f"≥ {each['records_told']:,}", each["known"])
+        for each in document["co_owners"]
+    ]
+    if rows:
+        console.table("Co-owners", ("owner", "attributes", "records", "how it is known"), rows)
+    else:
+        console.print_line("There are no co-owners.")
+
+
+def _list(title: str, lines: list[str]) -> None:
+    console.print_line()
+    console.print_line(title)
+    for line in lines:
+        console.print_line(f"- {line}")
+
 
 _LONGEST_REASON = 400
 _VALID = "24h"
@@ -81,9 +348,6 @@ def show(
     as_json: console.JsonOption = False,
 ) -> None:
     """Show exactly what a plan would let leave, for what, and what it would charge."""
-    from owner_node.cli.request_preview import preview_of
-    from owner_node.cli.request_text import show_request
-
     owner = config.load(config_file)
     with _opened(owner) as (db, decisions):
         session = decisions.find(release)
@@ -107,7 +371,7 @@ def approve(
 
     Without --digest it asks whether the plan that waits is meant, and needs --yes where there is no terminal.
     """
-    from common.setting_types import parse_duration
+    from common.daemon.settings import parse_duration
 
     owner = config.load(config_file)
     try:
@@ -197,7 +461,7 @@ def _summary(session: Session, owner: OwnerConfig, db: Database, decisions: Deci
 
 
 def _document(session: Session, owner: OwnerConfig, db: Database, decisions: Decisions) -> dict[str, Any]:
-    from owner_node.consent.request_view import request_view
+    from owner_node.release.request_view import request_view
 
     approval = decisions.approvals.newest(session)
     known: dict[str, Any] = {

@@ -1,6 +1,7 @@
 """`owner-node run`: the daemon."""
 
-from common import console, log
+from common import log
+from common.cli import console
 
 
 def run(

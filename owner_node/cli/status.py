@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from common import console
+from common.cli import console
 from common.errors import NotConnectedError
 from owner_node import config
-from owner_node.cli.budgets import balances, note_raised, show_balances
+from owner_node.cli.ledger import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import Database
@@ -64,9 +64,9 @@ def _now() -> datetime:
 def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     """Tell until when the certificate that the daemon uses is valid, and what is wrong with it."""
     from common.errors import TesseraError
-    from common.expiry import expiry_warning
-    from common.identity import fingerprint, renewal_begins
-    from common.signing import load_chain
+    from common.trust.enrolment import expiry_warning
+    from common.trust.identity import fingerprint, renewal_begins
+    from common.trust.signing import load_chain
 
     try:
         found = load_chain(owner.tls.cert)[0]

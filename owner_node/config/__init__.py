@@ -11,17 +11,17 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from common.audit import AuditSection
+from common.daemon.audit import AuditSection
 from common.errors import UsageError
-from common.plan import Layout
-from common.privacy import MECHANISMS, SMALLEST_K, Accounting
-from common.schema import Attribute
+from common.model.plan import Layout
+from common.model.privacy import MECHANISMS, SMALLEST_K, Accounting
+from common.model.schema import Attribute
 from common.settings import MetricsSection, TlsSection, is_url, locate
-from owner_node.config.database_url import parse_database_url
-from owner_node.linking.normalisation import NormalForm
+from owner_node.config.database import parse_database_url
+from owner_node.values.normal_forms import NormalForm
 
 if TYPE_CHECKING:
-    from owner_node.masking.taxonomy import Taxonomy
+    from owner_node.values.taxonomy import Taxonomy
 
 FILE_NAME = "owner.toml"
 

@@ -1,4 +1,4 @@
-"""The shape of `[dataset.attributes.NAME]` in the file, and its way to `common.schema.Attribute`."""
+"""The shape of `[dataset.attributes.NAME]` in the file, and its way to `common.model.schema.Attribute`."""
 
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, PlainValidator, ValidationInfo, model_validator
 
-from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod, to_units
-from common.setting_types import Names, parse_path
+from common.daemon.settings import Names, parse_path
+from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod, to_units
 from common.settings import Contradictions, Section, shown
 
 if TYPE_CHECKING:
-    from owner_node.masking.taxonomy import Taxonomy
+    from owner_node.values.taxonomy import Taxonomy
 
 _MOST_DIGITS = 28
 """Digits that a decimal keeps exactly when it is scaled; a domain of 64-bit integers has fewer."""
@@ -54,7 +54,7 @@ def _bound(value: object) -> str:
 
 def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
     """Take the path of a hierarchy file as what is in it."""
-    from owner_node.masking.taxonomy import read_hierarchy
+    from owner_node.values.taxonomy import read_hierarchy
 
     try:
         text = parse_path(value, info).read_text(encoding="utf-8")
@@ -102,7 +102,7 @@ class AttributeTable(Section):
         Raises:
             MalformedTaxonomy: If it has other categories than are declared.
         """
-        from owner_node.masking.taxonomy import taxonomy_of
+        from owner_node.values.taxonomy import taxonomy_of
 
         return taxonomy_of(self.taxonomy, self.labels) if self.taxonomy is not None else None
 

@@ -8,15 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, model_validator
 
-from common.schema import MISSING_CATEGORY, RESERVED_NAMES
-from common.setting_types import Duration, Epsilon, FilePath, Label, OneOrSeveralNames, parse_path
+from common.daemon.settings import Duration, Epsilon, FilePath, Label, OneOrSeveralNames, parse_path
+from common.model.schema import MISSING_CATEGORY, RESERVED_NAMES
 from common.settings import Contradictions, Section, is_url
 from owner_node.config import CsvOptions, DatasetConfig
 from owner_node.config.attribute_table import AttributeTable
-from owner_node.config.database_url import SQLITE, parse_database_url
+from owner_node.config.database import SQLITE, one_select, parse_database_url
 from owner_node.config.policy_table import known
-from owner_node.linking.normalisation import STEPS
-from owner_node.sources.query_text import one_select
+from owner_node.values.normal_forms import STEPS
 
 _CSV = CsvOptions()
 _QUERY_TIMEOUT = timedelta(minutes=10)

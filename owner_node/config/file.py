@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from common.setting_types import (
+from common.daemon.settings import (
     AuditTable,
     DialAddress,
     FilePath,
@@ -26,7 +26,7 @@ from owner_node.config import (
     OwnerSection,
 )
 from owner_node.config.attribute_table import unfitting
-from owner_node.config.database_url import SQLITE, parse_database_url
+from owner_node.config.database import SQLITE, parse_database_url
 from owner_node.config.dataset_table import DatasetTable
 from owner_node.config.policy_table import PolicyTable
 

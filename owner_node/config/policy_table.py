@@ -5,8 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from common.privacy import MECHANISMS, SMALLEST_K
-from common.setting_types import Date, Epsilon, Names, Share
+from common.daemon.settings import Date, Epsilon, Names, Share
+from common.model.privacy import MECHANISMS, SMALLEST_K
 from common.settings import Contradictions, Section, nearest, shown
 from owner_node.config import PolicyConfig
 
@@ -27,7 +27,7 @@ def known(names: list[str], accepted: tuple[str, ...]) -> list[str]:
 
 def _co_owners(entries: list[str]) -> list[str]:
     """Bring `ID` and `ID=FINGERPRINT` to one form; an id may have several fingerprints."""
-    from common.identity import NAME_RULE, is_name, parse_fingerprint
+    from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
 
     found = []
     for entry in entries:

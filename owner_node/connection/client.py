@@ -11,18 +11,17 @@ import grpc
 
 from common import __version__
 from common.canonical import digest
-from common.credentials import Identity, read_identity
+from common.daemon.metrics import Tally
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.settings import TlsSection
-from common.tally import Tally
-from common.tls import channel_credentials_of, channel_options, explain_handshake
-from common.wire.chunks import CHUNK_BYTES, read_chunks
+from common.trust.credentials import Identity, read_identity
+from common.trust.tls import TIME_KEY, channel_credentials_of, channel_options, explain_handshake
 from common.wire.status import from_rpc_error
-from common.wire.upload_messages import message_of, upload_call
+from common.wire.uploads import CHUNK_BYTES, message_of, read_chunks, upload_call
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import AggregatorSection
-from owner_node.release.answers import Fragment, SignedHead
+from owner_node.state.answers import Fragment, SignedHead
 
 PROTOCOL = 1
 _CALL_SECONDS = 20.0
@@ -234,7 +233,7 @@ class AggregatorClient:
 def explain(
     aggregator: AggregatorSection, tls: TlsSection, now: datetime
 ) -> NotConnectedError | IdentityError | None:
-    """Find out by a handshake why an aggregator cannot be reached; see `common.tls.explain_handshake`."""
+    """Find out by a handshake why an aggregator cannot be reached (`common.trust.tls`)."""
     host, _, port = aggregator.address.rpartition(":")
     return explain_handshake((host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, now)
 
@@ -297,3 +296,29 @@ def _readable(response: Any) -> Any:
 async def _hand_over(make: Callable[[], Any]) -> Any:
     with _handing_over():
         return await _call(make)
+
+
+def greet(address: str, identity: Identity, datasets: Sequence[str]) -> tuple[str, float | None]:
+    """Connect to an aggregator, tell who is there as a daemon does, and hang up.
+
+    Args:
+        address: `host:port`.
+        identity: What the owner connects with.
+        datasets: Names of the data sets that it offers.
+
+    Returns:
+        The aggregator's version, and its clock as Unix time in seconds, if it tells that.
+
+    Raises:
+        TesseraError: If it cannot be reached, or takes no call of this owner.
+    """
+    request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
+    credentials = channel_credentials_of(identity)
+    with grpc.secure_channel(address, credentials, options=channel_options()) as channel:
+        calls: Any = OwnerServiceStub(channel)
+        try:
+            response, call = calls.Connect.with_call(request, timeout=_CALL_SECONDS)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from None
+        told = dict(call.initial_metadata()).get(TIME_KEY, "")
+    return response.version[:64], float(told) if str(told).isdigit() else None

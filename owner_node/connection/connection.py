@@ -9,7 +9,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from common.credentials import Credentials
+from common.daemon.metrics import Tally
 from common.errors import (
     IntegrityError,
     InternalError,
@@ -18,19 +18,19 @@ from common.errors import (
     SourceUnreachableError,
     TesseraError,
 )
-from common.plan import RELEASE_ID
-from common.tally import Tally
+from common.model.plan import RELEASE_ID
+from common.trust.credentials import Credentials
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError, explain
-from owner_node.connection.renewal import Renewal
-from owner_node.connection.trust import Trust
+from owner_node.connection.credentials import Renewal
+from owner_node.connection.recall import LedgerGuard
 from owner_node.connection.worker import PASSING, Outcome, Worker
-from owner_node.ledger.guard import LedgerGuard
-from owner_node.release.answers import SignedHead
 from owner_node.release.node import Node
+from owner_node.release.records import Records
+from owner_node.state.answers import SignedHead
 from owner_node.state.chain import Head
-from owner_node.state.records import Records
+from owner_node.trust import Trust
 
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0

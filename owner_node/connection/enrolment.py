@@ -12,12 +12,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.durable import private_directory, read_private, write_atomic
-from common.enrolment import Bundle, key_pem, make_request, new_key
 from common.errors import ConfigurationError, IntegrityError, UsageError
-from common.identity import fingerprint, parse_fingerprint
-from common.key_files import requested_key, switch_pair
-from common.signing import load_chain, load_key
+from common.files import private_directory, read_private, write_atomic
+from common.trust.credentials import requested_key, switch_pair
+from common.trust.enrolment import Bundle, key_pem, make_request, new_key
+from common.trust.identity import fingerprint, parse_fingerprint
+from common.trust.signing import load_chain, load_key
 from owner_node.config import OwnerConfig
 from owner_node.connection.credentials import check_issued, own_party
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from common.daemon.metrics import Tally
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
-from common.tally import Tally
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import KINDS, AggregatorClient, NotTakenError, ledger_head
-from owner_node.consent.co_owners import CoOwner
-from owner_node.release.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
+from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
+from owner_node.state.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
 from owner_node.state.database import BusyError, CannotStoreError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _load_libraries() -> None:
     import scipy.sparse  # noqa: F401
 
     import owner_node.masking.forecast
-    import owner_node.release.sealing  # noqa: F401
+    import owner_node.release.preparation  # noqa: F401
 
 
 def _failure(failure: Failure) -> wire.AnswerRequest:

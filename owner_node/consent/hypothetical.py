@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from common.attribute_plan import plan_attribute
-from common.cluster_size import check_k, smallest_accepted_k
 from common.errors import UsageError
-from common.plan import BudgetSplit, Layout, Linking, Plan
-from common.privacy import DEFAULT_MECHANISM
-from common.rank_noise import RankNoise
-from common.schema import Attribute, AttributeType, Schema
-from common.shares import shares
-from common.task import PlannedAttribute, Task
+from common.model.plan import BudgetSplit, Layout, Linking, Plan
+from common.model.privacy import DEFAULT_MECHANISM
+from common.model.schema import Attribute, AttributeType, Schema
+from common.model.task import PlannedAttribute, Task
+from common.planning.arguments import RankNoise
+from common.planning.attributes import plan_attribute
+from common.planning.cluster_size import check_k, smallest_accepted_k
+from common.planning.shares import shares
 
 RELEASE = "hypothetical"
 

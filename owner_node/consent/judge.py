@@ -11,12 +11,12 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.errors import BalanceError, InternalError, RefusedError, TesseraError
-from common.plan import Plan
-from common.privacy import Accounting, plain
-from common.schema import Schema
-from common.task import Assignment
+from common.model.plan import Plan
+from common.model.privacy import Accounting, plain
+from common.model.schema import Schema
+from common.model.task import Assignment
 from owner_node.consent import plan_rules, policy_rules
-from owner_node.consent.request import Objection, Request
+from owner_node.consent.plan_rules import Objection, Request
 
 if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig

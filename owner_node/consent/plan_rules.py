@@ -1,17 +1,20 @@
-"""What makes a plan wrong, whatever the owner's policy: it is not what it says, or not about these data."""
+"""What the rules of consent look at, and what they answer."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Context, Decimal, Inexact
+from typing import TYPE_CHECKING
 
-from common.attribute_plan import expected_error
-from common.errors import UnusableDataError
-from common.plan import BudgetSplit, Layout, Plan
-from common.privacy import (
+from common.errors import ProtocolError, RefusedError, TesseraError, UnusableDataError
+from common.model.plan import BudgetSplit, Layout, Plan, is_purpose
+from common.model.privacy import (
     EXPONENTIAL,
     LARGEST_EPSILON,
     LARGEST_JOINT,
     MECHANISMS,
     SHARE_PLACES,
+    charge,
     epsilon_joint,
     is_rank_noise,
     is_share,
@@ -19,9 +22,65 @@ from common.privacy import (
     plain,
     planned_rank_loss,
 )
-from common.schema import TaxonomyMethod, most_records
-from common.task import PlannedAttribute, Task
-from owner_node.consent.request import Objection, Request
+from common.model.schema import Schema, TaxonomyMethod, most_records
+from common.model.task import Assignment, PlannedAttribute, Task
+from common.planning.attributes import expected_error
+from common.trust.identity import is_name
+from owner_node.ledger.entry import Part
+
+if TYPE_CHECKING:
+    from owner_node.config import DatasetConfig, PolicyConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the rules look at."""
+
+    plan: Plan
+    """The plan."""
+    assignment: Assignment
+    """What the owner masks in it."""
+    owner_id: str
+    """This owner's id."""
+    aggregator_name: str
+    """The aggregator that sent it, by its certificate."""
+    trust_domain: str
+    """The configured trust domain."""
+    policy: "PolicyConfig"
+    """The owner's policy."""
+    dataset: "DatasetConfig"
+    """The data set that it names."""
+    schema: Schema
+    """The owner's own schema of it, with the number of records that was sent for this release."""
+    balance: Decimal
+    """What remains of its budget."""
+    today: date
+    """The date."""
+    rank_lost: Decimal = Decimal(0)
+    """What charges to its budget have told about who got which entries."""
+
+    @property
+    def most(self) -> Part:
+        """What the owner may come to lose: its shares, as often as the plan lets owners hold one person."""
+        own, multiples = self.assignment, self.plan.most_multiples
+        joint, ranks = own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
+        return Part(own.epsilon_at(multiples), joint, ranks)
+
+    @property
+    def charge(self) -> Decimal | None:
+        """What the ledger would reserve; None where the owner's accounting knows no bound."""
+        return charge(self.policy.accounting, self.most.epsilon, self.most.epsilon_joint)
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """What a rule has against a plan."""
+
+    rule: str
+    """The rule in full, for the owner."""
+    cause: type[TesseraError] = RefusedError
+    """What kind of refusal it makes."""
+
 
 # Decimals pass `shares` before they are multiplied; a product that had to be rounded would be a fault.
 _EXACT = Context(prec=60, traps=[Inexact])
@@ -194,3 +253,46 @@ def records(request: Request) -> Iterator[Objection]:
                 f"k = {planned.k or 1} for {planned.name!r}: at least as many records are needed",
                 UnusableDataError,
             )
+
+
+_LONGEST_MOMENT = 40
+_LONGEST_VERSION = 64
+_LONGEST_NAME = 256
+
+
+def check_texts(plan: Plan) -> None:
+    """Refuse a plan whose texts could pass for other lines of what a person is shown, or fill the screen.
+
+    Raises:
+        ProtocolError: Saying which text is none; it quotes nothing.
+    """
+    fault = next(_faults(plan), None)
+    if fault is not None:
+        raise ProtocolError(fault, "the aggregator must run a compatible version")
+
+
+def _faults(plan: Plan) -> Iterator[str]:
+    if not is_purpose(plan.purpose):
+        yield "the purpose of the plan is not one short line of printable text"
+    if len(plan.created) > _LONGEST_MOMENT or not _is_moment(plan.created):
+        yield "the time of the plan is not in ISO 8601"
+    if not _is_line(plan.version, _LONGEST_VERSION):
+        yield "the version in the plan is not a short line of printable text"
+    if not all(map(is_name, plan.owners)):
+        yield "the owners of the plan are not all named by ids"
+    names = {each.name for each in plan.attributes}
+    names |= {each.name for task in plan.tasks for each in task.attributes}
+    if not all(_is_line(name, _LONGEST_NAME) for name in names):
+        yield "the names of the plan's attributes are not all short lines of printable text"
+
+
+def _is_line(text: str, longest: int) -> bool:
+    return len(text) <= longest and text.isprintable()
+
+
+def _is_moment(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from math import inf
 
-from common.privacy import is_listed
+from common.model.privacy import is_listed
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Recommendation, Risk
 
 USEFUL = 0.25

@@ -1,14 +1,17 @@
-"""One setting looked at from all sides: measured, modelled, attacked."""
+"""The grid of settings, and how each of them masks every attribute: as a release of one owner would."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
+from common.errors import UnusableDataError, UsageError
+from common.model.privacy import AUTO, MECHANISMS, NO_RANK_NOISE
+from common.model.schema import Schema
+from common.planning.arguments import RankNoise
 from owner_node.explore.attacks import MEANINGS, Ascending, Crowd, Finding, Intruder, Release, attack
-from owner_node.explore.cells import Cell
-from owner_node.explore.estimates import estimate, share
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult, Risk
 from owner_node.explore.utility import (
@@ -19,14 +22,119 @@ from owner_node.explore.utility import (
     VARIANCE,
     Originals,
     Utility,
+    estimate,
     measure,
+    share,
     without_noise,
 )
-from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
-from owner_node.masking.bits import BitSource
+from owner_node.local.mask_plan import MaskRequest, make_mask_plan
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray
 from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.mechanisms import SumMechanism
-from owner_node.masking.tasks import AttributeTask, mechanism_of
+from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
+from owner_node.values.taxonomy import Taxonomy
+
+CHOSEN = "auto"
+"""Stands for a k that is chosen for every attribute."""
+
+
+def takes_k(mechanism: str) -> bool:
+    """Whether a mechanism makes clusters, or may choose one that does."""
+    return mechanism == AUTO or MECHANISMS[mechanism].clustered
+
+
+def takes_rank_noise(mechanism: str) -> bool:
+    """Whether a mechanism releases a list in rank order, or chooses one that does."""
+    return mechanism == AUTO or MECHANISMS[mechanism].listed
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """All settings that are looked at."""
+
+    epsilons: tuple[Decimal, ...]
+    """Budgets for all attributes together."""
+    ks: tuple[int | None, ...]
+    """Minimum cluster sizes; None to have one chosen for every attribute."""
+    mechanisms: tuple[str, ...]
+    """Mechanism ids."""
+    rank_noises: tuple[Decimal, ...] = (NO_RANK_NOISE,)
+    """Noise on ranks, as shares of them."""
+    own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
+    """Attributes that have another one, the same in every setting."""
+
+    def settings(self) -> list["Setting"]:
+        """Return every setting once: what a mechanism does not take makes no difference to it."""
+        return [
+            Setting(mechanism, epsilon, k, noise, self.own_rank_noises if takes_rank_noise(mechanism) else ())
+            for mechanism in self.mechanisms
+            for noise in (self.rank_noises if takes_rank_noise(mechanism) else (NO_RANK_NOISE,))
+            for k in (self.ks if takes_k(mechanism) else (None,))
+            for epsilon in self.epsilons
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One cell of the grid."""
+
+    mechanism: str
+    """Mechanism id."""
+    epsilon: Decimal
+    """For all attributes together."""
+    k: int | None
+    """Minimum cluster size; None to have one chosen for every attribute, or for a mechanism without any."""
+    rank_noise: Decimal = NO_RANK_NOISE
+    """Noise on ranks, as a share of them."""
+    own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
+    """Attributes that have another one."""
+
+    @property
+    def k_text(self) -> str | None:
+        """The minimum cluster size as the results name it."""
+        if not takes_k(self.mechanism):
+            return None
+        return CHOSEN if self.k is None else str(self.k)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A setting, and what it does to each attribute."""
+
+    setting: Setting
+    """Its place in the grid."""
+    tasks: tuple[AttributeTask, ...] = ()
+    """How every attribute is masked; empty if there is a problem."""
+    epsilon_joint: Decimal | None = None
+    """The bound on whole lists; None where there is none."""
+    epsilon_table: Decimal | None = None
+    """The bound on which record has which value, too; None where there is none."""
+    problem: str | None = None
+    """Why these data cannot be masked so."""
+
+
+def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonomy]) -> Cell:
+    """Plan one cell, from the same public numbers that a release would be planned from.
+
+    Args:
+        setting: The setting.
+        schema: The attributes that would be released, and the rounded number of records.
+        taxonomies: Taxonomies by attribute.
+    """
+    rank_noise = RankNoise(setting.rank_noise, setting.own_rank_noises)
+    request = MaskRequest(setting.epsilon, setting.k, setting.mechanism, rank_noise=rank_noise)
+    try:
+        plan = make_mask_plan(
+            request, schema, owner="owner", dataset="data", work_id="explore", made_by="local", created="",
+            version="",
+        )  # fmt: skip
+    except (UsageError, UnusableDataError) as error:
+        return Cell(setting, problem=error.message)
+    (task,) = plan.tasks
+    return Cell(
+        setting, mask_tasks(plan, task.attributes, taxonomies), plan.epsilon_joint, plan.epsilon_table
+    )
+
 
 PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)

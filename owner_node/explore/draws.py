@@ -1,33 +1,82 @@
-"""Attributes sorted once and masked many times, with draws that are for nothing else.
+"""Many released lists of one attribute at once: for evaluations, since a release has one.
 
-Whatever the setting, the order of an attribute's original values is the same; only clusters, noise and what
-comes after them differ. A setting's error needs no record: with z the released value of cluster C,
-Σ (z - x)² = Σ_C (|C| z² - 2 z Σ_C x) + Σ x², and the sums of x between any two ranks are kept.
-
-References:
-    Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking), equation 5.
+Lists of the same clusters differ in their noise and in nothing else, whether ε differs or only the draw. So
+noise is drawn, and centroids are made to ascend, for as many of them at a time as fit a block.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from owner_node.explore.lists import released_lists
-from owner_node.explore.scales import Scale, scale_of
-from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
-from owner_node.masking.bits import BitSource
-from owner_node.masking.categories import IndexOrder, frequency_order
-from owner_node.masking.clusters import Clusters
+from owner_node.explore.measures import Scale, scale_of
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray
+from owner_node.masking.clusters import Clusters, Setting
 from owner_node.masking.exponential import GRID_BITS, distance_table
-from owner_node.masking.mechanisms import SumMechanism
-from owner_node.masking.original_order import tie_breakers
+from owner_node.masking.mechanisms import DRAWS_PER_BLOCK, ExactSums, SumMechanism
+from owner_node.masking.noise import add_saturating
+from owner_node.masking.order import rank, tie_breakers
 from owner_node.masking.rank_noise import with_rank_noise
-from owner_node.masking.ranking import rank
 from owner_node.masking.released import ReleasedList
-from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.masking.tasks import AttributeTask, IndexOrder, frequency_order, mechanism_of, own_order
+from owner_node.values.taxonomy import Taxonomy
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Released lists of the same clusters."""
+
+    numbers: PositionArray
+    """Which of the settings each is of, `(n_lists,)`."""
+    values: Int64Array
+    """Their values, `(n_lists, n_clusters)`, in rank order, from 0 to V - 1."""
+    sizes: Int64Array
+    """Number of records of each cluster, `(n_clusters,)`."""
+
+
+def released_lists(
+    mechanism: SumMechanism,
+    sorted_values: Int64Array,
+    settings: Sequence[Setting],
+    bits: BitSource,
+    times: int,
+) -> Iterator[Lists]:
+    """Draw several released lists of several settings that differ in ε alone.
+
+    Args:
+        mechanism: How they are made.
+        sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
+        settings: The settings.
+        bits: Source of random bits.
+        times: How many lists of each setting.
+
+    Yields:
+        Some lists at a time; in the end as many of every setting as asked for.
+    """
+    exact = [mechanism.exact_sums(sorted_values, setting) for setting in settings]
+    # Neighbours are of different settings, so that no block is of one scale, which tables would be made for.
+    numbers = np.tile(np.arange(len(settings)), times)
+    at_once = max(1, DRAWS_PER_BLOCK // exact[0].sizes.size)
+    for first in range(0, numbers.size, at_once):
+        counts = np.bincount(numbers[first : first + at_once], minlength=len(settings))
+        some = [(each, int(count)) for each, count in zip(exact, counts, strict=True) if count]
+        values = _drawn(mechanism, some, settings[0].n_values, bits)
+        yield Lists(np.repeat(np.arange(len(settings)), counts), values, exact[0].sizes)
+
+
+def _drawn(
+    mechanism: SumMechanism, exact: Sequence[tuple[ExactSums, int]], n_values: int, bits: BitSource
+) -> Int64Array:
+    """Draw some lists of each of some sums, `(n_lists, n_clusters)`."""
+    first, n_clusters = exact[0][0], exact[0][0].sizes.size
+    scales = np.concatenate([np.tile(each.scales, count) for each, count in exact])
+    noise = np.concatenate([drawn for _, drawn in replace(first, scales=scales).noise(bits)])
+    ends = np.cumsum([count for _, count in exact])
+    parts = np.split(noise.reshape(-1, n_clusters), ends[:-1])
+    noisy = [add_saturating(each.sums, part, each.tail) for (each, _), part in zip(exact, parts, strict=True)]
+    divisors = [np.broadcast_to(each.divisors, (count, n_clusters)) for each, count in exact]
+    return mechanism.rounded(np.concatenate(noisy), np.concatenate(divisors), n_values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from math import ceil, log
 
 import numpy as np
 
-from owner_node.explore.rows import codes
+from owner_node.explore.links import codes
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 
 _IMPOSSIBLE = 1e-15

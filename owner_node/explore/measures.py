@@ -1,18 +1,90 @@
-"""What masked records are worth: errors of values, variances, distributions and correlations.
+"""How values of one attribute are compared: as places on a line, or by their distances in a taxonomy.
 
 References:
-    Del Vasto-Terrientes et al. 2025, §5, equation 5 (mean SSE).
-    Sánchez et al. 2016, §4.2 (relative error, variances, Jensen–Shannon divergence).
-    Lin 1991, "Divergence measures based on the Shannon entropy".
+    Del Vasto-Terrientes et al. 2025, §5.1.1 and equation 5 (categories by frequency).
+    Sánchez et al. 2016, §3.4 (semantic distance).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from common.schema import Attribute
-from owner_node.explore.scales import Scale
+from common.model.schema import Attribute, TaxonomyMethod
 from owner_node.masking.arrays import Float64Array, Int64Array
+from owner_node.masking.tasks import IndexOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Compares values of one attribute."""
+
+    attribute: Attribute
+    """The attribute."""
+    spread: float
+    """σ², the sample variance of the original places; of categories that are drawn from a taxonomy, the mean
+    squared distance from the best single category."""
+    place_of: Int64Array | None
+    """Place of each category, `(V,)`, where they are not in declared order."""
+    distances: Float64Array | None
+    """Semantic distances of categories by declared index, `(V, V)`, where there is a taxonomy."""
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether categories are drawn from a taxonomy, so that no line holds them."""
+        return self.attribute.method is TaxonomyMethod.EXPONENTIAL
+
+    def places(self, values: Int64Array) -> Float64Array:
+        """Return places on a line, `(n_records,)`, in resolution units above the domain's lower end."""
+        if self.place_of is not None:
+            return self.place_of[values].astype(np.float64)
+        return (values - self.attribute.lower).astype(np.float64)
+
+    def squared(self, original: Int64Array, masked: Int64Array) -> Float64Array:
+        """Return squared differences, `(n_records,)`."""
+        if self.is_drawn and self.distances is not None:
+            return np.square(self.distances[original, masked])
+        return np.square(self.places(masked) - self.places(original))
+
+    def sse(self, squares: float, n_records: int) -> float | None:
+        """Return Σ d²/(n σ²): 1 is as bad as the best single value, up to the factor (n-1)/n.
+
+        Args:
+            squares: Sum of the squared differences of all records.
+            n_records: Number of records.
+
+        Returns:
+            The error; 0 for an attribute without variation that is unchanged, None if it was changed.
+        """
+        if self.spread > 0:
+            return squares / (n_records * self.spread)
+        return 0.0 if squares == 0 else None
+
+
+def scale_of(
+    attribute: Attribute,
+    original: Int64Array,
+    order: IndexOrder | None = None,
+    distances: Float64Array | None = None,
+) -> Scale:
+    """Return how values of an attribute are compared.
+
+    Args:
+        attribute: The attribute.
+        original: Original values of all records, `(n_records,)`, in resolution units.
+        order: The order its categories are masked in, made from the same values; None: as declared.
+        distances: Semantic distances by declared index, `(V, V)`, if it has a taxonomy.
+    """
+    place_of = None if order is None else order.place_of
+    scale = Scale(attribute, 0.0, place_of, distances)
+    if scale.is_drawn and distances is not None:
+        counts = np.bincount(original, minlength=attribute.n_values)
+        spread = float((counts @ np.square(distances)).min()) / max(original.size - 1, 1)
+    else:
+        spread = float(np.var(scale.places(original), ddof=1)) if original.size > 1 else 0.0
+    return Scale(attribute, spread, place_of, distances)
+
 
 SANITY = 0.01
 """The least that a value counts as in a relative error, as a share of the domain's width."""
@@ -139,3 +211,65 @@ def correlations(places: Float64Array) -> Float64Array:
 def correlation_error(original: Float64Array, masked: Float64Array) -> float | None:
     """Return the mean absolute difference of correlations, from `correlations`; None without a pair."""
     return float(np.abs(masked - original).mean()) if original.size else None
+
+
+MOST_BARS = 40
+OTHERS = "all others"
+
+
+def distribution(attribute: Attribute, original: Int64Array, masked: Int64Array) -> Mapping[str, Any]:
+    """Count original and masked values in the same bars.
+
+    Numbers and dates: bars of equal width from the smallest to the largest value that occurs in either.
+    Categories: a bar each in declared order; the rarest together where there are too many.
+
+    Args:
+        attribute: The attribute.
+        original: Values in resolution units, `(n_records,)`.
+        masked: The same after masking.
+
+    Returns:
+        `{name, bins, original, masked}`.
+    """
+    if attribute.is_categorical:
+        labels, counts = _of_categories(attribute, original, masked)
+    else:
+        labels, counts = _of_numbers(attribute, original, masked)
+    return {
+        "name": attribute.name,
+        "bins": labels,
+        "original": [int(each) for each in counts[0]],
+        "masked": [int(each) for each in counts[1]],
+    }
+
+
+def _of_categories(
+    attribute: Attribute, original: Int64Array, masked: Int64Array
+) -> tuple[list[str], list[Int64Array]]:
+    labels = list(attribute.categories or ("false", "true"))
+    counts = [np.bincount(values, minlength=len(labels)) for values in (original, masked)]
+    if len(labels) <= MOST_BARS:
+        return labels, counts
+    most = np.sort(np.argsort(-counts[0] - counts[1], kind="stable")[: MOST_BARS - 1])
+    rest = [each.sum() - each[most].sum() for each in counts]
+    return (
+        [*(labels[each] for each in most), OTHERS],
+        [np.append(each[most], other) for each, other in zip(counts, rest, strict=True)],
+    )
+
+
+def _of_numbers(
+    attribute: Attribute, original: Int64Array, masked: Int64Array
+) -> tuple[list[str], list[Int64Array]]:
+    lowest = int(min(original.min(), masked.min()))
+    highest = int(max(original.max(), masked.max()))
+    width = -(-(highest - lowest + 1) // MOST_BARS)
+    n_bars = -(-(highest - lowest + 1) // width)
+    counts = [np.bincount((values - lowest) // width, minlength=n_bars) for values in (original, masked)]
+    starts = [lowest + number * width for number in range(n_bars)]
+    ends = [min(start + width - 1, highest) for start in starts]
+    labels = [
+        attribute.text(start) if start == end else f"{attribute.text(start)} … {attribute.text(end)}"
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return labels, counts

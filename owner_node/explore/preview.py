@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from common.privacy import HISTOGRAM, NO_RANK_NOISE
-from common.schema import Attribute
+from common.model.privacy import HISTOGRAM, NO_RANK_NOISE
+from common.model.schema import Attribute
 from owner_node.explore.assessment import Randomness, Subject, Wanted, risks_of
 from owner_node.explore.attacks import ATTACKS
-from owner_node.explore.estimates import document_of
 from owner_node.explore.measures import mean_sse_of_means
 from owner_node.explore.subjects import subject_of
-from owner_node.explore.utility import measure
+from owner_node.explore.utility import document_of, measure
 from owner_node.masking.arrays import Int64Array
-from owner_node.masking.checks import check_table
-from owner_node.masking.tasks import AttributeTask
+from owner_node.masking.tasks import AttributeTask, check_table
 
 REPETITIONS, DEEP_REPETITIONS = 3, 3
 MOST_INFERRED = 5

@@ -64,7 +64,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from owner_node.explore.estimates import Estimate, document_of
+from owner_node.explore.utility import Estimate, document_of
 
 FORMAT = "tessera/explore/v1"
 RECOMMENDED, NOTHING = "recommended", "none"

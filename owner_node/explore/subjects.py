@@ -8,8 +8,7 @@ from common.errors import UsageError
 from owner_node.explore.assessment import Randomness, Subject, Wanted, baseline_of, crowd_of
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.utility import Originals
-from owner_node.masking.arrays import Int64Array
-from owner_node.masking.bits import BitSource
+from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.masking.mask import for_each
 from owner_node.masking.tasks import AttributeTask
 

@@ -12,31 +12,32 @@ from typing import Any
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
-from common.rank_noise import RankNoise
-from common.schema import Schema
+from common.model.schema import Schema
+from common.planning.arguments import RankNoise
 from owner_node.explore.advice import advise, most_protective
 from owner_node.explore.assessment import (
     ALL_MEASURES,
+    CHOSEN,
     F_MEASURE,
     MOST_MODELLED,
     PMSE,
+    Cell,
+    Grid,
     Randomness,
     Subject,
     Wanted,
     assess,
+    plan_cell,
 )
 from owner_node.explore.attacks import ATTACKS
-from owner_node.explore.cells import CHOSEN, Cell, Grid, plan_cell
-from owner_node.explore.distributions import distribution
-from owner_node.explore.measures import mean_sse_of_means
+from owner_node.explore.measures import distribution, mean_sse_of_means
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, Shown
 from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
-from owner_node.masking.arrays import Int64Array, PositionArray
-from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.checks import check_domain, check_setting
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, SystemBits
+from owner_node.masking.tasks import check_domain, check_setting
+from owner_node.values.taxonomy import Taxonomy
 
 DEEP_REPETITIONS = 3
 MOST_CLASSES = 50

@@ -11,15 +11,24 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from common.errors import BalanceError, ConflictError, InternalError
-from common.privacy import Accounting, plain
+from common.model.privacy import Accounting, plain
 from owner_node.ledger import rank_losses
 from owner_node.ledger.book import LedgerBook
 from owner_node.ledger.budget_terms import Column, check_source, check_total, new_columns, recorded_total
-from owner_node.ledger.entry import CHARGES, EXACT, OF_NO_CHARGE, Balance, Entry, Kind, added, text
-from owner_node.ledger.halt import Halt
+from owner_node.ledger.entry import (
+    CHARGES,
+    EXACT,
+    OF_NO_CHARGE,
+    Balance,
+    Entry,
+    Kind,
+    Part,
+    added,
+    split,
+    text,
+)
+from owner_node.ledger.heads import Halt, SignedHeads
 from owner_node.ledger.lost_entries import LostEntries
-from owner_node.ledger.parts import Part, split
-from owner_node.ledger.signed_heads import SignedHeads
 from owner_node.state.chain import Head
 from owner_node.state.database import Clock, Database, Transaction
 
@@ -89,7 +98,7 @@ class Ledger:
             epsilon: The task's epsilon, for the record; the charge if None.
             epsilon_joint: The task's joint bound, for the record.
             accounting: Which of the two is charged.
-            place: Where the source is (`owner_node.sources.place`).
+            place: Where the source is (`owner_node.config.database`).
             rank_loss: What is told about who got which entries; None where that is not bounded.
             total_rank_loss: The most that all charges to the budget may tell about that; None for no limit.
 

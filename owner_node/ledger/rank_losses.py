@@ -1,8 +1,8 @@
 """What releases together tell about who got which entry of the lists: the sum of their rank losses.
 
-Every release with rank noise w tells 2g/w at most per attribute (`common.privacy.rank_loss`), and releases
-of the same data add up. What was released without rank noise, in an order of categories that comes from the
-data, or by a version that recorded none, has no bound: it is counted, and no sum can have it.
+Every release with rank noise w tells 2g/w at most per attribute (`common.model.privacy.rank_loss`), and
+releases of the same data add up. What was released without rank noise, in an order of categories that comes
+from the data, or by a version that recorded none, has no bound: it is counted, and no sum can have it.
 """
 
 from collections.abc import Iterable

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from common.plan import Plan
-from common.privacy import MECHANISMS, epsilon_joint, most_clusters, total_or_unbounded
-from common.schema import most_records
-from common.task import Assignment
+from common.model.plan import Plan
+from common.model.privacy import MECHANISMS, epsilon_joint, most_clusters, total_or_unbounded
+from common.model.schema import most_records
+from common.model.task import Assignment
 from owner_node.ledger.entry import CHARGES, Entry, Kind, recovered_names
-from owner_node.state.chain_head import GENESIS, Head
+from owner_node.state.chain import GENESIS, Head
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from common.canonical import canonical
-from common.durable import private_directory, read_private, write_atomic
 from common.errors import ConfigurationError, IdentityError, IntegrityError, UsageError
-from common.identity import (
+from common.files import private_directory, read_private, write_atomic
+from common.trust.identity import (
     Party,
     PartyKind,
     fingerprint,
@@ -33,7 +33,7 @@ from common.identity import (
     party_of_certificate,
     spoken,
 )
-from common.signing import Domain, Signer, verify_document
+from common.trust.signing import Domain, Signer, verify_document
 from owner_node.linking.tokens import KEY_SIZE
 
 _KEY_FILE = "linkage.key"

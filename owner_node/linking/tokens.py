@@ -80,7 +80,7 @@ def tokens(columns: Sequence["pa.Array"], key: bytes) -> "TokenArray":
     """Return the token of every record.
 
     Args:
-        columns: The identifier's columns in normal form (`owner_node.linking.normalisation`), at least one,
+        columns: The identifier's columns in normal form (`owner_node.values.normal_forms`), at least one,
             each of shape (n_records,), without nulls.
         key: The release key.
 
@@ -110,7 +110,7 @@ def _messages(columns: Sequence["pa.Array"]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from owner_node.linking.normalisation import missing
+    from owner_node.values.normal_forms import missing
 
     if n_missing := int(np.count_nonzero(missing(columns))):
         raise DataError(

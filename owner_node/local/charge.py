@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, InternalError, TesseraError
-from common.privacy import Accounting
-from owner_node.consent.approvals import Person
+from common.model.privacy import Accounting
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.rank_losses import check
+from owner_node.release.approvals import Person
+from owner_node.release.records import Records
 from owner_node.state.database import Clock
 from owner_node.state.history import Line
-from owner_node.state.records import Records
 
 if TYPE_CHECKING:
     from common.arrays import Int64Array
-    from common.schema import Attribute
+    from common.model.schema import Attribute
     from owner_node.config import DatasetConfig
     from owner_node.sources import LoadedData
 
 LOCAL = "(local)"
-"""Stands where an aggregator's name would; none can be called so (`common.identity.is_name`)."""
+"""Stands where an aggregator's name would; none can be called so (`common.trust.identity.is_name`)."""
 _DATA = "data"
 """The part of a document that says which data the work was about."""
 
@@ -52,7 +52,7 @@ class ChargedData:
     """What a budget's data are known by: a copy of them, or another name for them, has the same budget."""
 
     place: str
-    """Where the source is (`owner_node.sources.place`); empty for data that were handed in."""
+    """Where the source is (`owner_node.config.database`); empty for data that were handed in."""
     attributes: "Sequence[Attribute]"
     """The attributes of the columns."""
     columns: "Mapping[str, Int64Array]" = field(repr=False)
@@ -225,7 +225,7 @@ class LocalCharges:
             )
 
     def _columns(self, work: LocalWork) -> tuple[Column, ...]:
-        from owner_node.sources.columns import columns_of
+        from owner_node.ledger.columns import columns_of
 
         if work.id not in self._known:
             key = self._records.own_keys.source_key()

@@ -9,24 +9,21 @@ from typing import Any
 import pyarrow as pa
 
 from common import __version__
-from common.arrays import Int64Array
+from common.arrays import Int64Array, random_order
 from common.errors import InternalError, RefusedError
-from common.plan import Plan
-from common.privacy import charge
-from common.schema import Schema
-from common.shuffle import random_order
+from common.model.plan import Plan
+from common.model.privacy import charge
+from common.model.schema import Schema
 from owner_node.config import PolicyConfig
-from owner_node.consent.foreseen import Forecast, has_limits, is_close, objections
+from owner_node.consent.policy_rules import check_policy, check_rules
 from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing
 from owner_node.local.mask_plan import MaskRequest, arguments_of, make_mask_plan, report_of, uses_of
 from owner_node.local.masked_tables import MaskedTables, released_table
-from owner_node.local.policy import check_policy, check_rules
-from owner_node.mask_tasks import mask_tasks
-from owner_node.masking.checks import check_table
 from owner_node.masking.forecast import forecast
+from owner_node.masking.foreseen import Forecast, has_limits, is_close, objections
 from owner_node.masking.mask import mask_table
-from owner_node.masking.tasks import AttributeTask
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.masking.tasks import AttributeTask, check_table, mask_tasks
+from owner_node.values.taxonomy import Taxonomy
 
 SHUFFLED = "shuffled"
 """For a table that is handed on: a record's place in a file is as good as a name to who has seen the file."""

@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from common.attribute_plan import plan_attribute
-from common.cluster_size import check_k
 from common.errors import UsageError
-from common.guarantee import invariants, promises
-from common.plan import BudgetSplit, Layout, Linking, Plan
-from common.privacy import DEFAULT_MECHANISM
-from common.rank_noise import RankNoise
-from common.schema import Schema
-from common.shares import shares
-from common.task import Task
-from owner_node.local.policy import Use
+from common.model.plan import BudgetSplit, Layout, Linking, Plan
+from common.model.privacy import DEFAULT_MECHANISM
+from common.model.schema import Schema
+from common.model.task import Task
+from common.planning.arguments import RankNoise
+from common.planning.attributes import plan_attribute
+from common.planning.cluster_size import check_k
+from common.planning.shares import shares
+from common.words.guarantee import invariants, promises
+from owner_node.consent.policy_rules import Use
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from common.arrays import Int64Array
 from common.errors import RefusedError
 from owner_node.config import DatasetConfig, PolicyConfig
+from owner_node.config.database import place_of
+from owner_node.consent.policy_rules import Use, check_policy
 from owner_node.local.charge import LocalCharges, LocalWork, Standing, charged_data
-from owner_node.local.policy import Use, check_policy
-from owner_node.local.questions import Question, range_texts, text_of
-from owner_node.masking.bits import SystemBits
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.queries import check_answerable, draw_answer
-from owner_node.sources.place import place_of
+from owner_node.masking.questions import Question, range_texts, text_of
 
 if TYPE_CHECKING:
     from owner_node.sources import LoadedData

@@ -1,6 +1,7 @@
 """The array types of masking, in one place."""
 
-from typing import Any, TypeAlias
+import os
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,3 +32,27 @@ Float64Array: TypeAlias = NDArray[np.float64]
 """Numbers after the noise, where rounding no longer tells anything."""
 SparseIndexArray: TypeAlias = NDArray[np.signedinteger[Any]]
 """Row or column numbers of a sparse matrix: 32 bits where they fit, else 64."""
+
+
+class BitSource(Protocol):
+    """Gives random bits, 64 at a time."""
+
+    def words(self, n_words: int) -> UInt64Array:
+        """Return independent uniform words, `(n_words,)`, each from 0 to 2^64 - 1."""
+        ...
+
+    def apart(self) -> "BitSource":
+        """Return a source for another thread, whose words are independent of those of this one."""
+        ...
+
+
+class SystemBits:
+    """The operating system's randomness: the only source a release is ever made with."""
+
+    def words(self, n_words: int) -> UInt64Array:
+        """Return independent uniform words, `(n_words,)`, read-only, each from 0 to 2^64 - 1."""
+        return np.frombuffer(os.urandom(8 * n_words), dtype=np.uint64)
+
+    def apart(self) -> "SystemBits":
+        """Return this source: the operating system answers all threads, each with words of its own."""
+        return self

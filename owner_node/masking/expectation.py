@@ -27,10 +27,8 @@ from itertools import chain
 import numpy as np
 
 from common.errors import UsageError
-from owner_node.masking.arrays import Float64Array, Int64Array
-from owner_node.masking.bits import BitSource
-from owner_node.masking.calibration import Setting
-from owner_node.masking.clusters import Clusters
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
+from owner_node.masking.clusters import Clusters, Setting
 from owner_node.masking.exponential import GRID_BITS, TaxonomyMechanism, distance_table
 from owner_node.masking.histogram import HistogramMechanism, counts_of
 from owner_node.masking.mechanisms import ExactSums, Mechanism, SumMechanism

@@ -22,13 +22,11 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
-from owner_node.masking.arrays import BoolArray, Int64Array
-from owner_node.masking.bits import BitSource
-from owner_node.masking.calibration import Setting
-from owner_node.masking.clusters import Clusters
-from owner_node.masking.coins import exponential_coin, two_over_e_coin, uniform_below
+from owner_node.masking.arrays import BitSource, BoolArray, Int64Array
+from owner_node.masking.clusters import Clusters, Setting
+from owner_node.masking.noise import exponential_coin, two_over_e_coin, uniform_below
 from owner_node.masking.released import ReleasedList
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.values.taxonomy import Taxonomy
 
 GRID_BITS = 32
 """Distances are multiples of 2^-32."""

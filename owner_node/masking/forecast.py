@@ -13,14 +13,13 @@ from threading import Lock
 
 import numpy as np
 
-from owner_node.consent.foreseen import AttributeForecast, Forecast, as_share
-from owner_node.masking.arrays import Float64Array, Int64Array
-from owner_node.masking.bits import BitSource, SystemBits
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, SystemBits
 from owner_node.masking.expectation import Draws, expect, squared_distances
 from owner_node.masking.exponential import TaxonomyMechanism
+from owner_node.masking.foreseen import AttributeForecast, Forecast, as_share
 from owner_node.masking.mask import for_each
 from owner_node.masking.mechanisms import Mechanism
-from owner_node.masking.ranking import rank
+from owner_node.masking.order import rank
 from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
 
 FEWEST_PAIRS = 2

@@ -22,10 +22,9 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
-from common.privacy import MOST_HISTOGRAM_VALUES
-from owner_node.masking.arrays import LARGEST_INT64, Float64Array, Int64Array
-from owner_node.masking.bits import BitSource
-from owner_node.masking.calibration import MOST_FRACTION_BITS, TAIL, Setting
+from common.model.privacy import MOST_HISTOGRAM_VALUES
+from owner_node.masking.arrays import LARGEST_INT64, BitSource, Float64Array, Int64Array
+from owner_node.masking.clusters import MOST_FRACTION_BITS, TAIL, Setting
 from owner_node.masking.noise import add_saturating, shared_laplace
 from owner_node.masking.released import ReleasedList
 

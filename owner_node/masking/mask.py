@@ -12,24 +12,28 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.privacy import MECHANISMS
-from owner_node.masking.arrays import EntryArray, Int64Array
-from owner_node.masking.assignment import by_noisy_position, by_rank
-from owner_node.masking.bits import BitSource, SystemBits
-from owner_node.masking.checks import check_attribute, check_table
+from common.model.privacy import MECHANISMS
+from owner_node.masking.arrays import BitSource, EntryArray, Int64Array, SystemBits
 from owner_node.masking.histogram import HistogramMechanism
-from owner_node.masking.original_order import (
+from owner_node.masking.order import (
     CountedRecords,
     OriginalOrder,
+    Ranking,
     SortedRecords,
     are_counted,
     count_with_random_ties,
+    rank,
     rank_with_random_ties,
 )
-from owner_node.masking.rank_noise import PositionNoise, add_positions, noise_scale
-from owner_node.masking.ranking import Ranking, rank
+from owner_node.masking.rank_noise import (
+    PositionNoise,
+    add_positions,
+    by_noisy_position,
+    by_rank,
+    noise_scale,
+)
 from owner_node.masking.released import ReleasedList
-from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
+from owner_node.masking.tasks import AttributeTask, check_attribute, check_table, mechanism_of, own_order
 
 COLUMNS_IN_FLIGHT = 5
 """Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""

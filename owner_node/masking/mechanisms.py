@@ -1,8 +1,8 @@
 """The mechanisms by id: sorted values in, the rank-ordered list of released values out.
 
-What a mechanism promises is in `common.privacy`; here is what it does. A mechanism that adds noise to sums of
-clusters is a `SumMechanism`; one that makes its list another way implements `Mechanism` itself. Which record
-gets which entry of the list is not a mechanism's business.
+What a mechanism promises is in `common.model.privacy`; here is what it does. A mechanism that adds noise to
+sums of clusters is a `SumMechanism`; one that makes its list another way implements `Mechanism` itself. Which
+record gets which entry of the list is not a mechanism's business.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -13,11 +13,11 @@ from typing import Protocol
 import numpy as np
 
 from common.errors import UsageError
-from common.privacy import HISTOGRAM
-from owner_node.masking.arrays import Int64Array
-from owner_node.masking.bits import BitSource
-from owner_node.masking.calibration import (
+from common.model.privacy import HISTOGRAM
+from owner_node.masking.arrays import BitSource, Int64Array
+from owner_node.masking.clusters import (
     TAIL,
+    Clusters,
     ScaleBound,
     Scales,
     Setting,
@@ -30,9 +30,9 @@ from owner_node.masking.calibration import (
     joint_scales,
     local_scale_bound,
     local_scales,
+    plain_sums,
+    trimmed_sums,
 )
-from owner_node.masking.centroids import plain_sums, trimmed_sums
-from owner_node.masking.clusters import Clusters
 from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids

@@ -1,38 +1,502 @@
-"""Exact discrete Laplace noise, vectorised, with an integer scale per element.
+"""Events of exactly stated probability, for many elements at once; integers only.
 
-`discrete_laplace(t)` returns X with P(X = x) = (1 - q)/(1 + q) q^|x|, q = exp(-1/t), for every element's own
-integer scale t >= 1, and 0 where t = 0. What is drawn are integers: the leading bits of a double, and with
-them the number it was added to, show in noise made from floating-point formulas (Mironov 2012).
+Proof (Canonne, Kamath, Steinke 2020, Algorithm 1).
 
-Proof (Canonne, Kamath, Steinke 2020, Algorithm 2, with denominator s = 1).
+1. `uniform_below(b)`: a word below m b, m = floor(2^64 / b), leaves each remainder modulo b for exactly m
+   words; a word that is not below m b is replaced by a new one.
+   `one_in(j)` does the same with 16-bit words and keeps only whether a word is below m, one j-th of those
+   below m j.
+2. `exponential_coin(a, b)`, 0 <= a <= b, is true with probability exp(-γ), γ = a/b. Trial j succeeds with
+   probability γ/j, drawn as two independent events of probability a/b and 1/j, so that no product b*j is
+   formed. The first failure comes at trial j with probability γ^(j-1)/(j-1)! - γ^j/j!; the sum over odd j is
+   Σ_i (-γ)^i/i! = exp(-γ).
 
-1. `_by_coins(t)`: U uniform below t, kept with probability exp(-U/t), has P(U = u) ∝ exp(-u/t). V, the
-   number of successes of coins with exp(-1) before a failure, has P(V = v) ∝ exp(-v); `_runs` reads the V off
-   one long row of such coins, as the lengths of the runs that its failures end. So Y = U + t V runs through
-   every integer y >= 0 once, y = u + t v, with P(Y = y) ∝ exp(-u/t) exp(-v) = exp(-y/t). Coins are `coins`.
-   `shared_scale` and `own_scales` draw the same Y in a fraction of the time.
-2. `discrete_laplace`: a fair sign, minus zero rejected, gives P(X = x) ∝ exp(-|x|/t) for every integer x.
-
-Y above 2^63 - 1, or 2^31 - 1 where 32 bits are asked for, is returned as that. The probability is below
-exp(-60) for t below 2^57, or exp(-31) for t below 2^26. `add_saturating` makes the result a function of the
-exact noisy sum all the same, and `rank_noise` that of the exact noisy position, so that no guarantee hangs on
-it.
+References:
+    Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Algorithm 1.
 """
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from decimal import Context, Decimal
+from functools import cache, lru_cache
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from owner_node.masking.arrays import LARGEST_INT64, Int64Array, PositionArray
-from owner_node.masking.bits import BitSource
-from owner_node.masking.coins import exponential_coin, fair_coin, uniform_below
-from owner_node.masking.own_scales import LARGEST_MIXED_SCALE, mixed_draws
-from owner_node.masking.shared_scale import (
-    LARGEST_NARROW_SCALE,
-    LARGEST_SCALE,
-    GeometricDraws,
-    Integer,
-    geometric_draws,
+from owner_node.masking.arrays import (
+    LARGEST_INT64,
+    BitSource,
+    BoolArray,
+    Int64Array,
+    PositionArray,
+    SignArray,
+    UInt64Array,
 )
+
+LARGEST_WORD = np.uint64(2**64 - 1)
+
+
+def exponential_coin(
+    numerators: Int64Array, denominators: Int64Array, bits: BitSource, trial: int = 1
+) -> BoolArray:
+    """Toss coins that are true with probability exp(-a/b), numerators 0 <= a <= denominators b.
+
+    Args:
+        numerators: a, `(n,)`.
+        denominators: b, `(n,)`.
+        bits: Source of random bits.
+        trial: The trial to go on with, where all trials before it are known to have succeeded.
+
+    Returns:
+        The coins, `(n,)`.
+    """
+    result = np.empty(numerators.size, dtype=np.bool_)
+    running = np.arange(numerators.size)
+    while running.size:
+        success = uniform_below(denominators, bits) < numerators
+        success[success] = one_in(trial, int(np.count_nonzero(success)), bits)
+        result[running[~success]] = trial % 2 == 1
+        running, numerators, denominators = running[success], numerators[success], denominators[success]
+        trial += 1
+    return result
+
+
+def two_over_e_coin(n_coins: int, bits: BitSource) -> BoolArray:
+    """Toss coins that are true with probability 2/e: the trials of exp(-1) from the third onwards.
+
+    Trial j succeeds with probability 1/j, so the number of successes is at least i with probability
+    2/(i + 2)!; it is even with probability Σ_i (-1)^i 2/(i + 2)! = 2/e.
+    """
+    result = np.empty(n_coins, dtype=np.bool_)
+    running = np.arange(n_coins)
+    trial = 3
+    while running.size:
+        success = one_in(trial, running.size, bits)
+        result[running[~success]] = trial % 2 == 1
+        running = running[success]
+        trial += 1
+    return result
+
+
+def fair_coin(n_coins: int, bits: BitSource) -> BoolArray:
+    """Toss fair coins."""
+    tosses: BoolArray = np.unpackbits(bits.words(-(-n_coins // 64)).view(np.uint8), count=n_coins).view(
+        np.bool_
+    )
+    return tosses
+
+
+def one_in(choices: int, n_draws: int, bits: BitSource) -> BoolArray:
+    """Draw events of probability 1/choices, choices below 2^16; for 1 choice it costs no bits."""
+    if choices == 1:
+        return np.ones(n_draws, dtype=np.bool_)
+    share = 2**16 // choices
+    words = bits.words(-(-n_draws // 4)).view(np.uint16)[:n_draws]
+    chosen: BoolArray = words < share
+    rejected = np.flatnonzero(words >= share * choices)
+    if rejected.size:
+        chosen[rejected] = one_in(choices, rejected.size, bits)
+    return chosen
+
+
+def uniform_below(bounds: Int64Array, bits: BitSource) -> Int64Array:
+    """Draw a uniform integer from 0 to bound - 1 for every bound >= 1; bounds of 1 alone cost no bits."""
+    if not np.any(bounds > 1):
+        return np.zeros(bounds.size, dtype=np.int64)
+    limits = bounds.astype(np.uint64)
+    words = bits.words(bounds.size)
+    drawn = words % limits
+    # words - drawn is the multiple of the bound that a word lies above; the last, incomplete one is rejected.
+    rejected = np.flatnonzero(words - drawn > LARGEST_WORD - (limits - np.uint64(1)))
+    if rejected.size:
+        drawn[rejected] = uniform_below(bounds[rejected], bits)
+    return drawn.astype(np.int64)
+
+
+Integer = TypeVar("Integer", np.int32, np.int64)
+
+LARGEST_SCALE = 2**57
+"""No scale of masking is larger (`calibration.fraction_bits`)."""
+LARGEST_NARROW_SCALE = 2**26
+"""The same for draws of 32 bits: all that a table settles has room in them."""
+INDEX_BITS = 16
+HIGH_BITS = 7
+"""The scale of H is from 2^7 to 2^8: then two or three draws in a hundred are not settled by their index.
+
+For t above 2^55, where L has no more bits, it is up to 2^10, and for t below 2^8 it is t itself."""
+WIDEST_LOW = 64 - INDEX_BITS - 1
+"""Bits of L that one word has room for, beside index and sign."""
+REST_TYPES: dict[int, type[np.integer[Any]]] = {
+    7: np.int8,
+    8: np.uint8,
+    15: np.int16,
+    16: np.uint16,
+    31: np.int32,
+}
+"""What L and its sign are drawn as beside an index of their own, by the most bits of L; without the sign
+where L fills all bytes."""
+REACH = 16
+"""M is so many scales of H: a draw goes further with probability e^-16."""
+DRAWS_PER_BLOCK = 2**17
+"""Draws that are made at a time: with fewer, threads wait for each other; more do not fit into the caches."""
+_TABLES_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class GeometricDraws(Generic[Integer]):
+    """Draws with P(Y = y) ∝ exp(-y/t), and a fair sign of each."""
+
+    magnitudes: NDArray[Integer]
+    """Y, `(n_draws,)`."""
+    signs: SignArray
+    """0 for plus, -1 for minus, `(n_draws,)`; a minus of Y = 0 included."""
+
+
+def geometric_draws(
+    n_draws: int, scale: int, bits: BitSource, integer: type[Integer]
+) -> GeometricDraws[Integer]:
+    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign.
+
+    Args:
+        n_draws: How many.
+        scale: t, from 1 to `LARGEST_SCALE`, or to `LARGEST_NARROW_SCALE` for 32 bits.
+        bits: Source of random bits.
+        integer: What to draw; fewer bits take less time.
+
+    Returns:
+        Independent draws, in the units of the scale.
+    """
+    return table_of(scale, integer).draw(n_draws, bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """What U decides: H up to M, which is M or more, or that the trials are to go on."""
+
+    scale: int
+    """t."""
+    low_bits: int
+    """s; with none there is no trial, and κ is 0."""
+
+    @property
+    def size(self) -> int:
+        """M."""
+        return -(-REACH * self.scale >> self.low_bits)
+
+    def thresholds(self, n_bits: int) -> list[int]:
+        """Return floor(2^n_bits C_h) for all h below M, and if s > 0 that of 1 - κ, exactly."""
+        precision = n_bits + 64
+        while True:
+            found = self._attempt(n_bits, precision)
+            if found is not None:
+                return found
+            precision *= 2
+
+    def _attempt(self, n_bits: int, precision: int) -> list[int] | None:
+        exact, unit = Context(prec=precision // 3 + 8), 1 << precision
+        step = exact.divide(Decimal(-(1 << self.low_bits)), Decimal(self.scale))
+        ratio = int(exact.multiply(exact.exp(step), Decimal(unit)))
+        left = self.scale - (1 << self.low_bits) if self.low_bits else self.scale  # (1 - κ) t
+        whole, power, slack, found = self.scale << precision, unit, 0, []
+        for _ in range(self.size):
+            # The ratio is off by less than 2 units, and each product of two such numbers below 1 adds one.
+            power, slack = power * ratio >> precision, slack + 3
+            reached = (unit - power) * left << n_bits
+            least = (reached - (slack * left << n_bits)) // whole
+            if (reached + (slack * left << n_bits)) // whole != least:
+                return None
+            found.append(least)
+        return [*found, (left << n_bits) // self.scale] if self.low_bits else found
+
+
+@lru_cache(_TABLES_KEPT)
+def _table(scale: int, dtype: np.dtype[Integer]) -> "Table[Integer]":
+    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))), dtype.type)
+
+
+def table_of(scale: int, integer: type[Integer]) -> "Table[Integer]":
+    """Return the table of a scale."""
+    return _table(scale, np.dtype(integer))
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Generic[Integer]):
+    """A law and the table that it is drawn with."""
+
+    law: Law
+    """What U decides."""
+    by_index: NDArray[Integer]
+    """2^s H by the first 16 bits of U, `(2^16,)`; the least integer where they do not settle it."""
+    thresholds: UInt64Array
+    """The floors of 2^64 times the thresholds, ascending."""
+    passed: Int64Array
+    """How many thresholds lie below the cell of an index, `(2^16,)`."""
+
+    @classmethod
+    def of(cls, law: Law, integer: type[Integer]) -> "Table[Integer]":
+        """Make the table of a law."""
+        thresholds = np.array(law.thresholds(64), dtype=np.uint64)
+        cells = (thresholds >> np.uint64(64 - INDEX_BITS)).astype(np.int64)
+        inside = np.bincount(cells, minlength=2**INDEX_BITS)
+        passed = np.cumsum(inside) - inside
+        settled = (inside == 0) & (passed < law.size)
+        by_index = np.where(settled, passed << law.low_bits, np.iinfo(integer).min)
+        return cls(law, by_index.astype(integer), thresholds, passed)
+
+    @property
+    def largest(self) -> int:
+        """What every larger draw is returned as."""
+        return int(np.iinfo(self.by_index.dtype).max)
+
+    def draw(self, n_draws: int, bits: BitSource) -> GeometricDraws[Integer]:
+        """Draw as `geometric_draws` says."""
+        magnitudes, signs = np.empty(n_draws, self.by_index.dtype), np.empty(n_draws, np.int8)
+        places, indices = [], []
+        for first in range(0, n_draws, DRAWS_PER_BLOCK):
+            block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
+            index, low, signs[block] = self._words(block.stop - first, bits)
+            found = self._indexed(index, low, magnitudes[block])
+            places.append(found + first)
+            indices.append(index[found].astype(np.int64))
+        if places:
+            self._settle(magnitudes, np.concatenate(places), np.concatenate(indices), bits)
+        return GeometricDraws(magnitudes, signs)
+
+    def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any], SignArray]:
+        """Draw indices, L in as few bytes as have room for it, and signs, all `(n_draws,)`."""
+        low_mask = (1 << self.law.low_bits) - 1
+        widest = next((each for each in REST_TYPES if self.law.low_bits <= each), None)
+        if widest is None:
+            words = bits.words(n_draws).view(np.int64)
+            low = words >> INDEX_BITS & low_mask
+            return words & (2**INDEX_BITS - 1), low, (words >> 63).astype(np.int8)
+        index, rest = _integers(n_draws, np.uint16, bits), _integers(n_draws, REST_TYPES[widest], bits)
+        if widest == self.law.low_bits and widest % 8 == 0:
+            return index, rest, _signs(n_draws, bits)
+        return index, rest & low_mask, (rest >> widest).astype(np.int8, copy=False)
+
+    def _indexed(self, index: NDArray[Any], low: NDArray[Any], magnitudes: NDArray[Integer]) -> PositionArray:
+        """Add L to 2^s H where the index settles it.
+
+        Returns:
+            Where it does not; the magnitude there is L above the least integer.
+        """
+        # "clip" is quicker than a check; no index is outside.
+        np.take(self.by_index, index, out=magnitudes, mode="clip")
+        magnitudes += low
+        return np.flatnonzero(magnitudes < 0)
+
+    def _settle(
+        self, magnitudes: NDArray[Integer], places: PositionArray, indices: Int64Array, bits: BitSource
+    ) -> None:
+        """Draw more bits of each U, and trials of L, or all anew, where that takes it."""
+        if places.size == 0:
+            return
+        s, size, largest = self.law.low_bits, self.law.size, self.largest
+        low = magnitudes[places].astype(np.int64) & largest
+        decided = self._closer(indices, bits)
+        magnitudes[places] = (decided << s) + low
+        again = np.flatnonzero(decided >= size)
+        if again.size == 0:
+            return
+        new = self.draw(again.size, bits).magnitudes.astype(np.int64)
+        low, beyond = low[again], decided[again] == size
+        kept = self._kept(low, bits)
+        cut = np.flatnonzero(new == largest)
+        if cut.size:
+            # What was cut has no high part that L could go with. Given the largest or more, exp(-1/t) is cut.
+            one = np.ones(cut.size, dtype=np.int64)
+            kept[cut] &= ~exponential_coin(one, np.full(cut.size, self.law.scale), bits)
+        with_low = np.where(kept | beyond, new >> s << s | low, new)
+        more = np.where(beyond, size << s, 0)
+        magnitudes[places[again]] = np.minimum(with_low, largest - more) + more
+
+    def _kept(self, low: Int64Array, bits: BitSource) -> BoolArray:
+        """Make the trials of L where the event of κ has come true in the first one."""
+        s = self.law.low_bits
+        kept = np.ones(low.size, dtype=np.bool_)
+        if s:
+            on = np.flatnonzero((bits.words(low.size) >> np.uint64(64 - s)).view(np.int64) < low)
+            kept[on] = exponential_coin(low[on], np.full(on.size, self.law.scale), bits, trial=2)
+        return kept
+
+    def _closer(self, indices: Int64Array, bits: BitSource) -> PositionArray:
+        """Draw 48 more bits of each U, and more of those that still lie in the cell of a threshold."""
+        words = bits.words(indices.size) >> np.uint64(INDEX_BITS)
+        words |= indices.view(np.uint64) << np.uint64(64 - INDEX_BITS)
+        # Most cells have one threshold, behind which the next one is above already: no need to search.
+        decided = self.passed[indices]
+        decided += self._above(decided) < words
+        further = np.flatnonzero(self._above(decided) < words)
+        decided[further] = np.searchsorted(self.thresholds, words[further])
+        above = self._above(decided)
+        for place in np.flatnonzero(above == words).tolist():
+            decided[place] = self._to_the_end(int(words[place]), bits)
+        return decided
+
+    def _above(self, decided: PositionArray) -> UInt64Array:
+        """Return the first threshold that is not passed, or the last one."""
+        return self.thresholds.take(decided, mode="clip")
+
+    def _to_the_end(self, prefix: int, bits: BitSource) -> int:
+        """Draw 64 more bits of one U at a time until they decide."""
+        n_bits = 64
+        while True:
+            n_bits += 64
+            prefix = prefix << 64 | int(bits.words(1)[0])
+            thresholds = self.law.thresholds(n_bits)
+            decided = bisect_left(thresholds, prefix)
+            if decided == bisect_right(thresholds, prefix):
+                return decided
+
+
+def _signs(n_draws: int, bits: BitSource) -> SignArray:
+    """Draw fair signs by themselves, `(n_draws,)`."""
+    words = bits.words(-(-n_draws // 64))
+    return -np.unpackbits(words.view(np.uint8), count=n_draws).view(np.int8)
+
+
+def _integers(n_draws: int, integer: type[np.integer[Any]], bits: BitSource) -> NDArray[Any]:
+    """Draw uniform integers of few bytes, `(n_draws,)`."""
+    n_bytes = n_draws * np.dtype(integer).itemsize
+    return bits.words(-(-n_bytes // 8)).view(integer)[:n_draws]
+
+
+LARGEST_MIXED_SCALE = 2**48
+"""Up to it the products of proof 2 are as stated, and few draws need more digits."""
+UNIT_BITS = 55
+LOW_BITS = 47
+MORE_BITS = 7
+"""More digits of E where they are needed: with them its fraction still fits into 63 bits."""
+_HIGH_BITS = UNIT_BITS - LOW_BITS
+_NEAR = 4
+_PIECE_BITS = 15
+_STEP_BITS = 64
+
+
+def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]:
+    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, of every element's own scale, and a fair sign.
+
+    Args:
+        scales: t, each from 1 to `LARGEST_MIXED_SCALE`, `(n,)`.
+        bits: Source of random bits.
+
+    Returns:
+        Independent draws, `(n,)`, in the units of the scales.
+    """
+    drawn = _exponential_table().draw(scales.size, bits)
+    grid, values, places = drawn.magnitudes, np.empty_like(scales), []
+    for first in range(0, scales.size, DRAWS_PER_BLOCK):
+        block = slice(first, first + DRAWS_PER_BLOCK)
+        values[block], near = _nearly(grid[block], scales[block])
+        places.append(near + first)
+    if places:
+        near = np.concatenate(places)
+        values[near] = _exactly(grid[near], scales[near], bits)
+    beyond = np.flatnonzero(grid >= REACH << UNIT_BITS)
+    if beyond.size:
+        certain = REACH * scales[beyond]
+        more = mixed_draws(scales[beyond], bits).magnitudes
+        values[beyond] = np.minimum(more, LARGEST_INT64 - certain) + certain
+    return GeometricDraws(values, drawn.signs)
+
+
+@cache
+def _exponential_table() -> Table[np.int64]:
+    """Return the table of G, the same for all scales: it takes some milliseconds to make."""
+    return Table.of(Law(2**UNIT_BITS, LOW_BITS), np.int64)
+
+
+def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return floor((t H + Q)/2^8), and where Y may be something else."""
+    values = grid >> LOW_BITS
+    values *= scales
+    whole = grid & (2**LOW_BITS - 1)
+    product = whole.astype(np.float64)
+    product *= scales
+    product *= 2.0**-LOW_BITS
+    np.copyto(whole, product, casting="unsafe")
+    values += whole
+    np.add(values, _NEAR - 1, out=whole)
+    whole &= 2**_HIGH_BITS - 1
+    values >>= _HIGH_BITS
+    return values, np.flatnonzero(whole < _NEAR)
+
+
+def _exactly(grid: Int64Array, scales: Int64Array, bits: BitSource) -> Int64Array:
+    """Return floor(t E), with more digits of E where that takes them."""
+    fraction = grid & (2**UNIT_BITS - 1)
+    values, rest = whole_products(fraction, UNIT_BITS, scales)
+    further = np.flatnonzero(rest + scales > 2**UNIT_BITS)
+    if further.size:
+        finer = fraction[further] << MORE_BITS | _more_digits(further.size, bits)
+        values[further] = _with_more_digits(finer, scales[further], bits)
+    return values + (grid >> UNIT_BITS) * scales
+
+
+def _with_more_digits(fraction: Int64Array, scales: Int64Array, bits: BitSource) -> Int64Array:
+    """Return floor(t F), F lying from fraction/2^62 to (fraction + 1)/2^62."""
+    n_bits = UNIT_BITS + MORE_BITS
+    values, rest = whole_products(fraction, n_bits, scales)
+    for place in np.flatnonzero(rest > 2**n_bits - scales).tolist():
+        values[place] = _to_the_end(int(fraction[place]), n_bits, int(scales[place]), bits)
+    return values
+
+
+def whole_products(fraction: Int64Array, n_bits: int, scales: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Multiply numbers below 1 by scales, as by hand, 15 bits at a time.
+
+    Args:
+        fraction: The numbers in units of 2^-n, `(n,)`.
+        n_bits: n, at most 62.
+        scales: Up to `LARGEST_MIXED_SCALE`, `(n,)`.
+
+    Returns:
+        The products rounded down, and what is left in units of 2^-n, both `(n,)`.
+    """
+    carried, rest = np.zeros_like(fraction), np.zeros_like(fraction)
+    for low in range(0, n_bits, _PIECE_BITS):
+        width = min(_PIECE_BITS, n_bits - low)
+        carried += ((fraction >> low) & (2**width - 1)) * scales
+        rest |= (carried & (2**width - 1)) << low
+        carried >>= width
+    return carried, rest
+
+
+def _more_digits(n_draws: int, bits: BitSource) -> Int64Array:
+    """Draw the digits of E from 55 to 62 places after the point, `(n_draws,)`."""
+    digits, pending = np.empty(n_draws, dtype=np.int64), np.arange(n_draws)
+    while pending.size:
+        drawn = (bits.words(pending.size) >> np.uint64(64 - MORE_BITS)).view(np.int64)
+        kept = exponential_coin(drawn, np.full(drawn.size, 2 ** (UNIT_BITS + MORE_BITS)), bits)
+        digits[pending[kept]] = drawn[kept]
+        pending = pending[~kept]
+    return digits
+
+
+def _to_the_end(fraction: int, n_bits: int, scale: int, bits: BitSource) -> int:
+    """Draw 64 more digits of one E at a time until they say what t times its fraction is rounded down."""
+    while True:
+        n_bits += _STEP_BITS
+        digit = int(bits.words(1)[0])
+        while not _kept(digit, n_bits, bits):
+            digit = int(bits.words(1)[0])
+        fraction = fraction << _STEP_BITS | digit
+        least, most = fraction * scale >> n_bits, (fraction + 1) * scale - 1 >> n_bits
+        if least == most:
+            return least
+
+
+def _kept(digit: int, n_bits: int, bits: BitSource) -> bool:
+    """Return true with probability exp(-d/2^n), as `coins.exponential_coin` does for larger ones."""
+    trial, n_words = 1, -(-n_bits // 64)
+    while True:
+        uniform = int.from_bytes(bits.words(n_words).tobytes()) >> (64 * n_words - n_bits)
+        if uniform >= digit or not one_in(trial, 1, bits)[0]:
+            return trial % 2 == 1
+        trial += 1
+
 
 FEWEST_SHARED = 2**15
 """Elements of one scale from which on making a table for it pays."""

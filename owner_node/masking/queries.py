@@ -29,12 +29,11 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
-from common.schema import Attribute
-from owner_node.local.questions import Kind, Question
-from owner_node.masking.arrays import Int64Array
-from owner_node.masking.bits import BitSource
-from owner_node.masking.calibration import TAIL, Setting, fraction_bits
+from common.model.schema import Attribute
+from owner_node.masking.arrays import BitSource, Int64Array
+from owner_node.masking.clusters import TAIL, Setting, fraction_bits
 from owner_node.masking.noise import add_saturating, discrete_laplace
+from owner_node.masking.questions import Kind, Question
 from owner_node.masking.released import round_centroids
 
 

@@ -5,15 +5,15 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeVar
 
 from common.errors import ConfigurationError, ProtocolError
-from common.plan import Plan
-from common.privacy import plain
-from common.task import Assignment
+from common.model.plan import Plan
+from common.model.privacy import plain
+from common.model.task import Assignment
 from owner_node.config import OwnerConfig
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import ReleaseKey, release_key
-from owner_node.release.answers import Failure, RefusedBeforeError
+from owner_node.release.records import Records
+from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.database import Transaction
-from owner_node.state.records import Records
 from owner_node.state.session import FINAL, UNDECIDED
 from owner_node.state.sessions import Session
 

@@ -9,24 +9,24 @@ from typing import Any
 
 from common.canonical import canonical
 from common.errors import BalanceError, ProtocolError, RefusedError
-from common.fragment import Consent
-from common.plan import RELEASE_ID, Plan
-from common.schema import Schema
-from common.signing import Domain, SignerSource
-from common.task import Assignment
+from common.model.fragment import Consent
+from common.model.plan import RELEASE_ID, Plan
+from common.model.schema import Schema
+from common.model.task import Assignment
+from common.trust.signing import Domain, SignerSource
 from owner_node.config import DatasetConfig
-from owner_node.connection.trust import Trust
-from owner_node.consent.appraisal import Appraisal, Appraised
-from owner_node.consent.approvals import Approval
+from owner_node.config.database import place_of
 from owner_node.consent.judge import Accept, Refuse, Verdict, judge
-from owner_node.consent.plan_texts import check_texts
+from owner_node.consent.plan_rules import check_texts
 from owner_node.linking.tokens import ReleaseKey
+from owner_node.release.appraisal import Appraisal, Appraised
+from owner_node.release.approvals import Approval
 from owner_node.release.cases import Cases, read
 from owner_node.sources import count_records, schema_of
-from owner_node.sources.place import place_of
 from owner_node.state.database import Transaction
 from owner_node.state.session import UNDECIDED, Event, State
 from owner_node.state.sessions import Session
+from owner_node.trust import Trust
 
 _MOST_NEW = 100
 """Most releases that one aggregator begins within an hour: what is written down of each is kept for ever."""

@@ -10,20 +10,20 @@ from collections.abc import Callable
 from datetime import datetime
 
 from common.errors import TesseraError
-from common.fragment import LedgerHead
-from common.plan import RELEASE_ID, Plan
-from common.signing import Domain, SignerSource
+from common.model.fragment import LedgerHead
+from common.model.plan import RELEASE_ID, Plan
+from common.trust.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
-from owner_node.connection.trust import Trust
-from owner_node.consent.appraisal import Appraisal
 from owner_node.linking.linkage_key import NoLinkageKeyError
-from owner_node.release.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
+from owner_node.release.appraisal import Appraisal
 from owner_node.release.cases import Cases
 from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
-from owner_node.state.records import Records
+from owner_node.release.records import Records
+from owner_node.state.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
 from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, Event
 from owner_node.state.sessions import Session
+from owner_node.trust import Trust
 
 _LONGEST_REASON = 500
 _MOST_REJECTED = 1000

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import IntegrityError, UsageError
-from common.release_data import DATA_FILES, read_units
-from common.verification import Verified
-from common.wire.arrow_decoding import decode
+from common.release.verification import DATA_FILES, Verified, read_units
+from common.wire.decoding import decode
 from owner_node.state.sessions import Session
 
 _HINT = "ask the aggregator's operator; keep the fragment, the release folder and owner.db as they are"
@@ -59,7 +58,7 @@ def verify_own(
 
     Args:
         folder: The release folder.
-        verified: What `common.verification.verify_release` found about it.
+        verified: What `common.release.verification.verify_release` found about it.
         owner: This owner's id.
         fragment: The sealed fragment.
         fragment_digest: The digest that was sealed, from the owner's own records.

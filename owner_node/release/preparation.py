@@ -1,28 +1,76 @@
-"""Before anything is spent: the source loaded once, pinned, checked for all that masking could fail on."""
+"""Which of its own records an owner is told that all groups hold: bits in the order of its sorted tokens.
 
+Checked as if a stranger had sent them: they have to be those whose digest the signed addendum has.
+"""
+
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import Int64Array, TokenArray, sortable
-from common.errors import DataChangedError
-from common.plan import Plan
-from common.task import Assignment
+from common.arrays import Int64Array, TokenArray, random_order, sortable
+from common.canonical import digest
+from common.errors import DataChangedError, IntegrityError
+from common.model.plan import Plan
+from common.model.task import Assignment
+from common.wire.encoding import encode, has_tokens
 from owner_node.config import DatasetConfig
 from owner_node.ledger.budget_terms import Column
-from owner_node.linking.normalisation import normalise
+from owner_node.ledger.columns import columns_of
 from owner_node.linking.tokens import tokens
-from owner_node.mask_tasks import mask_tasks
-from owner_node.masking.checks import check_table
-from owner_node.masking.tasks import AttributeTask
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask, check_table, mask_tasks
 from owner_node.sources import load, schema_of
-from owner_node.sources.columns import columns_of
+from owner_node.state.outbox import Outbox
+from owner_node.values.normal_forms import normalise
 
 if TYPE_CHECKING:
     from owner_node.sources import LoadedData
+
+
+def size_of(n_records: int) -> int:
+    """Return how many bytes the selection of so many records has."""
+    return (n_records + 7) // 8
+
+
+def read_selection(
+    selection: bytes, n_records: int, n_selected: int, expected_digest: str
+) -> NDArray[np.bool_]:
+    """Read a selection.
+
+    Args:
+        selection: One bit per record, the first in the highest bit of the first byte; what is left of the
+            last byte is 0.
+        n_records: Number of the owner's records.
+        n_selected: How many of them the addendum says are selected.
+        expected_digest: SHA-256 of the selection, from the addendum.
+
+    Returns:
+        Whether each record is selected, in the order of their tokens; shape (n_records,).
+
+    Raises:
+        IntegrityError: If it is another one, or does not fit these numbers.
+    """
+    if digest(selection) != expected_digest:
+        raise _other("its digest is not the addendum's")
+    if len(selection) != size_of(n_records):
+        raise _other(f"it has {len(selection)} bytes for {n_records} records")
+    bits = np.unpackbits(np.frombuffer(selection, dtype=np.uint8)).astype(np.bool_)
+    chosen, rest = bits[:n_records], bits[n_records:]
+    if rest.any() or int(chosen.sum()) != n_selected:
+        raise _other(f"it does not select {n_selected} of {n_records} records")
+    return chosen
+
+
+def _other(what: str) -> IntegrityError:
+    return IntegrityError(
+        f"the selection of common records does not fit the addendum: {what}",
+        "both sides must run compatible versions; nothing was spent",
+    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -38,7 +86,7 @@ class Prepared:
     n_records: int
     """Exact number of records."""
     source_digest: str
-    """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.consent.appraisal`)."""
+    """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.release.appraisal`)."""
     known_by: tuple[Column, ...] = ()
     """What all declared columns, the identifiers among them, are recognised by."""
     dropped: int = 0
@@ -127,3 +175,37 @@ def _tokens(dataset: DatasetConfig, loaded: "LoadedData", release_key: bytes | N
     if release_key is None:
         return None
     return tokens(normalise(loaded.identifiers, dataset.normal_forms), release_key)
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A fragment under its final name."""
+
+    path: Path
+    """Where it is."""
+    digest: str
+    """SHA-256 of its bytes."""
+    size: int
+    """Its size in bytes."""
+
+
+def seal(
+    outbox: Outbox, aggregator: str, plan: Plan, assignment: Assignment, prepared: Prepared
+) -> SealedFile:
+    """Draw noise and write the fragment.
+
+    What an earlier, interrupted attempt left is destroyed first: nobody has seen its noise.
+
+    Raises:
+        OSError: If it cannot be written; nothing half-written stays.
+    """
+    outbox.destroy(aggregator, plan.release)
+    masked = mask_table(prepared.columns, prepared.tasks)
+    aligned = has_tokens(plan)
+    order = prepared.by_token() if aligned else random_order(prepared.n_records)
+    with outbox.begin(aggregator, plan.release) as stream:
+        encode(stream, assignment, masked, order, prepared.tokens if aligned else None)
+    path = outbox.path(aggregator, plan.release)
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return SealedFile(path, digest, path.stat().st_size)

@@ -11,20 +11,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from common.errors import ProtocolError
-from common.fragment import Addendum, FragmentStatement, Receipt
-from common.linking_check import contradictions, multiples_of
-from common.matches import fit
-from common.plan import Plan
-from common.signing import Domain, SignerSource
-from common.task import Assignment
-from owner_node.connection.trust import Trust
-from owner_node.consent.appraisal import Appraisal
-from owner_node.consent.co_owners import CoOwner, check_co_owners
-from owner_node.ledger.parts import Part
-from owner_node.release.answers import Fragment, Linked, Sealed
+from common.model.fragment import Addendum, FragmentStatement, Receipt, contradictions, multiples_of
+from common.model.matches import fit
+from common.model.plan import Plan
+from common.model.task import Assignment
+from common.trust.signing import Domain, SignerSource
+from owner_node.ledger.entry import Part
+from owner_node.release.appraisal import Appraisal
 from owner_node.release.cases import Cases, read
+from owner_node.release.co_owners import CoOwner, check_co_owners
+from owner_node.state.answers import Fragment, Linked, Sealed
 from owner_node.state.session import CHARGED, Event, State
 from owner_node.state.sessions import Session
+from owner_node.trust import Trust
 
 if TYPE_CHECKING:
     from owner_node.release.preparation import Prepared
@@ -133,7 +132,7 @@ class Production:
         Raises:
             ProtocolError: If there is no such addendum.
         """
-        from owner_node.release.selection import size_of
+        from owner_node.release.preparation import size_of
 
         session, _, _ = self._cases.accepted(release, plan_digest)
         found = read(Addendum, addendum)
@@ -202,7 +201,7 @@ class Production:
         self, session: Session, prepared: "Prepared", addendum: Addendum, selection: bytes
     ) -> "Prepared":
         """Return the records that are to be masked: all, or those that all groups hold."""
-        from owner_node.release.selection import read_selection
+        from owner_node.release.preparation import read_selection
 
         if not addendum.selections:
             return prepared
@@ -247,7 +246,7 @@ class Production:
         self, session: Session, plan: Plan, assignment: Assignment, prepared: "Prepared", addendum: Addendum
     ) -> Session:
         """Mask and seal; the charge is spent."""
-        from owner_node.release.sealing import seal
+        from owner_node.release.preparation import seal
 
         sealed = seal(self._cases.records.outbox, self._cases.aggregator, plan, assignment, prepared)
         statement = FragmentStatement(

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.errors import UsageError
-from common.privacy import SMALLEST_K
-from common.schema import (
+from common.model.privacy import SMALLEST_K
+from common.model.schema import (
     MISSING_CATEGORY,
     Attribute,
     AttributeType,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from common.schema import Attribute, AttributeType, Schema
+from common.model.schema import Attribute, AttributeType, Schema
 from owner_node.config import DatasetConfig
 from owner_node.sources.loaded import LoadedData
 

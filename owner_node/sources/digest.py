@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.canonical import canonical
-from common.schema import Attribute
+from common.model.schema import Attribute
 
 DIGEST_VERSION = 1
 

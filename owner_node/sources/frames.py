@@ -8,11 +8,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from owner_node.linking.normalisation import NormalForm
 from owner_node.sources import texts
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Tally
 from owner_node.sources.reading import identified
+from owner_node.values.normal_forms import NormalForm
 
 BATCH_RECORDS = 2**16
 """Records that are converted at a time."""

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.schema import RESERVED_NAMES
+from common.model.schema import RESERVED_NAMES
 from owner_node.config import CsvOptions
-from owner_node.sources.dates import days
 from owner_node.sources.files import open_file
 from owner_node.sources.findings import Findings
 from owner_node.sources.texts import as_text, is_readable, plain
+from owner_node.values.dates import days
 
 MOST_LABELS = 50
 """A column with more different texts than that is no category."""

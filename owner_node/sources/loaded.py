@@ -77,7 +77,7 @@ class LoadedData:
     """A loaded data set: the only form in which original data live in this program."""
 
     columns: Mapping[str, "Int64Array"]
-    """Values by attribute, in declared order; shape (n_records,), in resolution units of `common.schema`."""
+    """Values by attribute, in declared order; shape (n_records,), in units of `common.model.schema`."""
     identifiers: tuple[Any, ...]
     """One Arrow string array per identifier column, as found in the source; shape (n_records,)."""
     n_records: int

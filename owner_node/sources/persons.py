@@ -7,8 +7,8 @@ import numpy as np
 
 from common.errors import DataError
 from owner_node.config import DatasetConfig
-from owner_node.linking.normalisation import normalise
 from owner_node.sources.findings import Findings
+from owner_node.values.normal_forms import normalise
 
 
 def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:

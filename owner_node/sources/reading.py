@@ -10,15 +10,15 @@ import pyarrow.compute as pc
 
 from common.arrays import Int64Array
 from common.errors import DataError
-from common.schema import MISSING_CATEGORY, Attribute, AttributeType
+from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.linking.normalisation import ISO_DATE, NormalForm, normalise
 from owner_node.sources import texts
 from owner_node.sources.digest import source_digest
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import LoadCounts, LoadedData, Source
 from owner_node.sources.persons import find_repeated
 from owner_node.sources.values import parse
+from owner_node.values.normal_forms import ISO_DATE, NormalForm, normalise
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from owner_node.config import DatasetConfig
-from owner_node.config.database_url import SQLITE, parse_database_url
+from owner_node.config.database import SQLITE, parse_database_url
 from owner_node.sources import sql_faults
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source, Tally

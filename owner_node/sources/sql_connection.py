@@ -16,10 +16,10 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from common.durable import read_private
 from common.errors import ConfigurationError, TesseraError
+from common.files import read_private
 from owner_node.config import DatasetConfig
-from owner_node.config.database_url import SQLITE, DatabaseUrl, parse_database_url
+from owner_node.config.database import SQLITE, DatabaseUrl, parse_database_url
 from owner_node.sources import sql_faults
 
 CONNECT_SECONDS = 10

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions
-from owner_node.sources import dates, texts
+from owner_node.sources import texts
 from owner_node.sources.findings import Findings
-from owner_node.sources.numerals import BoolArray, Scaled, bools, ints, scaled
+from owner_node.values import dates
+from owner_node.values.numerals import BoolArray, Scaled, bools, ints, scaled
 
 _TRUE = ("true", "t", "yes", "y", "1")
 _FALSE = ("false", "f", "no", "n", "0")

@@ -1,16 +1,26 @@
-"""Hash chains: every entry carries the hash of the one before, so that no past entry can change unseen.
-
-A chain cannot show by itself that its newest entries were cut off. That takes a head, kept elsewhere:
-the aggregators keep the owner's newest signed ledger head and return it at every connect.
-"""
+"""Where a hash chain is: what is signed, kept elsewhere, and compared."""
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from common.canonical import document_digest
 from common.errors import IntegrityError, InternalError
-from owner_node.state.chain_head import GENESIS, Head
 from owner_node.state.database import Database, Transaction
+
+GENESIS = "0" * 64
+"""What the first entry names as the hash before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Where a chain is."""
+
+    sequence: int
+    """Number of its newest entry; 0 if there is none."""
+    hash: str
+    """Hash of the newest entry, hexadecimal; 64 zeros if there is none."""
+
 
 __all__ = ["GENESIS", "Chain", "Head"]
 

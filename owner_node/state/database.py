@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
 
-from common.durable import PRIVATE_FILE, private_directory, sync_directory
 from common.errors import ConfigurationError, IntegrityError, InternalError, TesseraError, UsageError
+from common.files import PRIVATE_FILE, private_directory, sync_directory
 from common.transactions import all_or_nothing
 
 Transaction = sqlite3.Connection

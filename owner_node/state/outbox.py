@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from common.durable import atomic_writer, private_directory, sync_directory
 from common.errors import ProtocolError
-from common.identity import is_name
-from common.plan import RELEASE_ID
+from common.files import atomic_writer, private_directory, sync_directory
+from common.model.plan import RELEASE_ID
+from common.trust.identity import is_name
 
 _SUFFIX = ".fragment"
 # In neither a release id nor an aggregator's name, so that no two pairs share a file name.

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_der_public_key,
 )
 
-from common.identity import check_key, fingerprint
-from common.signing import Domain, signed_bytes
+from common.trust.identity import check_key, fingerprint
+from common.trust.signing import Domain, signed_bytes
 from owner_node.state.database import Clock, Database, Transaction
 
 _KEY_BYTES = 32

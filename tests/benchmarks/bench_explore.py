@@ -17,9 +17,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from common.arrays import Int64Array
-from common.schema import Attribute, AttributeType, Schema, round_to_leading_digit
+from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from deploy.local_setup import dataset, section
-from owner_node.explore.cells import Grid
+from owner_node.explore.assessment import Grid
 from owner_node.explore.links import Candidates, linked
 from owner_node.explore.sweep import Question, Sources, Table, explore
 from tests.benchmarks.result import Result, medians

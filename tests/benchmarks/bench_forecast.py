@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask

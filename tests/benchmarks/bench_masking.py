@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask

@@ -10,8 +10,8 @@ from decimal import Decimal
 
 import numpy as np
 
-from common.privacy import HISTOGRAM, MECHANISMS, REQUESTABLE
-from common.schema import Attribute, AttributeType
+from common.model.privacy import HISTOGRAM, MECHANISMS, REQUESTABLE
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.plan import Plan
-from common.verification import verify_release
+from common.model.plan import Plan
+from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from owner_node.config import load as load_config
 from owner_node.masking.mask import mask_table

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import numpy as np
 
-from common.privacy import EXPONENTIAL
-from common.schema import Attribute, AttributeType, TaxonomyMethod
+from common.model.privacy import EXPONENTIAL
+from common.model.schema import Attribute, AttributeType, TaxonomyMethod
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.values.taxonomy import Taxonomy
 from tests.benchmarks.result import Result, medians
 
 LIMIT = 5.0

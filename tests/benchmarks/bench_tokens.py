@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from owner_node.linking.normalisation import NormalForm, normalise
 from owner_node.linking.tokens import tokens
+from owner_node.values.normal_forms import NormalForm, normalise
 from tests.benchmarks.result import Result, medians
 
 N_RECORDS = 1_000_000

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from aggregator.joining import join
-from common.plan import Plan
-from common.schema import Attribute, AttributeType
-from common.shuffle import random_order
-from common.wire.arrow import TOKEN_COLUMN
-from common.wire.arrow_decoding import decode
+from aggregator.release.joining import join
+from common.arrays import random_order
+from common.model.plan import Plan
+from common.model.schema import Attribute, AttributeType
+from common.wire.decoding import decode
+from common.wire.encoding import TOKEN_COLUMN
 from tests.benchmarks.result import medians
 from tests.benchmarks.upload_parties import forget_peak, peak_bytes
 from tests.fakes.releases import make_plan

@@ -19,13 +19,12 @@ import pyarrow as pa
 
 from aggregator.config import AggregatorConfig, AggregatorSection, Deadlines
 from aggregator.daemon import Daemon
-from common.credentials import read_identity
-from common.schema import Attribute, AttributeType, Schema, round_to_leading_digit
+from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from common.settings import TlsSection
-from common.tls import channel_credentials, channel_options, server_credentials, server_options
-from common.wire.arrow import BATCH_RECORDS
-from common.wire.chunks import CHUNK_BYTES, read_chunks
-from common.wire.upload_messages import message_of, upload_call
+from common.trust.credentials import read_identity
+from common.trust.tls import channel_credentials, channel_options, server_credentials, server_options
+from common.wire.encoding import BATCH_RECORDS
+from common.wire.uploads import CHUNK_BYTES, message_of, read_chunks, upload_call
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceStub

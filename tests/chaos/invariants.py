@@ -13,13 +13,12 @@ from aggregator.protocol.events import Event, Received, Sealed
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State as ReleaseState
 from common.errors import TesseraError
-from common.fragment import FragmentStatement, Receipt
-from common.linking_check import multiples_of
-from common.verification import verify_release
+from common.model.fragment import FragmentStatement, Receipt, multiples_of
+from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from owner_node.ledger.ledger import Kind as EntryKind
 from owner_node.release.own_fragment import check_told, verify_own
-from owner_node.state.records import Records
+from owner_node.release.records import Records
 from owner_node.state.session import State as SessionState
 from owner_node.state.sessions import Session
 from tests.chaos.barrier import Watch

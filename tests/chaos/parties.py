@@ -13,7 +13,7 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_process import LocalDaemon
 from deploy.local_setup import AGGREGATOR as AGGREGATOR_NAME
 from deploy.local_setup import make_setup, share_linkage_key
-from owner_node.state.records import Records
+from owner_node.release.records import Records
 from tests.chaos.schedule import AGGREGATOR, OWNERS, Linking, Schedule
 from tests.system.small_owners import (
     ATTRIBUTES,

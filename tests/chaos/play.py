@@ -11,9 +11,9 @@ from aggregator.protocol.states import State as ReleaseState
 from common.errors import NotConnectedError, TesseraError, UsageError
 from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 from deploy.local_cluster import LocalCluster
-from owner_node.consent.approvals import Person
-from owner_node.consent.decisions import Decisions
-from owner_node.state.doorbell import ring
+from owner_node.release.approvals import Person
+from owner_node.release.decisions import Decisions
+from owner_node.state.presence import ring
 from owner_node.state.session import State as SessionState
 from tests.chaos.parties import daemon_of, linked_by, records_of, release_of, session_state
 from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Linking, Schedule

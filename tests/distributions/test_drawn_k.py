@@ -5,11 +5,11 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from common.cluster_size import choose_k
-from common.schema import Attribute, AttributeType, TaxonomyMethod
+from common.model.schema import Attribute, AttributeType, TaxonomyMethod
+from common.planning.cluster_size import choose_k
 from owner_node.masking.forecast import forecast
 from owner_node.masking.tasks import AttributeTask
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.values.taxonomy import Taxonomy
 
 N_RECORDS = 7000
 FACTORS = (0.25, 0.4, 0.55, 0.75, 1, 1.3, 1.7, 2.4, 4)

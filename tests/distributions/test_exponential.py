@@ -13,10 +13,10 @@ import pytest
 from scipy import stats
 
 from common.errors import UnusableDataError
-from owner_node.masking.calibration import Setting
-from owner_node.masking.coins import two_over_e_coin
+from owner_node.masking.clusters import Setting
 from owner_node.masking.exponential import MOST_CATEGORIES, TaxonomyMechanism, distance_table, draw
-from owner_node.masking.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
+from owner_node.masking.noise import two_over_e_coin
+from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
 from tests.oracles import taxonomy as oracle
 

@@ -14,16 +14,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from common.errors import UnusableDataError
-from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
-from owner_node.masking.bits import SystemBits
-from owner_node.masking.categories import frequency_order
-from owner_node.masking.checks import check_table
+from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.expectation import Draws, _Outcome, expect
 from owner_node.masking.exponential import GRID_BITS, distance_table
 from owner_node.masking.forecast import forecast
 from owner_node.masking.mask import mask_attribute
-from owner_node.masking.tasks import AttributeTask, mechanism_of
-from owner_node.masking.taxonomy import read_hierarchy, taxonomy_of
+from owner_node.masking.tasks import AttributeTask, check_table, frequency_order, mechanism_of
+from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
 
 N_RECORDS = 203

@@ -11,16 +11,14 @@ import opendp.prelude as dp
 import pytest
 from scipy import stats
 
-from common.schema import Attribute, AttributeType
-from owner_node.masking import calibration, shared_scale
+from common.model.schema import Attribute, AttributeType
+from owner_node.masking import clusters as calibration
 from owner_node.masking import noise as sampler
-from owner_node.masking.calibration import Setting
-from owner_node.masking.centroids import trimmed_sums
-from owner_node.masking.clusters import Clusters
+from owner_node.masking import noise as shared_scale
+from owner_node.masking.clusters import Clusters, Setting, trimmed_sums
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
-from owner_node.masking.noise import FEWEST_SHARED, discrete_laplace
-from owner_node.masking.shared_scale import LARGEST_NARROW_SCALE, Law, Table
+from owner_node.masking.noise import FEWEST_SHARED, LARGEST_NARROW_SCALE, Law, Table, discrete_laplace
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 

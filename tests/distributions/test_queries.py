@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from common.schema import Attribute, AttributeType
-from owner_node.local.questions import Kind, Question, Range
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
+from owner_node.masking.questions import Kind, Question, Range
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4

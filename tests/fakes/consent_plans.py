@@ -6,12 +6,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from common.attribute_plan import expected_error
 from common.errors import RefusedError
-from common.plan import BudgetSplit, Layout, Linking, Plan
-from common.privacy import is_rank_noise, is_share
-from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
-from common.task import Assignment, PlannedAttribute, Task
+from common.model.plan import BudgetSplit, Layout, Linking, Plan
+from common.model.privacy import is_rank_noise, is_share
+from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.model.task import Assignment, PlannedAttribute, Task
+from common.planning.attributes import expected_error
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.judge import Refuse, Verdict, judge
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import grpc
 
-from aggregator.planning import make_plan
 from aggregator.protocol.request import parse_request
-from common.credentials import Identity, read_identity
-from common.fragment import Addendum, Receipt
-from common.plan import Plan
-from common.schema import Schema
+from aggregator.release.planning import make_plan
+from common.model.fragment import Addendum, Receipt
+from common.model.plan import Plan
+from common.model.schema import Schema
 from common.settings import TlsSection
-from common.signing import Domain, Signer
-from common.tls import server_credentials
+from common.trust.credentials import Identity, read_identity
+from common.trust.signing import Domain, Signer
+from common.trust.tls import server_credentials
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer, add_OwnerServiceServicer_to_server
 

@@ -8,10 +8,10 @@ import pytest
 from common.errors import (
     RefusedError,
 )
-from common.plan import Plan
+from common.model.plan import Plan
 from owner_node.config import PolicyConfig
-from owner_node.consent.approvals import Person
-from owner_node.release.answers import Failure
+from owner_node.release.approvals import Person
+from owner_node.state.answers import Failure
 from owner_node.state.session import State
 from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering

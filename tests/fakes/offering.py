@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.planning import make_plan
 from aggregator.protocol.request import parse_request
-from common.fragment import Addendum, Consent, Receipt
-from common.identity import Party, PartyKind
-from common.plan import Plan
-from common.schema import Attribute, AttributeType, Schema
+from aggregator.release.planning import make_plan
+from common.model.fragment import Addendum, Consent, Receipt
+from common.model.plan import Plan
+from common.model.schema import Attribute, AttributeType, Schema
 from common.settings import TlsSection
-from common.signing import Domain, Signer, load_chain
+from common.trust.identity import Party, PartyKind
+from common.trust.signing import Domain, Signer, load_chain
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import (
     AggregatorSection,
@@ -23,13 +23,13 @@ from owner_node.config import (
     OwnerSection,
     PolicyConfig,
 )
-from owner_node.connection.trust import Trust
-from owner_node.consent.co_owners import CoOwner
 from owner_node.linking import linkage_key
 from owner_node.linking.tokens import key_check, release_key
+from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
-from owner_node.state.records import Records
+from owner_node.release.records import Records
+from owner_node.trust import Trust
 
 DOMAIN = "node.test"
 N_RECORDS = 60

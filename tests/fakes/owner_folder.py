@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from common import console
+from common.cli import console
 from owner_node.cli import application
 from owner_node.ledger.ledger import Kind, Ledger
 from owner_node.state.database import Database

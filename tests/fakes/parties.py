@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from aggregator.config import AggregatorConfig, AggregatorSection, EnrolmentSection
-from common.key_files import switch_pair
 from common.settings import TlsSection
+from common.trust.credentials import switch_pair
 from deploy.development_ca import DevelopmentCa, Issued
 
 TRUST_DOMAIN = "release.test"

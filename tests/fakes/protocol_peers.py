@@ -4,7 +4,6 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from aggregator.planning import make_plan
 from aggregator.protocol.events import (
     Acknowledged,
     Addended,
@@ -23,10 +22,11 @@ from aggregator.protocol.release import Release, begin
 from aggregator.protocol.request import Request
 from aggregator.protocol.states import State
 from aggregator.protocol.work import Work
+from aggregator.release.planning import make_plan
 from common.canonical import canonical, digest
-from common.fragment import Addendum, FragmentStatement, Receipt
-from common.plan import Layout
-from common.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.model.fragment import Addendum, FragmentStatement, Receipt
+from common.model.plan import Layout
+from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 
 RECORDS = 40
 

@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from aggregator.joining import join
-from aggregator.publication import publish
-from common.arrays import Int64Array
+from aggregator.release.joining import join
+from aggregator.release.publication import publish
+from common.arrays import Int64Array, random_order
 from common.canonical import digest
-from common.evidence import Evidence, OwnerEvidence, Signed
-from common.fragment import Addendum, Consent, FragmentStatement
-from common.plan import Plan
-from common.shuffle import random_order
-from common.signing import Domain, Signer
-from common.wire.arrow_decoding import decode
+from common.model.fragment import Addendum, Consent, FragmentStatement
+from common.model.plan import Plan
+from common.release.evidence import Evidence, OwnerEvidence, Signed
+from common.trust.signing import Domain, Signer
+from common.wire.decoding import decode
 from deploy.development_ca import DevelopmentCa, Issued
 from tests.fakes.releases import (
     ATTRIBUTES,

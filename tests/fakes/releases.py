@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from common.arrays import Int64Array, TokenArray, sortable
-from common.plan import BudgetSplit, Layout, Linking, Plan
-from common.schema import Attribute, AttributeType, IdentifierRules
-from common.task import Assignment, PlannedAttribute, Task
-from common.wire.arrow import encode
-from common.wire.arrow_decoding import decode
+from common.model.plan import BudgetSplit, Layout, Linking, Plan
+from common.model.schema import Attribute, AttributeType, IdentifierRules
+from common.model.task import Assignment, PlannedAttribute, Task
+from common.wire.decoding import decode
+from common.wire.encoding import encode
 
 TRUST_DOMAIN = "release.test"
 AGGREGATOR = f"spiffe://{TRUST_DOMAIN}/aggregator/hub"

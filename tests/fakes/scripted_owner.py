@@ -10,11 +10,11 @@ import grpc
 import numpy as np
 
 from common.canonical import canonical
-from common.fragment import Addendum, Consent, FragmentStatement, LedgerHead
-from common.plan import Plan
-from common.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
-from common.signing import Domain, Signer
-from common.tls import channel_credentials, channel_options
+from common.model.fragment import Addendum, Consent, FragmentStatement, LedgerHead
+from common.model.plan import Plan
+from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema, round_to_leading_digit
+from common.trust.signing import Domain, Signer
+from common.trust.tls import channel_credentials, channel_options
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from tests.fakes.releases import by_token, encoded, random_columns

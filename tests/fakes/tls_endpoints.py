@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from common.credentials import read_identity
 from common.errors import IdentityError, TesseraError
-from common.identity import Party, PartyKind, party_of_certificate
 from common.settings import TlsSection
-from common.tls import (
+from common.trust.credentials import read_identity
+from common.trust.identity import Party, PartyKind, party_of_certificate
+from common.trust.tls import (
     channel_credentials,
     channel_options,
     explain_handshake,

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from aggregator.answers import read_schema
+from aggregator.api.answers import read_schema
 from common.canonical import canonical
-from common.enrolment import Bundle, make_request, new_key, read_request
 from common.errors import IntegrityError, TesseraError
-from common.fragment import Addendum, Consent, FragmentStatement, LedgerHead, Receipt
-from common.identity import Party, PartyKind, load_certificates
-from common.plan import Plan
-from common.schema import IdentifierRules, Schema
-from common.signing import Domain
-from common.verification import verify_release
-from common.wire.arrow_decoding import decode
+from common.model.fragment import Addendum, Consent, FragmentStatement, LedgerHead, Receipt
+from common.model.plan import Plan
+from common.model.schema import IdentifierRules, Schema
+from common.release.verification import verify_release
+from common.trust.enrolment import Bundle, make_request, new_key, read_request
+from common.trust.identity import Party, PartyKind, load_certificates
+from common.trust.signing import Domain
+from common.wire.decoding import decode
 from deploy.development_ca import DevelopmentCa
 from tests.fakes.published import Made, make_release
 from tests.fakes.releases import ATTRIBUTES, TRUST_DOMAIN, make_plan

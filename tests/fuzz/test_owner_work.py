@@ -9,14 +9,14 @@ import grpc
 import pytest
 from google.protobuf.message import DecodeError, Message
 
-from common.credentials import read_identity
 from common.errors import TesseraError
 from common.settings import TlsSection
-from common.tls import server_credentials
+from common.trust.credentials import read_identity
+from common.trust.tls import server_credentials
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError
 from owner_node.connection.worker import Worker
-from owner_node.release.answers import Fragment
+from owner_node.state.answers import Fragment
 from tests.fakes.offering import N_RECORDS, Offering
 from tests.fuzz.memory import bounded_memory
 from tests.fuzz.mutations import mutations

@@ -17,7 +17,7 @@ import pandas as pd
 
 from common.arrays import Int64Array
 from common.errors import ConfigurationError
-from common.schema import Attribute, AttributeType, CategoryOrder, to_units
+from common.model.schema import Attribute, AttributeType, CategoryOrder, to_units
 from tests.papers.prepare import ADULT, WINE, declare_adult, declare_wine, read_adult, read_wine
 
 CENSUS = ("AFNLWGT", "AGI", "EMCONTRB", "FEDTAX", "STATETAX", "TAXINC", "POTHVAL", "INTVAL", "FICA")

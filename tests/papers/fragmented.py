@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from owner_node.explore.cells import CHOSEN
-from owner_node.explore.estimates import Estimate
+from owner_node.explore.assessment import CHOSEN
+from owner_node.explore.utility import Estimate
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.figures import heat_maps

@@ -14,14 +14,13 @@ from decimal import Decimal
 import numpy as np
 
 from common.arrays import Int64Array
-from common.cluster_size import choose_k
-from common.privacy import MECHANISMS, share
-from common.schema import Attribute, round_to_leading_digit
+from common.model.privacy import MECHANISMS, share
+from common.model.schema import Attribute, round_to_leading_digit
+from common.planning.cluster_size import choose_k
 from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.estimates import Estimate, estimate
-from owner_node.explore.scales import Scale, scale_of
-from owner_node.masking.arrays import Float64Array
-from owner_node.masking.bits import SystemBits
+from owner_node.explore.measures import Scale, scale_of
+from owner_node.explore.utility import Estimate, estimate
+from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.masking.tasks import AttributeTask, own_order
 from tests.papers.data_sets import DataSet
 

@@ -18,12 +18,11 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.optimize import brentq
 
-from common.schema import Attribute, AttributeType
-from owner_node.explore.estimates import estimate
-from owner_node.local.questions import Kind, Question
-from owner_node.masking.arrays import Float64Array, Int64Array
-from owner_node.masking.bits import SystemBits
+from common.model.schema import Attribute, AttributeType
+from owner_node.explore.utility import estimate
+from owner_node.masking.arrays import Float64Array, Int64Array, SystemBits
 from owner_node.masking.queries import draw_answer, exact_answer
+from owner_node.masking.questions import Kind, Question
 from tests.papers.figures import median_errors, noise_densities
 from tests.papers.tables import Line, Numbers, markdown, write_csv
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from common.schema import Attribute
+from common.model.schema import Attribute
 from owner_node.masking.arrays import Float64Array, Int64Array
 
 

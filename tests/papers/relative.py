@@ -10,13 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from common.privacy import SMALLEST_K, share
+from common.model.privacy import SMALLEST_K, share
 from owner_node.explore.draws import Draw, SortedAttribute
-from owner_node.explore.estimates import estimate
-from owner_node.explore.measures import divergence, histogram, relative_error, variance_change
-from owner_node.explore.scales import scale_of
-from owner_node.masking.arrays import Int64Array
-from owner_node.masking.bits import SystemBits
+from owner_node.explore.measures import divergence, histogram, relative_error, scale_of, variance_change
+from owner_node.explore.utility import estimate
+from owner_node.masking.arrays import Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.released import ReleasedList
 from tests.papers import data_sets

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from common.privacy import SMALLEST_K, share
-from common.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
+from common.model.privacy import SMALLEST_K, share
+from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
 from owner_node.explore.draws import Draw, SortedAttribute
-from owner_node.explore.estimates import estimate
 from owner_node.explore.measures import divergence, relative_error
-from owner_node.masking.arrays import Int64Array
-from owner_node.masking.bits import SystemBits
+from owner_node.explore.utility import estimate
+from owner_node.masking.arrays import Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.released import ReleasedList
 from owner_node.masking.tasks import AttributeTask

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from common.arrays import Int64Array
+from owner_node.explore.assessment import Setting
 from owner_node.explore.attacks import (
     INFERENCE,
     LINKAGE,
@@ -25,14 +26,11 @@ from owner_node.explore.attacks import (
     attack,
     placed,
 )
-from owner_node.explore.cells import Setting
-from owner_node.explore.estimates import Estimate, estimate, share
 from owner_node.explore.likelihood import linked_by_likelihood
-from owner_node.explore.measures import attribute_sse, correlation_error, correlations, mean_sse
+from owner_node.explore.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
 from owner_node.explore.models import f_measures, split
-from owner_node.explore.scales import scale_of
-from owner_node.masking.arrays import Float64Array
-from owner_node.masking.bits import SystemBits
+from owner_node.explore.utility import Estimate, estimate, share
+from owner_node.masking.arrays import Float64Array, SystemBits
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_data import ADULT_OWNERS, OwnerPart, parts_of, shuffled

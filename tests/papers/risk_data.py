@@ -13,14 +13,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from common.schema import Schema, round_to_leading_digit
-from owner_node.explore.assessment import crowd_of
+from common.model.schema import Schema, round_to_leading_digit
+from owner_node.explore.assessment import Setting, crowd_of, plan_cell
 from owner_node.explore.attacks import Crowd
-from owner_node.explore.cells import Setting, plan_cell
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.subjects import CONTROL_SHARE
 from owner_node.explore.utility import Originals
-from owner_node.masking.bits import SystemBits
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 
 from common.arrays import Int64Array
-from common.schema import Attribute
+from common.model.schema import Attribute
 
 MOST_VALUES, QUANTILES = 128, 20
 """Attributes with more possible values are compared by this many bins, of equally many original values."""

@@ -19,17 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from common import console
 from common.arrays import Int64Array
+from common.cli import console
 from common.errors import ExitCode, TesseraError, UsageError, from_document
-from common.plan import Plan
-from common.schema import Attribute, CategoryOrder
-from common.verification import verify_release
-from common.wire.arrow_decoding import decode
+from common.model.plan import Plan
+from common.model.schema import Attribute, CategoryOrder
+from common.release.verification import verify_release
+from common.wire.decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR
 from owner_node.config import load as load_config
-from owner_node.masking.categories import frequency_order
+from owner_node.masking.tasks import frequency_order
 from owner_node.sources import load
 from owner_node.state.outbox import Outbox
 from tests.papers.prepare import DATASET, DESCRIPTION

@@ -7,7 +7,7 @@ References:
     Sánchez et al. 2016, §4.1.
 """
 
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.values.taxonomy import Taxonomy
 
 OCCUPATIONS = {
     "white collar": {

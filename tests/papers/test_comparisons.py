@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.schema import Attribute, AttributeType
-from owner_node.explore.estimates import Estimate
+from common.model.schema import Attribute, AttributeType
+from owner_node.explore.utility import Estimate
 from tests.papers.__main__ import main
 from tests.papers.in_process import Setting
 from tests.papers.interactive import half_width, mean_size, smooth_maximum, smooth_median

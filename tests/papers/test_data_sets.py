@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.schema import TaxonomyMethod
+from common.model.schema import TaxonomyMethod
 from owner_node.explore.measures import relative_error
 from tests.papers import data_sets
 from tests.papers.in_process import Setting

@@ -5,11 +5,10 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from common.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.masking.bits import SystemBits
-from owner_node.masking.categories import frequency_order
+from common.model.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.mask import mask_attribute
-from owner_node.masking.tasks import AttributeTask
+from owner_node.masking.tasks import AttributeTask, frequency_order
 from tests.papers.run_setup import Part, mean_sse, sse_by_attribute
 
 LABELS = tuple("abcdefgh")

@@ -5,9 +5,9 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from common.schema import Attribute, AttributeType
-from owner_node.local.questions import Kind, Question
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.queries import draw_answer, exact_answer
+from owner_node.masking.questions import Kind, Question
 from tests.fakes.bits import SeededBits
 
 UNIT = 10**6

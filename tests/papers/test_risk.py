@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from tests.papers import risk
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_measures import MOST_VALUES, QUANTILES, Distributions

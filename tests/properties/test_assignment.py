@@ -11,19 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from common.schema import Attribute, AttributeType
-from owner_node.masking import assignment as module
-from owner_node.masking import original_order, rank_noise
-from owner_node.masking.arrays import Int64Array, NoisyPositionArray, PositionArray
-from owner_node.masking.assignment import by_noisy_position, by_rank
-from owner_node.masking.bits import BitSource
-from owner_node.masking.original_order import (
-    CountedRecords,
-    SortedRecords,
-    count_with_random_ties,
-    tie_breakers,
+from common.model.schema import Attribute, AttributeType
+from owner_node.masking import order as original_order
+from owner_node.masking import rank_noise
+from owner_node.masking import rank_noise as module
+from owner_node.masking.arrays import BitSource, Int64Array, NoisyPositionArray, PositionArray
+from owner_node.masking.order import CountedRecords, SortedRecords, count_with_random_ties, tie_breakers
+from owner_node.masking.rank_noise import (
+    PositionNoise,
+    add_positions,
+    by_noisy_position,
+    by_rank,
+    noise_scale,
 )
-from owner_node.masking.rank_noise import PositionNoise, add_positions, noise_scale
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4

@@ -10,16 +10,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from aggregator.joining import join
-from aggregator.linking import Linked, link
+from aggregator.release.joining import join
+from aggregator.release.linking import Linked, link
+from common.arrays import random_order
 from common.canonical import digest
 from common.errors import ConflictError, UnusableDataError
-from common.fragment import Addendum
-from common.linking_check import contradictions
-from common.plan import Linking, Plan
-from common.release_summary import n_records
-from common.shuffle import random_order
-from owner_node.release.selection import read_selection
+from common.model.fragment import Addendum, contradictions
+from common.model.plan import Linking, Plan
+from common.release.summary import n_records
+from owner_node.release.preparation import read_selection
 from tests.fakes.releases import by_token, make_plan, through_file
 
 NAMES = ("age", "income", "dose")

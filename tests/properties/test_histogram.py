@@ -12,9 +12,9 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from common.errors import UnusableDataError
-from common.privacy import MOST_HISTOGRAM_VALUES
-from common.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.masking.calibration import Setting
+from common.model.privacy import MOST_HISTOGRAM_VALUES
+from common.model.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.masking.clusters import Setting
 from owner_node.masking.histogram import (
     HistogramMechanism,
     counts_of,

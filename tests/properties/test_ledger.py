@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from common.errors import BalanceError, ConflictError, InternalError
+from owner_node.ledger.entry import Part
 from owner_node.ledger.ledger import Ledger
-from owner_node.ledger.parts import Part
 from owner_node.state.database import Database
 
 _TOTAL = Decimal("1.000000000001")

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from owner_node.linking.normalisation import STEPS, NormalForm, normalise
 from owner_node.linking.tokens import tokens
+from owner_node.values.normal_forms import STEPS, NormalForm, normalise
 
 KEY = bytes(range(32))
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cn", "Co"]), max_size=12)

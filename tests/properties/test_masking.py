@@ -9,16 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.schema import Attribute, AttributeType
-from owner_node.masking import calibration
-from owner_node.masking.calibration import Setting
-from owner_node.masking.categories import frequency_order
-from owner_node.masking.centroids import plain_sums, trimmed_sums
-from owner_node.masking.clusters import Clusters
+from common.model.schema import Attribute, AttributeType
+from owner_node.masking import clusters as calibration
+from owner_node.masking.clusters import Clusters, Setting, fall, plain_sums, reach, rise, trimmed_sums
 from owner_node.masking.mask import mask_attribute
-from owner_node.masking.ranking import rank
-from owner_node.masking.sensitivity import fall, reach, rise
-from owner_node.masking.tasks import AttributeTask
+from owner_node.masking.order import rank
+from owner_node.masking.tasks import AttributeTask, frequency_order
 from tests.fakes.bits import SeededBits
 from tests.oracles import masking as oracle
 

@@ -14,8 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owner_node.masking.calibration import Setting
-from owner_node.masking.clusters import Clusters
+from owner_node.masking.clusters import Clusters, Setting
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
 from tests.oracles import masking as oracle
 

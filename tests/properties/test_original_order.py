@@ -11,21 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from common.privacy import rank_loss
-from common.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.masking import assignment, mask, rank_noise
-from owner_node.masking import original_order as module
+from common.model.privacy import rank_loss
+from common.model.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.masking import mask, rank_noise
+from owner_node.masking import order as module
+from owner_node.masking import rank_noise as assignment
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.noise import shared_laplace
-from owner_node.masking.original_order import (
-    CountedRecords,
-    SortedRecords,
-    are_counted,
-    count_with_random_ties,
-)
+from owner_node.masking.order import CountedRecords, SortedRecords, are_counted, count_with_random_ties
 from owner_node.masking.rank_noise import noise_scale
 from owner_node.masking.tasks import AttributeTask
-from owner_node.masking.taxonomy import Taxonomy
+from owner_node.values.taxonomy import Taxonomy
 from tests.fakes.bits import SeededBits
 from tests.properties.test_rank_noise import changes, largest_log_ratio
 

@@ -10,15 +10,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.answers import read_schema
-from aggregator.planning import conflicts, make_plan
-from aggregator.report import LEFT_OUT
+from aggregator.api.answers import read_schema
+from aggregator.release.planning import conflicts, make_plan
+from aggregator.release.report import LEFT_OUT
 from common.arrays import Int64Array
 from common.canonical import canonical
-from common.plan import Plan
-from common.release_data import read_units
-from common.schema import RESERVED_NAMES, Attribute, AttributeType, Schema, to_units
-from common.verification import REPORT_FILE, verify_release
+from common.model.plan import Plan
+from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, Schema, to_units
+from common.release.verification import REPORT_FILE, read_units, verify_release
 from tests.fakes.protocol_peers import RECORDS, request, schema, vertical
 from tests.fakes.published import make_release
 from tests.fakes.releases import AGGREGATOR

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UnusableDataError
-from common.schema import Attribute, AttributeType
-from owner_node.local.questions import Kind, Question, Range
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
+from owner_node.masking.questions import Kind, Question, Range
 from tests.fakes.bits import SeededBits
 from tests.oracles.queries import counts, neighbours, statistic
 

@@ -15,15 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from common.privacy import rank_loss
-from common.schema import Attribute, AttributeType
-from owner_node.masking import mask, original_order
+from common.model.privacy import rank_loss
+from common.model.schema import Attribute, AttributeType
+from owner_node.masking import mask
+from owner_node.masking import order as original_order
 from owner_node.masking import rank_noise as module
 from owner_node.masking.mask import mask_attribute, mask_table
-from owner_node.masking.original_order import (
+from owner_node.masking.order import (
     CountedRecords,
     SortedRecords,
     are_counted,
+    rank,
     rank_with_random_ties,
     tie_breakers,
 )
@@ -34,7 +36,6 @@ from owner_node.masking.rank_noise import (
     noise_scale,
     with_rank_noise,
 )
-from owner_node.masking.ranking import rank
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 

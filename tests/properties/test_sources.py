@@ -14,10 +14,11 @@ import pyarrow.parquet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions, DatasetConfig
-from owner_node.sources import LoadedData, dates, load
-from owner_node.sources.numerals import scaled
+from owner_node.sources import LoadedData, load
+from owner_node.values import dates
+from owner_node.values.numerals import scaled
 
 LARGEST = 2**63 - 1
 DATE_FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%Y%m%d", "%d%m%Y", "on %d/%m/%Y", "%d %b %Y", "%d(%m)%Y")

@@ -10,15 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owner_node.explore.cells import Grid
-from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.lists import released_lists
+from owner_node.explore.assessment import Grid
+from owner_node.explore.draws import SortedAttribute, released_lists
 from owner_node.explore.sweep import Question, Sources, explore
 from owner_node.explore.utility import Originals, measure_errors
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from tests.fakes.bits import SeededBits
-from tests.unit.explore.test_sweep import ABOUT, INCOME, columns, table
+from tests.unit.owner_node.explore.test_sweep import ABOUT, INCOME, columns, table
 
 
 def attribute_of(number: int) -> SimpleNamespace:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from owner_node.masking.calibration import Setting
+from owner_node.masking.clusters import Setting
 from owner_node.masking.exponential import TaxonomyMechanism
-from owner_node.masking.taxonomy import Taxonomy, read_hierarchy
+from owner_node.values.taxonomy import Taxonomy, read_hierarchy
 from tests.oracles import taxonomy as oracle
 
 PATHS = st.lists(st.lists(st.sampled_from("xyz"), max_size=4), min_size=1, max_size=12).map(

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from common.errors import BalanceError, ConflictError, IdentityError, ProtocolError, RefusedError
-from common.plan import Plan
-from owner_node.cli.request_text import show_request
+from common.model.plan import Plan
+from owner_node.cli.requests import show_request
 from owner_node.config import PolicyConfig
-from owner_node.consent.approvals import Person
-from owner_node.consent.request_view import request_view
-from owner_node.release.answers import RefusedBeforeError
+from owner_node.release.approvals import Person
+from owner_node.release.request_view import request_view
+from owner_node.state.answers import RefusedBeforeError
 from owner_node.state.session import State
 from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.planning import make_plan
 from aggregator.protocol.request import parse_request
-from common.identity import Party, PartyKind
+from aggregator.release.planning import make_plan
 from common.log import JsonFormatter
-from common.schema import Attribute, AttributeType, Schema, TaxonomyMethod
-from owner_node.cli.request_preview import preview_of, show_preview
+from common.model.schema import Attribute, AttributeType, Schema, TaxonomyMethod
+from common.trust.identity import Party, PartyKind
+from owner_node.cli.requests import preview_of, show_preview
 from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
 from owner_node.explore.assessment import Randomness
-from owner_node.masking.bits import SystemBits
+from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
-from owner_node.masking.taxonomy import Taxonomy
 from owner_node.state.sessions import Session
+from owner_node.values.taxonomy import Taxonomy
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from common.errors import RefusedError
-from common.identity import fingerprint
-from common.plan import Plan
-from common.signing import Domain, Signer
+from common.model.plan import Plan
+from common.trust.identity import fingerprint
+from common.trust.signing import Domain, Signer
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import PolicyConfig
-from owner_node.consent.co_owners import CoOwner
+from owner_node.release.co_owners import CoOwner
 from owner_node.state.session import State
 from tests.fakes.offering import DOMAIN, Offering
 

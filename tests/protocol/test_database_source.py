@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import DataChangedError, SourceUnreachableError
-from common.plan import Plan
+from common.model.plan import Plan
 from tests.fakes.offering import N_RECORDS, Offering
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 

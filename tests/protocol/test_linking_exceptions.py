@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.planning import make_plan
 from aggregator.protocol.request import parse_request
+from aggregator.release.planning import make_plan
 from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError, TesseraError, UnusableDataError
-from common.fragment import Addendum
-from common.identity import Party, PartyKind
-from common.plan import Plan
-from common.schema import Attribute, AttributeType, Schema
-from common.signing import Domain
+from common.model.fragment import Addendum
+from common.model.plan import Plan
+from common.model.schema import Attribute, AttributeType, Schema
+from common.trust.identity import Party, PartyKind
+from common.trust.signing import Domain
 from owner_node.config import PolicyConfig
 from owner_node.state.session import State
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
@@ -183,7 +183,7 @@ def test_a_crash_between_spend_and_seal(offering: Offering, monkeypatch: pytest.
     plan, chosen = linked(offering, "vertical", on_mismatch="intersect"), selection()
     message = signed(offering, intersected(plan, chosen))
     with monkeypatch.context() as broken:
-        broken.setattr("owner_node.release.sealing.encode", _dies)
+        broken.setattr("owner_node.release.preparation.encode", _dies)
         with pytest.raises(KeyboardInterrupt):
             offering.node.production.mask("r1", plan.digest, *message, b"", chosen)
     offering.restart()

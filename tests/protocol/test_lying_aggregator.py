@@ -14,10 +14,10 @@ from common.errors import (
     ProtocolError,
     TesseraError,
 )
-from common.fragment import Addendum
-from common.matches import Match
-from common.plan import Plan
-from common.signing import Domain
+from common.model.fragment import Addendum
+from common.model.matches import Match
+from common.model.plan import Plan
+from common.trust.signing import Domain
 from owner_node.release.invitations import Offer
 from owner_node.state.session import State
 from tests.fakes.offered_plans import accepted, sealed, state

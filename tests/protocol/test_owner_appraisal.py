@@ -8,10 +8,10 @@ import pytest
 
 from common.errors import DataChangedError, RefusedError, UnusableDataError
 from owner_node.config import PolicyConfig
-from owner_node.consent.appraisal import MOST_KEPT
-from owner_node.consent.foreseen import Forecast
-from owner_node.release.answers import Failure
+from owner_node.masking.foreseen import Forecast
+from owner_node.release.appraisal import MOST_KEPT
 from owner_node.sources import load
+from owner_node.state.answers import Failure
 from owner_node.state.session import State
 from tests.fakes.offered_plans import approve, consent, events, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
@@ -44,12 +44,12 @@ def test_what_is_worth_less_than_its_means_is_warned_of(
 ) -> None:
     """With an epsilon too small for the data the log says so before consent, by name and without numbers."""
     assert consent(offering, offered(offering, epsilon="0.01"))
-    (record,) = [each for each in caplog.records if each.name == "owner_node.consent.appraisal"]
+    (record,) = [each for each in caplog.records if each.name == "owner_node.release.appraisal"]
     assert record.getMessage() == "the fragment is expected to be worth less than its means"
     assert record.__dict__["attributes"] == ["age"]
     caplog.clear()
     assert consent(offering, offered(offering, "r2", epsilon="1"))
-    assert not [each for each in caplog.records if each.name == "owner_node.consent.appraisal"]
+    assert not [each for each in caplog.records if each.name == "owner_node.release.appraisal"]
 
 
 @pytest.mark.parametrize("what", ["values", "shrunk"])

@@ -11,14 +11,14 @@ import pytest
 
 from common.errors import RefusedError
 from owner_node.config import PolicyConfig
-from owner_node.consent import attempts
-from owner_node.consent.approvals import Person
-from owner_node.consent.attempts import Attempts
-from owner_node.consent.decisions import Decisions
-from owner_node.consent.foreseen import is_close
 from owner_node.masking.forecast import forecast
+from owner_node.masking.foreseen import is_close
 from owner_node.masking.tasks import AttributeTask
-from owner_node.release.answers import Failure
+from owner_node.release import attempts
+from owner_node.release.approvals import Person
+from owner_node.release.attempts import Attempts
+from owner_node.release.decisions import Decisions
+from owner_node.state.answers import Failure
 from owner_node.state.session import State
 from tests.fakes.offered_plans import consent, events, offered, refused, session, under
 from tests.fakes.offering import N_RECORDS, Offering

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import IntegrityError, ProtocolError, RefusedError
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.ledger.recall import _bounded
+from owner_node.connection.recall import _bounded
 from tests.fakes.offering import Offering
 
 
@@ -76,7 +76,7 @@ class _Endless:
 async def test_what_is_recalled_is_bounded(monkeypatch, item, told):
     """An aggregator that shows releases and heads without end does not fill the memory of a recovery."""
     for name, most in (("_MOST_PLACES", 100), ("_MOST_RELEASES", 100), ("_MOST_BYTES", 1000)):
-        monkeypatch.setattr(f"owner_node.ledger.recall.{name}", most)
+        monkeypatch.setattr(f"owner_node.connection.recall.{name}", most)
     endless = _Endless(item)
     with pytest.raises(IntegrityError, match="hub shows more"):
         async for _ in _bounded(endless.items(), "hub"):

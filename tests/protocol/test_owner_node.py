@@ -17,7 +17,7 @@ from common.errors import (
     TesseraError,
     UsageError,
 )
-from common.wire.arrow_decoding import decode
+from common.wire.decoding import decode
 from owner_node.config import PolicyConfig
 from owner_node.state.session import State
 from tests.fakes.offered_plans import accepted, sealed, state
@@ -107,7 +107,7 @@ def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("owner_node.release.sealing.encode", full_disk)
+        patched.setattr("owner_node.release.preparation.encode", full_disk)
         with pytest.raises(OSError, match="No space left"):
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     assert (state(offering), offering.kinds()) == (State.SPENT, ["reserve", "spend"])

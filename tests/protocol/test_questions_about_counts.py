@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from aggregator.planning import make_plan
 from aggregator.protocol.request import parse_request
+from aggregator.release.planning import make_plan
 from common.errors import BalanceError, DataError, TesseraError
-from common.plan import Plan
-from common.schema import Schema, most_records
+from common.model.plan import Plan
+from common.model.schema import Schema, most_records
 from owner_node.config import PolicyConfig
-from owner_node.consent import attempts
-from owner_node.release import invitations, preparation
-from owner_node.release.answers import Failure, RefusedBeforeError
+from owner_node.release import attempts, invitations, preparation
+from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.session import State
 from tests.fakes.offered_plans import consent, events, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from common.errors import IdentityError, IntegrityError
-from common.identity import load_certificates
-from common.plan import Plan
-from common.signing import Domain, Signer, verify
+from common.model.plan import Plan
+from common.trust.identity import load_certificates
+from common.trust.signing import Domain, Signer, verify
 from deploy.development_ca import DevelopmentCa, Issued
-from owner_node.connection.trust import Trust
 from owner_node.state.session import State
+from owner_node.trust import Trust
 from tests.fakes.offering import Offering
 
 DAY = timedelta(days=1)

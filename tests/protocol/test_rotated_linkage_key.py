@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigurationError
-from common.plan import Plan
+from common.model.plan import Plan
 from owner_node.linking import linkage_key
 from owner_node.linking.linkage_key import LinkageKey, NoLinkageKeyError
 from owner_node.linking.tokens import key_check, release_key
-from owner_node.release.answers import RefusedBeforeError
+from owner_node.state.answers import RefusedBeforeError
 from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import BalanceError
-from common.plan import Plan
+from common.model.plan import Plan
 from tests.fakes.offering import Offering
 
 

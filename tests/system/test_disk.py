@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.verification import verify_release
+from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import LocalDaemon
 from deploy.local_setup import make_setup, share_linkage_key

@@ -9,9 +9,9 @@ from time import monotonic
 import pytest
 
 from aggregator.cli.connection import daemon
-from aggregator.journal import Journal
 from aggregator.protocol.states import State as ReleaseState
-from common.verification import verify_release
+from aggregator.store.journal import Journal
+from common.release.verification import verify_release
 from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key

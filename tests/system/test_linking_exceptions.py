@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from common.verification import Verified, verify_release
+from common.release.verification import Verified, verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.ledger.ledger import Kind

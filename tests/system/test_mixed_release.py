@@ -7,9 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from common.release_data import read_units
-from common.verification import Verified, verify_release
-from common.wire.arrow_decoding import decode
+from common.release.verification import Verified, read_units, verify_release
+from common.wire.decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import (

@@ -14,8 +14,8 @@ import pytest
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
-from owner_node.linking.normalisation import NormalForm, normalise
 from owner_node.linking.tokens import release_key, tokens
+from owner_node.values.normal_forms import NormalForm, normalise
 from tests.system.searching import forms, in_memory, on_disk
 from tests.system.small_owners import (
     ATTRIBUTES,

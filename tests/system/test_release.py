@@ -15,10 +15,9 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from common.plan import Plan
-from common.release_data import read_units
-from common.verification import verify_release
-from common.wire.arrow_decoding import decode
+from common.model.plan import Plan
+from common.release.verification import read_units, verify_release
+from common.wire.decoding import decode
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from owner_node.linking import linkage_key

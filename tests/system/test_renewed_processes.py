@@ -13,11 +13,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.authority import Authority, general_name
-from common.enrolment import key_pem, new_key
-from common.identity import Party, PartyKind, fingerprint
-from common.key_files import switch_pair
-from common.signing import Signer, load_chain
+from aggregator.ca.authority import Authority, general_name
+from common.trust.credentials import switch_pair
+from common.trust.enrolment import key_pem, new_key
+from common.trust.identity import Party, PartyKind, fingerprint
+from common.trust.signing import Signer, load_chain
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, HOST, make_setup, section

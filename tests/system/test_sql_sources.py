@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.verification import verify_release
+from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server

@@ -6,7 +6,8 @@ import sys
 import threading
 from decimal import Decimal
 
-from common import console, log
+from common import log
+from common.cli import console
 from common.errors import BalanceError, ConflictError, IntegrityError, UsageError
 
 app = console.application("program", "Shows what the frame does.", "1.2.3")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.plan import Plan
+from common.model.plan import Plan
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.ledger.ledger import Ledger

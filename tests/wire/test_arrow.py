@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.arrays import random_order
 from common.errors import IntegrityError, InternalError, ProtocolError
-from common.shuffle import random_order
-from common.wire.arrow import BATCH_RECORDS, decoded_schema, size_limit, token_view
-from common.wire.arrow_decoding import decode
-from common.wire.chunks import CHUNK_BYTES, read_chunks
+from common.wire.decoding import decode
+from common.wire.encoding import BATCH_RECORDS, decoded_schema, size_limit, token_view
+from common.wire.uploads import CHUNK_BYTES, read_chunks
 from tests.fakes.releases import (
     ATTRIBUTES,
     by_token,
@@ -53,7 +53,7 @@ def test_round_trip(tmp_path_factory, seed, n, few, keyed):
 @pytest.mark.parametrize("piece", [1000, 65_536, 3 << 20])
 def test_several_batches(tmp_path, monkeypatch, piece):
     """More records than one batch holds arrive whole, however they are cut, and every batch is bounded."""
-    monkeypatch.setattr("common.wire.arrow_decoding._READ_BYTES", piece)
+    monkeypatch.setattr("common.wire.decoding._READ_BYTES", piece)
     rng = np.random.default_rng(1)
     n = 2 * BATCH_RECORDS + 17
     columns, tokens = random_columns(rng, ATTRIBUTES, n), random_tokens(rng, n)
@@ -204,7 +204,7 @@ def _hostile_dictionaries():
 )
 def test_hostile_streams(tmp_path, monkeypatch, what, data, piece):
     """Everything that Arrow can say and a fragment must not is refused with the owner's name, however cut."""
-    monkeypatch.setattr("common.wire.arrow_decoding._READ_BYTES", piece)
+    monkeypatch.setattr("common.wire.decoding._READ_BYTES", piece)
     (tmp_path / "f").write_bytes(data)
     with pytest.raises(IntegrityError, match="fragment of a") as caught:
         decode(tmp_path / "f", AGE, AGE.assignment_of(AGE.owners[0]), 3)

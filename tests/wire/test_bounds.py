@@ -6,12 +6,12 @@ import contextlib
 import grpc
 import pytest
 
-from aggregator.messages import bounded
+from aggregator.drive.messages import bounded
 from aggregator.protocol.request import parse_request
 from common.canonical import canonical
 from common.errors import UsageError
-from common.schema import Attribute, AttributeType, IdentifierRules, Schema
-from common.tls import MESSAGE_LIMIT
+from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema
+from common.trust.tls import MESSAGE_LIMIT
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 from tests.wire.test_operations import pair, refused
@@ -103,7 +103,7 @@ async def test_no_more_records_than_were_planned_for(launch, records, monkeypatc
     where a joint bound counts clusters; elsewhere those beyond what fits in memory are.
     """
     if mechanism == "idp-joint":
-        monkeypatch.setattr("aggregator.answers._MOST_RECORDS", 35)
+        monkeypatch.setattr("aggregator.api.answers._MOST_RECORDS", 35)
     aggregator = await launch()
     owners = await pair(aggregator, records, mechanism=mechanism)
     (work, _) = await all_until(owners, "link")
@@ -119,7 +119,7 @@ async def test_no_more_records_than_were_planned_for(launch, records, monkeypatc
 @pytest.mark.parametrize("habit", ["silent", "empty", "endless", "never begins"])
 async def test_an_upload_that_never_ends(launch, records, monkeypatch, habit):
     """An upload that stalls, sends nothing or sends too much is ended, and the release goes on after it."""
-    monkeypatch.setattr("aggregator.uploads._STALL_SECONDS", 0.2)
+    monkeypatch.setattr("aggregator.api.uploads._STALL_SECONDS", 0.2)
     aggregator = await launch()
     owners = await pair(aggregator, records)
     works = await all_until(owners, "collect")

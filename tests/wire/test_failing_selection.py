@@ -36,7 +36,7 @@ def _work(offering: Offering, state: State, patch: pytest.MonkeyPatch) -> wire.W
     addendum, signature = signed(offering, intersected(plan, CHOSEN))
     if state is State.SPENT:
         with patch.context() as broken:
-            broken.setattr("owner_node.release.sealing.encode", _dies)
+            broken.setattr("owner_node.release.preparation.encode", _dies)
             with pytest.raises(KeyboardInterrupt):
                 offering.node.production.mask("r1", plan.digest, addendum, signature, b"", CHOSEN)
         offering.restart()

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from common.fragment import LedgerHead
-from common.identity import load_certificates
-from common.plan import Layout, Plan
-from common.schema import Schema
-from common.signing import Domain, verify
+from common.model.fragment import LedgerHead
+from common.model.plan import Layout, Plan
+from common.model.schema import Schema
+from common.trust.identity import load_certificates
+from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import Database

@@ -9,7 +9,7 @@ import pytest
 from common.errors import IntegrityError, NotConnectedError, TesseraError, UsageError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient
-from owner_node.release.download import download
+from owner_node.connection.download import download
 from tests.wire.siege import Siege, besieged
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from common.fragment import Addendum, FragmentStatement
-from common.signing import Domain
+from common.model.fragment import Addendum, FragmentStatement
+from common.trust.signing import Domain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import ScriptedOwner, all_until, connected_pair

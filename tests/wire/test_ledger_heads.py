@@ -7,10 +7,10 @@ import grpc
 import numpy as np
 import pytest
 
-from common.fragment import Consent, FragmentStatement, LedgerHead
-from common.identity import load_certificates
-from common.plan import Plan
-from common.signing import Domain, verify
+from common.model.fragment import Consent, FragmentStatement, LedgerHead
+from common.model.plan import Plan
+from common.trust.identity import load_certificates
+from common.trust.signing import Domain, verify
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from common.fragment import Addendum
+from common.model.fragment import Addendum
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.releases import by_token

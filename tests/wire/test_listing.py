@@ -10,12 +10,12 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aggregator.enrolment import Enrolment
-from aggregator.journal import Journal, KnownOwner
+from aggregator.ca.enrolment import Enrolment
 from aggregator.protocol.events import Cancelled
-from common.durable import private_directory
+from aggregator.store.journal import Journal, KnownOwner
 from common.errors import UsageError
-from common.tls import MESSAGE_LIMIT
+from common.files import private_directory
+from common.trust.tls import MESSAGE_LIMIT
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from deploy.local_setup import section

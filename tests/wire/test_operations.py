@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aggregator.operator_log import USER_KEY
+from aggregator.store.operator_log import USER_KEY
 from common.errors import TesseraError
-from common.verification import verify_release
+from common.release.verification import verify_release
 from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -92,7 +92,7 @@ async def test_an_interrupted_deletion_is_finished_at_start(launch, records, mon
         raise PermissionError(1, "Operation not permitted")
 
     with monkeypatch.context() as patch:
-        patch.setattr("aggregator.conductor.remove_folder", busy)
+        patch.setattr("aggregator.drive.conductor.remove_folder", busy)
         error = await refused(aggregator.calls.Delete(R1))
         assert "cannot be removed yet: Operation not permitted" in error.message
     assert folder.is_dir()

@@ -16,14 +16,14 @@ import grpc
 import numpy as np
 import pytest
 
-from aggregator import messages
-from aggregator.owner_service import OwnerService
+from aggregator.api.owner_service import OwnerService
+from aggregator.drive import messages
 from aggregator.protocol.release import Release
-from common.fragment import Consent
-from common.identity import fingerprint
-from common.schema import Attribute, AttributeType
+from common.model.fragment import Consent
+from common.model.schema import Attribute, AttributeType
 from common.settings import TlsSection
-from common.signing import Domain, Signer, load_chain
+from common.trust.identity import fingerprint
+from common.trust.signing import Domain, Signer, load_chain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
@@ -233,7 +233,7 @@ async def test_stopping_waits_for_what_is_being_masked(
         go_on.wait(20)
         return mask_table(*arguments)
 
-    monkeypatch.setattr("owner_node.release.sealing.mask_table", slow)
+    monkeypatch.setattr("owner_node.release.preparation.mask_table", slow)
     state, stopping = configs[0].owner.state_dir, asyncio.Event()
     async with running(configs[1]):
         daemon = asyncio.create_task(Daemon(configs[0]).run(stopping))

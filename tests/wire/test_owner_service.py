@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from common.errors import TesseraError
-from common.verification import verify_release
+from common.release.verification import verify_release
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until

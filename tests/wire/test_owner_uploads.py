@@ -2,9 +2,9 @@
 
 import asyncio
 
-from common.fragment import Receipt
-from common.identity import load_certificates
-from common.signing import Domain, verify
+from common.model.fragment import Receipt
+from common.trust.identity import load_certificates
+from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 from tests.wire.test_operations import pair, refused

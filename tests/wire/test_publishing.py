@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.database import CannotStoreError
-from aggregator.journal import Journal
+from aggregator.drive.stages import publish_release
 from aggregator.protocol.events import Published
-from aggregator.stages import publish_release
+from aggregator.store.database import CannotStoreError
+from aggregator.store.journal import Journal
 from common.canonical import digest
-from common.verification import verify_release
+from common.release.verification import verify_release
 from common.wire.v1 import control_pb2 as control
 from tests.fakes.published import make_release
 from tests.wire.test_operations import R1, actions, pair, refused, stopped
@@ -22,7 +22,7 @@ from tests.wire.test_operations import R1, actions, pair, refused, stopped
 @pytest.fixture(autouse=True)
 def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon."""
-    monkeypatch.setattr("aggregator.steps._FIRST_REST_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.drive.steps._FIRST_REST_SECONDS", 0.05)
 
 
 async def seen(aggregator, wanted: Callable[[control.ReleaseView], bool]) -> control.ReleaseView:
@@ -114,7 +114,7 @@ class Fault:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.there, self.attempts = True, 0
-        monkeypatch.setattr("aggregator.conductor.publish_release", self._publish)
+        monkeypatch.setattr("aggregator.drive.conductor.publish_release", self._publish)
 
     def _publish(self, *arguments):
         self.attempts += 1
@@ -213,7 +213,7 @@ async def test_a_folder_of_another_release_is_in_the_way(launch, records, tmp_pa
 
 async def test_a_report_that_fails_is_told(launch, records, monkeypatch):
     """A release without its report is published, and says so."""
-    monkeypatch.setattr("aggregator.report.render_report", None)
+    monkeypatch.setattr("aggregator.release.report.render_report", None)
     aggregator = await launch()
     await delivered(aggregator, records)
     view = await seen(aggregator, lambda view: view.state == "published")
@@ -231,7 +231,7 @@ async def test_a_bit_that_flipped_on_the_disk_is_never_released(launch, records,
         path.write_bytes(bytes(data))
         return publish_release(release, intake, *others)
 
-    monkeypatch.setattr("aggregator.conductor.publish_release", flipped)
+    monkeypatch.setattr("aggregator.drive.conductor.publish_release", flipped)
     aggregator = await launch()
     await delivered(aggregator, records)
     view = await seen(aggregator, lambda view: view.state == "failed")

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from aggregator.cli import application
-from common import console
+from common.cli import console
 from common.wire.v1.control_pb2 import ErrorView, OwnerProgress, ReleaseRequest, ReleaseView, StartRequest
 from common.wire.v1.control_pb2_grpc import (
     ControlServiceServicer,

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from cryptography import x509
 
+from aggregator.api.owner_service import OwnerService
+from aggregator.ca.enrolment import Enrolment
 from aggregator.daemon import Daemon as AggregatorDaemon
-from aggregator.enrolment import Enrolment
-from aggregator.owner_service import OwnerService
-from common.identity import fingerprint
-from common.verification import verify_release
+from common.release.verification import verify_release
+from common.trust.identity import fingerprint
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
 from tests.fakes.parties import Heard, Parties, valid_for
@@ -49,8 +49,8 @@ async def heard() -> AsyncIterator[Heard]:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are looked at often, so that no test waits for it."""
-    monkeypatch.setattr("common.credentials.LOOK_SECONDS", 0.05)
-    monkeypatch.setattr("aggregator.renewal._LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("common.trust.credentials.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.ca.renewal._LOOK_SECONDS", 0.05)
 
 
 @asynccontextmanager
@@ -186,7 +186,7 @@ async def test_a_certificate_ends_during_a_connection(
     tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection does not outlive the certificate it was made with by more than one call."""
-    monkeypatch.setattr("aggregator.owner_service.POLL_SECONDS", 0.2)
+    monkeypatch.setattr("aggregator.api.owner_service.POLL_SECONDS", 0.2)
     days = 0
     monkeypatch.setattr(OwnerService, "_now", lambda _: datetime.now(UTC) + timedelta(days=days))
     parties = Parties(tmp_path / "tls", a={})

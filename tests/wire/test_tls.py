@@ -13,11 +13,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.authority import Authority, key_usage
-from common.enrolment import new_key
+from aggregator.ca.authority import Authority, key_usage
 from common.errors import ConfigurationError, IdentityError, NotConnectedError
-from common.identity import Party, PartyKind
-from common.tls import MESSAGE_LIMIT, channel_credentials, explain_handshake
+from common.trust.enrolment import new_key
+from common.trust.identity import Party, PartyKind
+from common.trust.tls import MESSAGE_LIMIT, channel_credentials, explain_handshake
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
 from tests.fakes.tls_endpoints import (
     DAY,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from common.errors import DataError, TesseraError
-from common.schema import Attribute
+from common.model.schema import Attribute
 from owner_node.config import DatasetConfig
 from owner_node.sources import load
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server

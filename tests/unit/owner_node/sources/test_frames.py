@@ -9,10 +9,10 @@ import pytest
 
 from common.errors import DataError
 from owner_node.config import DatasetConfig
-from owner_node.linking.normalisation import NormalForm
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import BATCH_RECORDS, FrameSource
 from owner_node.sources.reading import read
+from owner_node.values.normal_forms import NormalForm
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEX, WEIGHT
 from tests.unit.owner_node.sources.test_every_source import GOOD, UNITS
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from common.errors import UsageError
-from common.schema import MISSING_CATEGORY, Attribute, AttributeType, IdentifierRules, Schema
+from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType, IdentifierRules, Schema
 from owner_node.config import CsvOptions
 from owner_node.sources import count_records, load, schema_of
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEEN, SEX, SMOKER, STAGE, WEIGHT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import DataError
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.sources import count_records, load
 from owner_node.sources.findings import Findings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions
 from owner_node.sources import load
 

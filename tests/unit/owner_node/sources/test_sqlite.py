@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from common.errors import DataError, SourceUnreachableError
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.sources import count_records, load, sql_connection
 from tests.unit.owner_node.sources.conftest import AGE, SEX

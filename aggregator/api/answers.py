@@ -1,0 +1,240 @@
+"""Owners' answers become events, after everything in them has been checked."""
+
+import asyncio
+import json
+from datetime import datetime
+
+from aggregator.api.statements import Statements
+from aggregator.protocol.events import Acknowledged, Consented, Described, Linked, OwnerEvent, Sealed, Waiting
+from aggregator.protocol.release import Release, apply
+from aggregator.store.intake import Blob, Intake, Kind
+from aggregator.store.journal import Journal
+from aggregator.store.ledger_heads import SignedHead
+from common.canonical import canonical
+from common.errors import ConflictError, ProtocolError
+from common.model.fragment import Consent, FragmentStatement
+from common.model.schema import Schema, most_records
+from common.model.task import Assignment
+from common.trust.signing import Domain
+from common.wire.v1 import owner_pb2 as wire
+
+TOKEN_BYTES = 16
+_LARGEST_SCHEMA = 2 * 1024 * 1024
+_MOST_ATTRIBUTES = 10_000
+_LONGEST_NAME = 256
+_MOST_RECORDS = 2**28
+"""Of one owner: its tokens are compared, and its fragment is joined, in memory."""
+_MOST_PER_PERSON = 2**20
+_INT64 = 2**63
+_COMPATIBLE = "the owner node must run a compatible version"
+
+
+class Answers:
+    """Turns answers into events.
+
+    Args:
+        statements: Checks what owners sign.
+        intake: What owners have uploaded.
+        journal: Keeps the ledger heads that come with answers.
+    """
+
+    def __init__(self, statements: Statements, intake: Intake, journal: Journal) -> None:
+        self._statements = statements
+        self._intake = intake
+        self._journal = journal
+
+    async def event(self, release: Release, owner: str, request: wire.AnswerRequest, at: int) -> OwnerEvent:
+        """Return the event of an answer.
+
+        Args:
+            release: The release; the owner takes part in it.
+            owner: Owner id, from the certificate of the call.
+            request: The answer, any but a failure.
+            at: Unix time.
+
+        Raises:
+            ConflictError: If it answers another plan.
+            ProtocolError, IntegrityError, IdentityError: If it is malformed or not signed by this owner.
+        """
+        kind = request.WhichOneof("answer")
+        if kind == "described":
+            return Described(at=at, owner=owner, schema=read_schema(request.described.schema))
+        if kind == "acknowledged":
+            return Acknowledged(at=at, owner=owner)
+        check_plan(release, request.plan_digest)
+        if kind == "waiting":
+            return Waiting(at=at, owner=owner)
+        if kind == "consented":
+            return self._consented(release, owner, request.consented, at)
+        if kind == "linked":
+            return await self._linked(release, owner, request.linked, at)
+        if kind == "sealed":
+            return await self._sealed(release, owner, request.sealed, at)
+        raise ProtocolError("the answer is empty or of an unknown kind", _COMPATIBLE)
+
+    def _consented(self, release: Release, owner: str, answer: wire.Consented, at: int) -> Consented:
+        plan = release.the_plan()
+        if plan.linking.tokens and not answer.key_check:
+            raise ProtocolError("the consent lacks the key-check value of the linkage key", _COMPATIBLE)
+        if not plan.linking.tokens and answer.key_check:
+            raise ProtocolError("the consent has a key-check value, the plan has no identifier", _COMPATIBLE)
+        try:
+            consent = Consent(
+                release.id, owner, plan.digest, answer.key_check, "accept", answer.key_generation
+            )
+        except ValueError:
+            raise ProtocolError("the key-check value or its generation is none", _COMPATIBLE) from None
+        signed = self._statements.ledger_head(answer.ledger_head, owner)
+        chain = self._statements.check(
+            owner, Domain.CONSENT, consent, answer.signature,
+            answer.certificate or answer.ledger_head.certificate,
+        )  # fmt: skip
+        event = Consented(
+            at=at,
+            owner=owner,
+            key_check=answer.key_check,
+            signature=answer.signature.hex(),
+            certificate=chain,
+            key_generation=answer.key_generation,
+        )
+        self._keep(signed, release, event)
+        return event
+
+    async def _linked(self, release: Release, owner: str, answer: wire.Linked, at: int) -> Linked:
+        plan = release.the_plan()
+        planned = most_linked(plan.assignment_of(owner))
+        if not 0 < answer.n_records <= planned:
+            raise ProtocolError(
+                f"{answer.n_records} records were linked, the plan was made for 1 to {planned}", _COMPATIBLE
+            )
+        if bool(answer.tokens_digest) != plan.linking.tokens:
+            raise ProtocolError("tokens are sent if the plan wants them, and only then", _COMPATIBLE)
+        event = Linked(at=at, owner=owner, records=answer.n_records, tokens_digest=answer.tokens_digest)
+        known = release.progress[owner].linked
+        if plan.linking.tokens and known is None:
+            size = TOKEN_BYTES * answer.n_records
+            blob = Blob(release.id, owner, Kind.TOKENS, answer.tokens_digest, size)
+            if not await asyncio.to_thread(self._intake.verify, blob):
+                raise ProtocolError("the token list has not arrived", "upload it, then answer")
+        return event
+
+    async def _sealed(self, release: Release, owner: str, answer: wire.Sealed, at: int) -> Sealed:
+        plan, addendum = release.the_plan(), release.addendum
+        if addendum is None:
+            raise ProtocolError(f"release {release.id} is {release.state}: nothing is to be sealed yet")
+        if answer.n_records != addendum.records[owner]:
+            raise ProtocolError(
+                f"owner {owner} sealed {answer.n_records} records, it linked {addendum.records[owner]}",
+                _COMPATIBLE,
+            )
+        if answer.size > await asyncio.to_thread(_size_limit, release, owner):
+            raise ProtocolError(
+                f"a fragment of {answer.size} bytes is too large for its records", _COMPATIBLE
+            )
+        try:
+            statement = FragmentStatement(
+                release.id,
+                owner,
+                plan.digest,
+                addendum.digest,
+                answer.fragment_digest,
+                answer.size,
+                answer.n_records,
+            )
+        except ValueError:
+            raise ProtocolError("the fragment's digest is none", _COMPATIBLE) from None
+        signed = self._statements.ledger_head(answer.ledger_head, owner)
+        chain = self._statements.check(
+            owner, Domain.FRAGMENT, statement, answer.signature, answer.certificate,
+            datetime.fromisoformat(plan.created),
+        )  # fmt: skip
+        event = Sealed(
+            at=at,
+            owner=owner,
+            statement=statement.to_bytes().decode(),
+            signature=answer.signature.hex(),
+            certificate=chain,
+        )
+        self._keep(signed, release, event)
+        return event
+
+    def _keep(self, signed: SignedHead, release: Release, event: OwnerEvent) -> None:
+        """Keep a ledger head that comes with something new; with a repeated answer any number could come.
+
+        Raises:
+            IntegrityError: If another copy of the owner's ledger is at work.
+            ProtocolError, ConflictError: If the release does not take the event.
+        """
+        self._journal.heads.compare(signed.head, event.at, release.id)
+        if apply(release, event) is not release:
+            self._journal.heads.keep(signed, event.at, release.id)
+
+
+def check_plan(release: Release, digest: str) -> None:
+    """Check that an answer or an upload is about this release's plan.
+
+    Raises:
+        ConflictError: If it is about another one.
+    """
+    if digest != release.plan_digest:
+        raise ConflictError(
+            f"release {release.id} has another plan than the one that is answered",
+            "answer the plan that the aggregator sent for this release",
+            {"release": release.id, "plan_digest": release.plan_digest},
+        )
+
+
+def read_schema(data: bytes) -> str:
+    """Return the text of a schema that a stranger sent.
+
+    Raises:
+        ProtocolError: If it is not the canonical form of a schema, or is unreasonably large.
+    """
+    if len(data) > _LARGEST_SCHEMA:
+        raise ProtocolError(f"a schema of {len(data)} bytes is not accepted", _COMPATIBLE)
+    try:
+        schema = Schema.from_document(json.loads(data))
+        same = canonical(schema.to_document()) == data
+    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as problem:
+        raise ProtocolError(f"this is no schema ({type(problem).__name__})", _COMPATIBLE) from None
+    if not same:
+        raise ProtocolError("this is not the canonical form of a schema", _COMPATIBLE)
+    _check_sizes(schema)
+    return data.decode()
+
+
+def _check_sizes(schema: Schema) -> None:
+    if not 0 < len(schema.attributes) <= _MOST_ATTRIBUTES:
+        raise ProtocolError(f"a schema of {len(schema.attributes)} attributes is not accepted", _COMPATIBLE)
+    if any(len(attribute.name) > _LONGEST_NAME for attribute in schema.attributes):
+        raise ProtocolError(f"names of attributes have at most {_LONGEST_NAME} characters", _COMPATIBLE)
+    if not all(attribute.name.isprintable() for attribute in schema.attributes):
+        raise ProtocolError("a name of an attribute is not printable", "rename it at the owner")
+    if schema.records_rounded > _MOST_RECORDS or schema.max_records_per_person > _MOST_PER_PERSON:
+        raise ProtocolError(
+            f"{schema.records_rounded} records, up to {schema.max_records_per_person} of a person, are not "
+            "accepted",
+            f"at most {_MOST_RECORDS} and {_MOST_PER_PERSON} are",
+        )
+    if not 0 <= schema.min_k <= _MOST_RECORDS:
+        raise ProtocolError("the smallest k that the owner accepts is none", _COMPATIBLE)
+    if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
+        raise ProtocolError("a domain is wider than 64-bit integers", "declare fewer decimals")
+
+
+def most_linked(assignment: Assignment) -> int:
+    """Return the most records that an owner may link: as many as its joint bounds hold for.
+
+    Where these do not depend on the number, that is what fits in memory: an owner that leaves out records
+    without a value has more of them for a choice of its attributes than its schema counts.
+    """
+    most = assignment.most_records
+    return max(_MOST_RECORDS, most_records(assignment.records_rounded)) if most is None else most
+
+
+def _size_limit(release: Release, owner: str) -> int:
+    from common.wire.encoding import size_limit
+
+    addendum = release.addendum
+    records = addendum.records[owner] if addendum else 0
+    return size_limit(release.the_plan().assignment_of(owner), records)

@@ -1,0 +1,255 @@
+"""What the aggregator's command line calls, over a Unix socket that only its user can reach."""
+
+import secrets
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from google.protobuf.json_format import MessageToDict
+
+from aggregator.api.views import action_view, first_piece, owner_view, release_view
+from aggregator.ca.actions import EnrolmentActions
+from aggregator.ca.enrolment import Enrolment
+from aggregator.drive.conductor import Conductor
+from aggregator.drive.operations import Operations
+from aggregator.drive.presence import Presence, wait
+from aggregator.protocol.release import Release
+from aggregator.protocol.request import parse_request
+from aggregator.store.database import CannotStoreError
+from aggregator.store.intake import Intake
+from aggregator.store.journal import Journal
+from aggregator.store.operator_log import USER_KEY, Action
+from common import __version__
+from common.errors import TesseraError
+from common.trust.credentials import Credentials
+from common.wire.status import raises
+from common.wire.v1 import control_pb2 as wire
+from common.wire.v1.control_pb2_grpc import ControlServiceServicer
+
+if TYPE_CHECKING:
+    import grpc
+
+_REFRESH_SECONDS = 1.0
+"""How often a watched release is looked at while nothing happens: uploads grow without an event."""
+
+_LONGEST_USER = 256
+_PIECE = 200
+"""Most entries of the operators' log in one message."""
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the daemon says about itself."""
+
+    name: str
+    """The aggregator's name."""
+    listen: str
+    """Where owners reach it."""
+    started: int
+    """Unix time."""
+    credentials: Credentials
+    """Its identity of now."""
+
+    @property
+    def certificate_expires(self) -> int:
+        """Until when its certificate is valid, in Unix time."""
+        return int(self.credentials.current_signer().certificate.not_valid_after_utc.timestamp())
+
+
+class ControlService(ControlServiceServicer):
+    """The service on the Unix socket.
+
+    Args:
+        about: The daemon.
+        conductor: The releases.
+        operations: What operators do with them.
+        journal: The owners, and the operators' log.
+        presence: Who is connected.
+        intake: What has been uploaded.
+        enrolment: The register of certificates.
+        certificates: Notes in the operators' log what was done with them.
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        about: About,
+        conductor: Conductor,
+        operations: Operations,
+        journal: Journal,
+        presence: Presence,
+        intake: Intake,
+        enrolment: Enrolment,
+        certificates: EnrolmentActions,
+        clock: Callable[[], float],
+    ) -> None:
+        self._about = about
+        self._conductor = conductor
+        self._operations = operations
+        self._journal = journal
+        self._presence = presence
+        self._intake = intake
+        self._enrolment = enrolment
+        self._certificates = certificates
+        self._clock = clock
+
+    @raises
+    async def Status(self, request: wire.StatusRequest, context: Context) -> wire.StatusResponse:
+        """Tell how the daemon is."""
+        return wire.StatusResponse(
+            name=self._about.name,
+            version=__version__,
+            listen=self._about.listen,
+            started=self._about.started,
+            connected_owners=self._presence.count(),
+            releases=Counter(str(release.state) for release in self._conductor.releases),
+            certificate_expires=self._about.certificate_expires,
+        )
+
+    @raises
+    async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:
+        """Tell which owners have ever connected, by id, a piece at a time."""
+        revoked = self._enrolment.revoked_keys()
+        known = self._journal.owners(after=request.after).values()
+        owners, more = first_piece(
+            owner_view(owner, self._presence, revoked=owner.fingerprint in revoked) for owner in known
+        )
+        return wire.ListOwnersResponse(owners=owners, last=owners[-1].id if more else "")
+
+    @raises
+    async def Start(self, request: wire.StartRequest, context: Context) -> wire.ReleaseView:
+        """Start a release, or find the one of that id and those arguments."""
+        release = request.release or self._new_id(request.dataset)
+        with self._noted(context, "plan" if request.dry_run else "release", release, request) as action:
+            asked = parse_request(
+                release=release,
+                dataset=request.dataset,
+                layout=request.layout,
+                groups=[tuple(group.owners) for group in request.groups],
+                epsilon=request.epsilon,
+                k=request.k,
+                mechanism=request.mechanism,
+                attributes=tuple(request.attributes),
+                budget_split=request.budget_split,
+                weights=tuple(request.weights),
+                rank_noise=tuple(request.rank_noise),
+                max_overlap=request.max_overlap,
+                on_mismatch=request.on_mismatch,
+                min_common=request.min_common,
+                purpose=request.purpose,
+                formats=tuple(request.formats),
+                out=request.out,
+                dry_run=request.dry_run,
+            )
+            return self._view(self._operations.start(asked, action, confirmed=request.confirmed))
+
+    @raises
+    async def Confirm(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Go on from a plan."""
+        with self._noted(context, "confirm", request.release) as action:
+            return self._view(self._operations.confirm(request.release, action))
+
+    @raises
+    async def ListReleases(
+        self, request: wire.ListReleasesRequest, context: Context
+    ) -> wire.ListReleasesResponse:
+        """Tell of every release, oldest first, without the plans, a piece at a time."""
+        releases, more = first_piece(self._listed(request.after))
+        return wire.ListReleasesResponse(releases=releases, last=releases[-1].release if more else "")
+
+    @raises
+    async def Show(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Tell of one release."""
+        return self._view(self._conductor.release(request.release))
+
+    @raises
+    async def Watch(self, request: wire.ReleaseRequest, context: Context) -> AsyncIterator[wire.ReleaseView]:
+        """Tell of a release now and at every change, until it has ended or waits for its operator."""
+        last = None
+        self._conductor.release(request.release)
+        while True:
+            ticket = self._conductor.signal(request.release).ticket()
+            release = self._conductor.release(request.release)
+            view = self._view(release)
+            if view != last:
+                yield view
+                last = view
+            if release.ended:
+                return
+            await wait(ticket, _REFRESH_SECONDS)
+
+    @raises
+    async def Cancel(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Cancel a release."""
+        with self._noted(context, "cancel", request.release) as action:
+            return self._view(self._operations.cancel(request.release, action))
+
+    @raises
+    async def Delete(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
+        """Remove the data of a release that has ended."""
+        with self._noted(context, "delete", request.release) as action:
+            return self._view(await self._operations.delete(request.release, action))
+
+    @raises
+    async def ListActions(
+        self, request: wire.ListActionsRequest, context: Context
+    ) -> wire.ListActionsResponse:
+        """Tell what operators asked for, oldest first, a piece at a time."""
+        with suppress(CannotStoreError):
+            # What was done with certificates a moment ago is there, too.
+            self._certificates.copy()
+        found = self._journal.operators.actions(request.after, _PIECE, request.release)
+        return wire.ListActionsResponse(
+            actions=[action_view(action) for _, action in found],
+            last=found[-1][0] if len(found) == _PIECE else 0,
+        )
+
+    @contextmanager
+    def _noted(
+        self, context: Context, name: str, release: str, arguments: wire.StartRequest | None = None
+    ) -> Iterator[Action]:
+        """Make the entry of what is asked for; what is refused is stored with the reason."""
+        document = MessageToDict(arguments, preserving_proto_field_name=True) if arguments else {}
+        action = Action(int(self._clock()), _user(context), name, release, document)
+        try:
+            yield action
+        except TesseraError as error:
+            with suppress(CannotStoreError):
+                outcome = f"{error.code}: {error.message}"
+                self._journal.operators.note(replace(action, outcome=outcome))
+            raise
+
+    def _listed(self, after: str) -> Iterator[wire.ReleaseView]:
+        """Yield the releases that come after one, or all, each without its plan."""
+        releases = self._conductor.releases
+        begin = releases.index(self._conductor.release(after)) + 1 if after else 0
+        for release in releases[begin:]:
+            view = self._view(release)
+            view.ClearField("plan")
+            yield view
+
+    def _view(self, release: Release) -> wire.ReleaseView:
+        waiting, halted = self._conductor.waiting(release.id), self._conductor.halted(release.id)
+        return release_view(release, self._presence, self._intake, waiting, halted)
+
+    def _new_id(self, dataset: str) -> str:
+        """Return an id that no release has: the day, the data set, four random digits."""
+        day = datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+        name = "".join(char if char in _ID_LETTERS else "-" for char in dataset.lower())[:40]
+        while True:
+            release = f"{day}-{name}-{secrets.token_hex(2)}"
+            if self._conductor.find(release) is None:
+                return release
+
+
+def _user(context: Context) -> str:
+    said = dict(context.invocation_metadata() or ()).get(USER_KEY, b"")
+    return said.decode("utf-8", "replace")[:_LONGEST_USER] if isinstance(said, bytes) else ""
+
+
+_ID_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789._-")

@@ -1,0 +1,306 @@
+"""What owners call. Every call is checked as if a stranger had made it.
+
+Who calls is read from the TLS certificate, on every call, since a connection outlives its certificate. Only
+participants of a release get anything of it; to everybody else it does not exist.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from cryptography import x509
+
+from aggregator.api.answers import Answers, check_plan
+from aggregator.api.recall import recalled
+from aggregator.api.statements import Statements
+from aggregator.api.uploads import Uploads, timely
+from aggregator.ca.enrolment import Enrolment
+from aggregator.ca.renewal import Renewals
+from aggregator.drive.conductor import Conductor
+from aggregator.drive.messages import bounded, work_message
+from aggregator.drive.presence import Presence, wait
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+from aggregator.store.journal import Journal, KnownOwner
+from common import __version__
+from common.errors import NotConnectedError, ProtocolError, UsageError
+from common.trust.identity import fingerprint, party_of_certificate
+from common.trust.tls import TIME_KEY, peer_certificate
+from common.wire.status import raises
+from common.wire.uploads import CHUNK_BYTES, Chunk
+from common.wire.v1 import owner_pb2 as wire
+from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
+
+if TYPE_CHECKING:
+    import grpc
+
+PROTOCOL = 1
+POLL_SECONDS = 25.0
+"""How long a poll is held when there is nothing to do."""
+_MOST_DATASETS = 1000
+_LONGEST_TEXT = 256
+_READ_BYTES = 4 * CHUNK_BYTES
+_log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class OwnerService(OwnerServiceServicer):
+    """The service on the TLS port.
+
+    Args:
+        conductor: The releases.
+        journal: Owners and ledger heads.
+        presence: Who is connected.
+        statements: Checks what owners sign.
+        answers: Turns answers into events.
+        uploads: Takes tokens and fragments.
+        enrolment: Knows which certificates are revoked.
+        renewals: Renews certificates.
+        trust_domain: The owners' trust domain.
+        clock: The time in Unix seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        conductor: Conductor,
+        journal: Journal,
+        presence: Presence,
+        statements: Statements,
+        answers: Answers,
+        uploads: Uploads,
+        enrolment: Enrolment,
+        renewals: Renewals,
+        trust_domain: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self._conductor = conductor
+        self._journal = journal
+        self._presence = presence
+        self._statements = statements
+        self._answers = answers
+        self._uploads = uploads
+        self._enrolment = enrolment
+        self._renewals = renewals
+        self._trust_domain = trust_domain
+        self._clock = clock
+        self._closing = False
+
+    def close(self) -> None:
+        """End all polls that are held; owners call again when the aggregator is back."""
+        self._closing = True
+        self._presence.wake_all()
+
+    @raises
+    async def Connect(self, request: wire.ConnectRequest, context: Context) -> wire.ConnectResponse:
+        """Take note of an owner, and tell it the newest ledger head that it has signed."""
+        certificate = self._certificate(context)
+        owner = party_of_certificate(certificate).name
+        if request.protocol != PROTOCOL:
+            raise ProtocolError(
+                f"protocol {request.protocol} is not spoken here, {PROTOCOL} is",
+                f"the aggregator runs version {__version__}: bring both sides to compatible versions",
+            )
+        names = tuple(request.datasets)
+        if len(names) > _MOST_DATASETS or any(len(name) > _LONGEST_TEXT for name in names):
+            raise ProtocolError("too many data sets, or too long names", "offer fewer to this aggregator")
+        now = int(self._clock())
+        # For owners that compare clocks: certificates and deadlines are judged by them.
+        await context.send_initial_metadata(((TIME_KEY, str(now)),))
+        expires = int(certificate.not_valid_after_utc.timestamp())
+        key = fingerprint(certificate.public_key())
+        version = request.version[:_LONGEST_TEXT]
+        self._enrolment.note_seen(certificate)
+        self._journal.seen(KnownOwner(owner, now, now, version, names, key, expires))
+        # No head comes with this call: they come with polls, consents and seals, once the owner has compared
+        # its ledger with the one that is returned here. A restored ledger cannot replace it.
+        response = wire.ConnectResponse(version=__version__, newest_ledger_head=self._newest_head(owner))
+        _log.info("owner connected", extra={"owner": owner, "version": version})
+        return response
+
+    @raises
+    async def Poll(self, request: wire.PollRequest, context: Context) -> wire.PollResponse:
+        """Hold the call until there is something to do that the owner is not busy with."""
+        owner = self._caller(context)
+        if request.HasField("ledger_head"):
+            signed = self._statements.ledger_head(request.ledger_head, owner)
+            newest = self._newest_head(owner)
+            if newest is not None and newest.hash not in (request.shown, signed.head.hash):
+                # Kept since this owner looked: a copy of its state directory has to see that first.
+                self._journal.heads.compare(signed.head, int(self._clock()))
+                return wire.PollResponse(newest_ledger_head=newest)
+            self._journal.heads.keep(signed, int(self._clock()))
+            _log.info("ledger head", extra={"owner": owner, "sequence": signed.head.sequence})
+        busy = {(key.release, key.step) for key in request.busy}
+        ends = time.monotonic() + POLL_SECONDS
+        with self._presence.polling(owner):
+            while True:
+                ticket = self._presence.signal(owner).ticket()
+                due = bounded(
+                    work_message(release, owner, work)
+                    for release, work in self._conductor.work(owner)
+                    if (work.release, work.step) not in busy
+                )
+                remaining = ends - time.monotonic()
+                if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
+                    # The certificate may have expired, or been revoked, while the poll was held.
+                    self._caller(context)
+                    return wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
+
+    @raises
+    async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
+        """Take an owner's answer. Told twice, it counts once; other than before, it is refused."""
+        owner = self._caller(context)
+        self._presence.heard(owner)
+        release = self._release(request.release, owner)
+        now = int(self._clock())
+        kind = request.WhichOneof("answer")
+        if kind == "failure":
+            self._conductor.owner_failed(release.id, owner, request.failure.code, request.failure.message)
+            return wire.AnswerResponse()
+        if release.ended and kind != "acknowledged":
+            # It crossed the end on its way; the owner hears of that with its next poll.
+            return wire.AnswerResponse()
+        event = await self._answers.event(release, owner, request, now)
+        self._conductor.record(release.id, event)
+        return wire.AnswerResponse()
+
+    @raises
+    async def UploadState(
+        self, request: wire.UploadStateRequest, context: Context
+    ) -> wire.UploadStateResponse:
+        """Tell from where an upload goes on."""
+        owner = self._caller(context)
+        self._presence.heard(owner)
+        release = self._release(request.blob.release, owner)
+        return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
+
+    @raises
+    async def Upload(  # type: ignore[override]  # its chunks were read by `upload_handler`
+        self, request_iterator: AsyncIterator[Chunk], context: Context
+    ) -> wire.UploadResponse:
+        """Take tokens or a fragment from the offset that `UploadState` told."""
+        owner = self._caller(context)
+        chunks = timely(request_iterator)
+        first = await anext(chunks, None)
+        if first is None or first.blob is None:
+            raise ProtocolError("an upload begins with the key of its blob")
+        release = self._release(first.blob.release, owner)
+        with self._presence.polling(owner):
+            return await self._uploads.receive(release, owner, first.blob, first, chunks)
+
+    @raises
+    async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:
+        """Issue a certificate for a new key of the owner that calls."""
+        present = self._certificate(context)
+        chain = await asyncio.to_thread(self._renewals.renew, present, request.request)
+        _log.info("certificate renewed", extra={"owner": party_of_certificate(present).name})
+        return wire.RenewResponse(certificate=chain)
+
+    @raises
+    async def Recall(self, request: wire.RecallRequest, context: Context) -> AsyncIterator[wire.RecallItem]:
+        """Send what the calling owner signed: its ledger heads, and for the releases that it accepted."""
+        owner = self._caller(context)
+        newest_at = self._journal.heads.newest_at(owner)
+        places = self._journal.heads.places(owner)
+        yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
+        for release in self._conductor.releases:
+            told = recalled(release, owner, newest_at)
+            if told is not None:
+                yield wire.RecallItem(release=told)
+        _log.warning("owner recalls its releases", extra={"owner": owner})
+
+    @raises
+    async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
+        """Send an owner which of its own records all groups hold, until all owners have masked those."""
+        owner = self._caller(context)
+        release = self._release(request.release, owner)
+        check_plan(release, request.plan_digest)
+        selected = release.addendum is not None and owner in release.addendum.selections
+        if not selected or release.state is not State.MASKING:
+            raise ProtocolError(
+                f"release {release.id} is {release.state}: there is no selection of records to be sent",
+                "ask for the work that is due",
+            )
+        async for data in _read(self._uploads.selection(release.id, owner), 0):
+            yield wire.SelectChunk(data=data)
+
+    @raises
+    async def Download(
+        self, request: wire.DownloadRequest, context: Context
+    ) -> AsyncIterator[wire.DownloadChunk]:
+        """Send the listing or a file of a published release."""
+        owner = self._caller(context)
+        release = self._release(request.release, owner)
+        if release.state is not State.PUBLISHED:
+            raise UsageError(f"release {release.id} is {release.state}, not published", "wait for its end")
+        if release.deleted is not None:
+            day = datetime.fromtimestamp(release.deleted.at, UTC).date()
+            raise UsageError(
+                f"the data of release {release.id} were deleted at the aggregator on {day}",
+                "ask the aggregator's operator, or another owner that has downloaded them",
+                {"release": release.id, "deleted": release.deleted.at},
+            )
+        folder = self._conductor.folder(release.id)
+        files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        if not files:
+            raise UsageError(
+                f"the data of release {release.id} are not there", "ask the aggregator's operator"
+            )
+        if not request.file:
+            yield wire.DownloadChunk(files=files, sizes=[(folder / name).stat().st_size for name in files])
+            return
+        if request.file not in files:
+            raise UsageError(f"release {release.id} has no such file", f"its files: {', '.join(files)}")
+        size = (folder / request.file).stat().st_size
+        if request.offset > size:
+            raise UsageError(f"{request.file} of release {release.id} has {size} bytes", "begin anew")
+        async for data in _read(folder / request.file, request.offset):
+            yield wire.DownloadChunk(data=data)
+
+    def _certificate(self, context: Context) -> x509.Certificate:
+        """Return the caller's certificate: valid at this moment, an owner's, and not revoked."""
+        certificate = peer_certificate(context, self._trust_domain, self._now())
+        self._enrolment.check(certificate)
+        return certificate
+
+    def _newest_head(self, owner: str) -> wire.LedgerHead | None:
+        """Return the newest ledger head that an owner has signed, as it is told."""
+        newest = self._journal.heads.newest(owner)
+        if newest is None:
+            return None
+        return wire.LedgerHead(
+            sequence=newest.head.sequence,
+            hash=newest.head.hash,
+            signature=newest.signature,
+            certificate=newest.certificate,
+        )
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock(), UTC)
+
+    def _caller(self, context: Context) -> str:
+        return party_of_certificate(self._certificate(context)).name
+
+    def _release(self, release: str, owner: str) -> Release:
+        """Return a release that an owner takes part in; of others it does not even hear that they exist."""
+        known = self._conductor.find(release)
+        if known is None or owner not in known.progress:
+            raise NotConnectedError(
+                f"there is no release {release[:64]!r} for {owner} at this aggregator",
+                "wait: the aggregator may have been restored and will say how the release ended",
+            )
+        return known
+
+
+async def _read(path: Path, offset: int) -> AsyncIterator[bytes]:
+    with path.open("rb") as stream:
+        stream.seek(offset)
+        while data := await asyncio.to_thread(stream.read, _READ_BYTES):
+            for start in range(0, len(data), CHUNK_BYTES):
+                yield data[start : start + CHUNK_BYTES]

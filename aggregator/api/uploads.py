@@ -1,0 +1,272 @@
+"""Which uploads are taken, when, and what is answered to them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aggregator.api.answers import TOKEN_BYTES, check_plan, most_linked
+from aggregator.drive.conductor import Conductor
+from aggregator.drive.stages import fragment_check
+from aggregator.protocol.events import Received
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+from aggregator.store.database import CannotStoreError
+from aggregator.store.intake import Blob, Intake, Kind
+from common.daemon.metrics import Tally
+from common.errors import (
+    ConflictError,
+    IntegrityError,
+    InternalError,
+    NotConnectedError,
+    ProtocolError,
+    TesseraError,
+)
+from common.model.fragment import Receipt
+from common.trust.signing import Domain, SignerSource
+from common.wire.uploads import Chunk
+from common.wire.v1 import owner_pb2 as wire
+
+if TYPE_CHECKING:
+    from common.wire.decoding import FragmentCheck
+
+_log = logging.getLogger(__name__)
+_KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
+_STALL_SECONDS = 60.0
+"""How long an owner may say nothing in the middle of an upload; it can go on with it later."""
+
+
+class Uploads:
+    """Takes tokens while a release links, and fragments once every owner has sealed.
+
+    Args:
+        conductor: The releases.
+        intake: Where uploads are kept.
+        signer: Signs receipts.
+        clock: The time in Unix seconds.
+        tally: Counts the bytes.
+    """
+
+    def __init__(
+        self,
+        conductor: Conductor,
+        intake: Intake,
+        signer: SignerSource,
+        clock: Callable[[], float],
+        tally: Tally,
+    ) -> None:
+        self._conductor = conductor
+        self._intake = intake
+        self._signer = signer
+        self._clock = clock
+        self._tally = tally
+
+    async def offset(self, release: Release, owner: str, key: wire.BlobKey) -> int:
+        """Return how many bytes of a blob need not be sent again.
+
+        Raises:
+            ProtocolError, ConflictError: If no such blob is expected.
+        """
+        blob, done = self._expected(release, owner, key)
+        return blob.size if done else self._intake.offset(blob)
+
+    def selection(self, release: str, owner: str) -> Path:
+        """Return the file of what linking selected of an owner's records."""
+        return self._intake.path(release, owner, Kind.SELECTION)
+
+    async def receive(
+        self,
+        release: Release,
+        owner: str,
+        key: wire.BlobKey,
+        first: Chunk,
+        rest: AsyncIterator[Chunk],
+    ) -> wire.UploadResponse:
+        """Take a blob to its end.
+
+        Args:
+            release: The release; the owner takes part in it.
+            owner: Owner id, from the certificate of the call.
+            key: What the blob is.
+            first: The first chunk.
+            rest: The other chunks.
+
+        Returns:
+            For a fragment, the signed receipt; the same one however often it is uploaded.
+
+        Raises:
+            ProtocolError, ConflictError, IntegrityError: If the blob is not expected or not what was stated.
+        """
+        blob, done = self._expected(release, owner, key)
+        if not done:
+            check = None if blob.kind is Kind.TOKENS else _Check(release, owner)
+            chunks = self._chunks(blob, first, rest)
+            try:
+                await self._intake.receive(blob, first.offset, chunks, check)
+            except FileNotFoundError:
+                raise _ended(release.id) from None
+            except OSError as error:
+                _log.error("upload cannot be stored", extra={"release": release.id, "reason": error.strerror})
+                raise CannotStoreError(
+                    f"the aggregator cannot store the upload: {error.strerror}",
+                    hint="it is asked for again; the aggregator's operator has to make room",
+                ) from None
+            if check is not None:
+                await self._received(release, owner, blob, check)
+        if blob.kind is Kind.TOKENS:
+            return wire.UploadResponse()
+        received = self._conductor.release(release.id).progress[owner].received
+        if received is None:
+            raise _ended(release.id)
+        return wire.UploadResponse(
+            receipt=received.receipt.encode(),
+            signature=bytes.fromhex(received.signature),
+            certificate=received.certificate.encode(),
+        )
+
+    async def _received(self, release: Release, owner: str, blob: Blob, check: "_Check") -> None:
+        """Record the receipt of a whole fragment. One that cannot be used will never be another."""
+        try:
+            await asyncio.to_thread(check.finish)
+        except IntegrityError as error:
+            if not self._conductor.release(release.id).ended:
+                self._conductor.fail(release.id, error, owner)
+            raise
+        now = int(self._clock())
+        moment = datetime.fromtimestamp(now, UTC).isoformat()
+        receipt = Receipt(release.id, owner, release.plan_digest, blob.digest, moment).to_bytes()
+        signer = self._signer.current_signer()
+        event = Received(
+            at=now,
+            owner=owner,
+            receipt=receipt.decode(),
+            signature=signer.sign(Domain.RECEIPT, receipt).hex(),
+            certificate=signer.chain_pem,
+        )
+        self._conductor.record(release.id, event)
+
+    async def _chunks(
+        self, blob: Blob, first: Chunk, rest: AsyncIterator[Chunk]
+    ) -> AsyncIterator[memoryview]:
+        """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
+        position = first.offset + len(first.data)
+        self._tally.moved(blob.kind, len(first.data))
+        yield first.data
+        async for chunk in rest:
+            if chunk.offset not in (0, position):
+                raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
+            if self._conductor.release(blob.release).ended:
+                raise _ended(blob.release)
+            if not chunk.data:
+                raise ProtocolError("a chunk is empty", "send the bytes, or end the upload")
+            position += len(chunk.data)
+            self._tally.moved(blob.kind, len(chunk.data))
+            yield chunk.data
+
+    def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
+        """Return the blob that is uploaded, and whether the aggregator has taken it already."""
+        check_plan(release, key.plan_digest)
+        kind = _KINDS.get(key.kind)
+        if kind is None:
+            raise ProtocolError("the upload is neither tokens nor a fragment")
+        blob = Blob(release.id, owner, kind, key.digest, key.size)
+        if kind is Kind.TOKENS:
+            return blob, _check_tokens(release, blob)
+        return blob, _check_fragment(release, blob)
+
+
+class _Check:
+    """Checks a fragment while it is received; what is wrong with it counts once its digest is right.
+
+    Args:
+        release: The release; the owner has stated its fragment.
+        owner: Owner id.
+    """
+
+    def __init__(self, release: Release, owner: str) -> None:
+        self._release = release
+        self._owner = owner
+        self._fragment: FragmentCheck | None = None
+        self._error: TesseraError | None = None
+
+    def __call__(self, data: bytes | memoryview) -> None:
+        """Look at the next bytes."""
+        if self._error is not None:
+            return
+        try:
+            if self._fragment is None:
+                self._fragment = fragment_check(self._release, self._owner)
+            for _ in self._fragment.update(data):
+                """Every batch is checked when it is asked for."""
+        except TesseraError as error:
+            self._error = error
+
+    def finish(self) -> None:
+        """Say what is wrong.
+
+        Raises:
+            IntegrityError: If the bytes are not the owner's fragment under this plan.
+        """
+        if self._error is not None:
+            raise self._error
+        if self._fragment is None:
+            raise InternalError("a fragment was not checked")
+        self._fragment.finish()
+
+
+def _check_tokens(release: Release, blob: Blob) -> bool:
+    linked = release.progress[blob.owner].linked
+    if linked is not None:
+        if linked.tokens_digest != blob.digest:
+            raise ConflictError(
+                f"owner {blob.owner} has sent another token list before", "the first one counts"
+            )
+        return True
+    plan = release.the_plan()
+    if release.state is not State.LINKING or not plan.linking.tokens:
+        raise ProtocolError(f"release {release.id} is {release.state}: no tokens are expected")
+    most = TOKEN_BYTES * most_linked(plan.assignment_of(blob.owner))
+    if blob.size % TOKEN_BYTES or not 0 < blob.size <= most:
+        raise ProtocolError(f"{blob.size} bytes cannot be the tokens of the described records")
+    return False
+
+
+def _check_fragment(release: Release, blob: Blob) -> bool:
+    progress, statement = release.progress[blob.owner], release.statement(blob.owner)
+    if statement is None:
+        raise ProtocolError(f"owner {blob.owner} has not sealed its fragment", "seal it first")
+    if (statement.fragment_digest, statement.size) != (blob.digest, blob.size):
+        raise ConflictError("this is not the fragment that was sealed", "upload the sealed one")
+    if progress.received is not None:
+        return True
+    if release.state is not State.COLLECTING:
+        waiting = ", ".join(release.missing("sealed"))
+        reason = f"waiting for {waiting} to seal" if waiting else f"the release is {release.state}"
+        raise ProtocolError(f"fragments of release {release.id} are not taken: {reason}", "wait for the work")
+    return False
+
+
+async def timely(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+    """Yield the chunks of an upload as they come.
+
+    Raises:
+        NotConnectedError: If nothing came for too long.
+    """
+    stream = aiter(chunks)
+    while True:
+        try:
+            async with asyncio.timeout(_STALL_SECONDS):
+                chunk = await anext(stream, None)
+        except TimeoutError:
+            raise NotConnectedError(
+                "nothing came for too long", "ask for the offset and go on from there"
+            ) from None
+        if chunk is None:
+            return
+        yield chunk
+
+
+def _ended(release: str) -> ProtocolError:
+    return ProtocolError(f"release {release} ended during the upload", "ask for the work that is due")

@@ -1,0 +1,190 @@
+"""Releases and owners as their operator sees them: domain types to protobuf, in one place."""
+
+import json
+from collections.abc import Iterable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from aggregator.drive.endings import halted_by, operator_error, spent_by
+from aggregator.drive.presence import Presence
+from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
+from aggregator.store.intake import Intake, Kind
+from aggregator.store.journal import KnownOwner
+from aggregator.store.operator_log import Action
+from common.errors import TesseraError
+from common.model.privacy import HISTOGRAM
+from common.model.schema import Schema
+from common.model.task import Assignment
+from common.wire.v1 import control_pb2 as wire
+from common.words.linking import found
+
+_MOST_AT_ONCE = 200
+_MOST_BYTES = 1 << 20
+_Message = TypeVar("_Message", bound=Message)
+
+
+def first_piece(views: Iterable[_Message]) -> tuple[list[_Message], bool]:
+    """Return the first of some messages, as many as one answer holds, and whether there are more.
+
+    Args:
+        views: The messages, made as they are asked for.
+    """
+    piece: list[_Message] = []
+    room = _MOST_BYTES
+    for view in views:
+        room -= view.ByteSize()
+        if piece and (room < 0 or len(piece) == _MOST_AT_ONCE):
+            return piece, True
+        piece.append(view)
+    return piece, False
+
+
+def owner_view(owner: KnownOwner, presence: Presence, *, revoked: bool) -> wire.OwnerView:
+    """Return what the command line is told about an owner.
+
+    Args:
+        owner: What is known of it.
+        presence: Who is connected.
+        revoked: Whether its key is revoked.
+    """
+    return wire.OwnerView(
+        id=owner.id,
+        connected=presence.connected(owner.id),
+        since=presence.since(owner.id) or owner.last_seen,
+        version=owner.version,
+        datasets=owner.datasets,
+        certificate_expires=owner.certificate_expires,
+        fingerprint=owner.fingerprint,
+        first_seen=owner.first_seen,
+        revoked=revoked,
+    )
+
+
+def release_view(
+    release: Release,
+    presence: Presence,
+    intake: Intake,
+    waiting: str = "",
+    halted: TesseraError | None = None,
+) -> wire.ReleaseView:
+    """Return what the command line is told about a release.
+
+    Args:
+        release: The release.
+        presence: Who is connected.
+        intake: How much has been uploaded.
+        waiting: What it waits for that no owner can do anything about.
+        halted: Why its publication stopped until its operator asks for it again; None if it did not.
+    """
+    view = wire.ReleaseView(
+        release=release.id,
+        state=str(release.state),
+        deadline=release.deadline or 0,
+        created=release.created,
+        dry_run=release.request.dry_run,
+        purpose=release.request.purpose,
+        layout=str(release.request.layout),
+        plan_digest=release.plan_digest,
+        deleted=release.deleted.at if release.deleted else 0,
+        note=f"waits: {waiting}" if waiting and not release.ended else "",
+    )
+    assignments = {} if release.plan is None else release.plan.assignments
+    view.owners.extend(
+        _owner(release, owner, assignments.get(owner), presence, intake) for owner in release.request.owners
+    )
+    if release.planned is not None:
+        view.plan = release.planned.plan.encode()
+    if release.plan is not None and release.addendum is not None:
+        view.linking.extend(found(release.plan, release.addendum))
+    if release.state is State.PLANNED and not view.note:
+        view.note = "; ".join(filter(None, (below_min_k(release), without_bound(release))))
+    if release.published is not None:
+        view.note = release.published.note
+        view.directory = "" if release.deleted else release.published.directory
+        view.manifest_digest = release.published.manifest_digest
+    error = operator_error(release)
+    if error is not None:
+        view.note = spent_by(release)
+        view.error.CopyFrom(error_view(error))
+    elif halted is not None and not release.ended:
+        view.error.CopyFrom(error_view(halted_by(release, halted)))
+    return view
+
+
+def action_view(action: Action) -> wire.ActionView:
+    """Return the message of an entry of the operators' log."""
+    return wire.ActionView(
+        time=action.at,
+        user=action.user,
+        action=action.name,
+        release=action.release,
+        arguments=json.dumps(action.arguments, ensure_ascii=False, sort_keys=True),
+        outcome=action.outcome,
+    )
+
+
+def error_view(error: TesseraError) -> wire.ErrorView:
+    """Return the message of an error."""
+    return wire.ErrorView(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        details=json.dumps(error.details, ensure_ascii=False),
+    )
+
+
+def _owner(
+    release: Release, owner: str, assignment: Assignment | None, presence: Presence, intake: Intake
+) -> wire.OwnerProgress:
+    progress = wire.OwnerProgress(id=owner, state=release.session(owner), connected=presence.connected(owner))
+    if assignment is not None:
+        progress.records = assignment.records_rounded
+        progress.epsilon = format(assignment.epsilon, "f")
+        progress.k = _k([attribute.k for attribute in assignment.attributes])
+    if release.addendum is not None:
+        progress.records = release.addendum.records[owner]
+        progress.records_exact = True
+    statement = release.statement(owner)
+    if statement is not None:
+        progress.size = statement.size
+        if release.progress[owner].received is not None:
+            progress.received = statement.size
+        elif release.state is State.COLLECTING:
+            progress.received = intake.held(release.id, owner, Kind.FRAGMENT)
+    return progress
+
+
+def _k(chosen: list[int | None]) -> str:
+    values = [k for k in chosen if k is not None]
+    if not values:
+        return ""
+    lowest, highest = min(values), max(values)
+    return str(lowest) if lowest == highest else f"{lowest}–{highest}"
+
+
+def below_min_k(release: Release) -> str:
+    """Name the owners whose smallest k, which their schemas tell, is more than the plan has; or return ""."""
+    told = []
+    for owner, assignment in ({} if release.plan is None else release.plan.assignments).items():
+        described = release.progress[owner].described
+        least = 0 if described is None else Schema.from_document(json.loads(described.schema)).min_k
+        smallest = min((each.k for each in assignment.attributes if each.k is not None), default=least)
+        if smallest < least:
+            told.append(f"{owner} masks with no k below {least} (the plan has {smallest})")
+    return f"will be refused: {'; '.join(told)}" if told else ""
+
+
+def without_bound(release: Release) -> str:
+    """Name the attributes whose list nothing bounds, which policies refuse by default; or return ""."""
+    tasks = () if release.plan is None else release.plan.tasks
+    told = dict.fromkeys(
+        each.name for task in tasks for each in task.attributes if each.epsilon_joint is None
+    )
+    if not told:
+        return ""
+    return (
+        f"will be refused by owners that charge ε joint, as they do by default: it is not bounded for "
+        f"{', '.join(told)} (--mechanism {HISTOGRAM} bounds it)"
+    )

@@ -1,0 +1,435 @@
+"""enrolment.db: the register of certificates, beside aggregator.db because two processes use it.
+
+The daemon reads it at every call; the operator's commands write to it, with or without the daemon.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aggregator.ca.authority import Authority
+from common.errors import ConfigurationError, ConflictError, IdentityError, ProtocolError, UsageError
+from common.files import PRIVATE_FILE, private_directory
+from common.transactions import all_or_nothing
+from common.trust.enrolment import CertificateRequest
+from common.trust.identity import Party, fingerprint, party_of_certificate, renewal_begins
+
+FILE_NAME = "enrolment.db"
+_BUSY_SECONDS = 30.0
+_FIRST = (
+    """CREATE TABLE certificates (
+        digest TEXT PRIMARY KEY, owner TEXT NOT NULL, fingerprint TEXT NOT NULL, serial TEXT NOT NULL,
+        origin TEXT NOT NULL CHECK (origin IN ('approved', 'renewed', 'seen')),
+        since INTEGER NOT NULL, expires INTEGER NOT NULL, revoked INTEGER
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX certificates_owner ON certificates (owner)",
+    "CREATE INDEX certificates_key ON certificates (fingerprint)",
+    "CREATE TABLE revoked_owners (owner TEXT PRIMARY KEY, time INTEGER NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE log (
+        sequence INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL,
+        owner TEXT NOT NULL, fingerprint TEXT NOT NULL, serial TEXT NOT NULL
+    ) STRICT""",
+    "CREATE TRIGGER log_stays BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+    "CREATE TRIGGER log_remains BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'append-only'); END",
+)
+_WITH_PARENTS = (
+    # From which certificate a renewal came: its digest; empty for what was not renewed, or before this form.
+    "ALTER TABLE certificates ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX certificates_parent ON certificates (parent)",
+)
+_FORMS = (_FIRST, _WITH_PARENTS)
+"""What makes each form of the database out of the one before."""
+
+
+class EnrolmentDatabase:
+    """The database of the register. Any number of processes may use it.
+
+    Args:
+        state_dir: The aggregator's state directory, made if absent.
+
+    Raises:
+        ConfigurationError: If the database cannot be used.
+    """
+
+    def __init__(self, state_dir: Path) -> None:
+        self._path = private_directory(state_dir) / FILE_NAME
+        self._lock = threading.RLock()
+        with self._explained():
+            self._path.touch(PRIVATE_FILE)
+            self._connection = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+        try:
+            with self._explained():
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = FULL")
+                self._make()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._connection.close()
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
+        """Read rows; inside a transaction of this thread, with what it has written so far."""
+        with self._lock, self._explained():
+            return self._connection.execute(statement, values).fetchall()
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Open a write transaction: all of the block is on the disk afterwards, or nothing of it.
+
+        Yields:
+            The connection to write with.
+
+        Raises:
+            ConfigurationError: If the database cannot be written.
+        """
+        with self._lock, self._explained(), all_or_nothing(self._connection) as connection:
+            yield connection
+
+    def _make(self) -> None:
+        with self.transaction() as tx:
+            (version,) = tx.execute("PRAGMA user_version").fetchone()
+            if version > len(_FORMS):
+                raise ConfigurationError(
+                    f"{self._path} was written by a newer version of this software",
+                    hint="run the version that wrote it",
+                )
+            for statement in (each for form in _FORMS[version:] for each in form):
+                tx.execute(statement)
+            tx.execute(f"PRAGMA user_version = {len(_FORMS)}")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as error:
+            reason = getattr(error, "sqlite_errorname", "") or getattr(error, "strerror", "") or "unknown"
+            raise ConfigurationError(
+                f"{self._path} cannot be used as the register of certificates ({reason})",
+                hint="check the disk and whose file it is; else restore it from a backup",
+            ) from None
+
+
+_MOST_RENEWALS_A_DAY = 10
+_FORGOTTEN_AFTER = timedelta(days=7)
+_WITH_RENEWED = """digest IN (
+    WITH RECURSIVE family (digest, fingerprint) AS (
+        SELECT digest, fingerprint FROM certificates WHERE serial = ?
+        UNION SELECT each.digest, each.fingerprint FROM certificates AS each, family
+        WHERE each.fingerprint = family.fingerprint OR each.parent = family.digest)
+    SELECT digest FROM family)"""
+"""A certificate, others of its key, and whatever was renewed from any of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """One certificate of an owner."""
+
+    owner: str
+    """Owner id."""
+    fingerprint: str
+    """Of its key."""
+    serial: str
+    """Serial number, hexadecimal."""
+    origin: str
+    """approved, renewed, or seen: issued by another CA, and used here."""
+    since: int
+    """Unix time of its issue, or of its first use here."""
+    expires: int
+    """Unix time."""
+    revoked: int | None
+    """Unix time of its revocation."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """Something that was done."""
+
+    sequence: int
+    """Its number in the log."""
+    time: int
+    """Unix time."""
+    actor: str
+    """User of the aggregator's machine, or owner/ID for what an owner asked over its connection."""
+    action: str
+    """approve, renew, replace or revoke."""
+    owner: str
+    """Whose certificate."""
+    fingerprint: str
+    """Of its key."""
+    serial: str
+    """Of the certificate."""
+
+
+class Enrolment:
+    """The aggregator's register of certificates. Any number of processes may use it.
+
+    Args:
+        state_dir: The aggregator's state directory, made if absent.
+        clock: Tells the time, with its time zone.
+
+    Raises:
+        ConfigurationError: If the database cannot be used.
+    """
+
+    def __init__(self, state_dir: Path, clock: Callable[[], datetime]) -> None:
+        self._clock, self._db = clock, EnrolmentDatabase(state_dir)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    # --- what the daemon asks --------------------------------------------------------------------------
+
+    def check(self, certificate: x509.Certificate) -> None:
+        """Let a certificate through that is not revoked.
+
+        Raises:
+            IdentityError: If it is.
+        """
+        key, owner = fingerprint(certificate.public_key()), party_of_certificate(certificate).name
+        if self._db.rows(
+            "SELECT 1 FROM certificates WHERE fingerprint = ? AND revoked IS NOT NULL "
+            "UNION SELECT 1 FROM revoked_owners WHERE owner = ? AND time >= ? AND NOT EXISTS "
+            "(SELECT 1 FROM certificates WHERE digest = ? AND revoked IS NULL)",
+            (key, owner, int(certificate.not_valid_before_utc.timestamp()), _digest(certificate)),
+        ):
+            raise IdentityError(
+                f"the certificate of owner {owner} is revoked",
+                "ask the aggregator's operator; to enrol again with a new key: owner-node enroll request",
+                {"fingerprint": key, "serial": serial_number(certificate)},
+            )
+
+    def revoked_keys(self) -> frozenset[str]:
+        """Return the fingerprints of the keys that are revoked."""
+        rows = self._db.rows("SELECT DISTINCT fingerprint FROM certificates WHERE revoked IS NOT NULL")
+        return frozenset(key for (key,) in rows)
+
+    def note_seen(self, certificate: x509.Certificate) -> None:
+        """Take note of a certificate that is used here; one that another CA issued is known from then on.
+
+        Those that ended long ago are forgotten then: some authorities issue one every hour.
+        """
+        if not self._db.rows("SELECT 1 FROM certificates WHERE digest = ?", (_digest(certificate),)):
+            long_ago = int((self._clock() - _FORGOTTEN_AFTER).timestamp())
+            with self._db.transaction() as tx:
+                tx.execute(
+                    "DELETE FROM certificates WHERE origin = 'seen' AND revoked IS NULL AND expires < ?",
+                    (long_ago,),
+                )
+                self._store(tx, certificate, "seen")
+
+    def renew(
+        self, authority: Authority, present: x509.Certificate, request: CertificateRequest
+    ) -> x509.Certificate:
+        """Issue a certificate for an owner's new key.
+
+        Args:
+            authority: The CA.
+            present: The certificate that the owner calls with, checked.
+            request: What it asks for; only its key counts.
+
+        Raises:
+            IdentityError: If the present certificate is revoked, or was issued by another CA.
+            ProtocolError: If it is not time yet, the key is not new, or renewals come too often.
+        """
+        now, party = self._clock(), party_of_certificate(present)
+        if not authority.issued(present):
+            raise IdentityError(
+                "the certificate was issued by another CA", "have it renewed by the CA that issued it"
+            )
+        if now < (begins := renewal_begins(present)):
+            raise ProtocolError(f"the certificate is renewed from {begins:%Y-%m-%d} on", "ask again then")
+        with self._db.transaction() as tx:
+            self.check(present)
+            if _known_key(tx, request.key) is not None:
+                raise ProtocolError("a renewal needs a key that was never used", "make a new key")
+            day_ago = int((now - timedelta(days=1)).timestamp())
+            recent = "SELECT count(*) FROM certificates WHERE owner = ? AND origin = 'renewed' AND since > ?"
+            if tx.execute(recent, (party.name, day_ago)).fetchone()[0] >= _MOST_RENEWALS_A_DAY:
+                raise ProtocolError("too many renewals in one day", "ask again tomorrow")
+            issued = authority.issue(request.key, party, now)
+            self._store(tx, issued, "renewed", _digest(present))
+            self._log(tx, f"owner/{party.name}", "renew", issued)
+        return issued
+
+    # --- what operators do -----------------------------------------------------------------------------
+
+    def approve(
+        self, authority: Authority, request: CertificateRequest, party: Party, actor: str, *, replace: bool
+    ) -> x509.Certificate:
+        """Issue an owner's certificate.
+
+        Args:
+            authority: The CA.
+            request: What it asks for; only its key counts.
+            party: Whom the certificate names.
+            actor: Who approves.
+            replace: Whether other keys of the same owner are revoked.
+
+        Raises:
+            ConflictError: If the owner holds another key, or the key is another owner's, or revoked.
+            IdentityError: If nobody would accept the certificate.
+        """
+        key, now = fingerprint(request.key), self._clock()
+        with self._db.transaction() as tx:
+            known = _known_key(tx, request.key)
+            if known is not None and (known[0] != party.name or known[1] is not None):
+                what = "revoked" if known[1] is not None else f"that of owner {known[0]}"
+                raise ConflictError(
+                    f"the key of this request is {what}",
+                    "have the owner make a new one: owner-node enroll request --new-key",
+                    {"fingerprint": key},
+                )
+            others = self._others(tx, party.name, key, int(now.timestamp()))
+            if others and not replace:
+                raise ConflictError(
+                    f"owner {party.name} holds another key, {others[0][:16]}…",
+                    "if that key is lost or was stolen, add --replace: it is revoked at once",
+                    {"owner": party.name, "fingerprint": others[0]},
+                )
+            for other in others:
+                self._revoke(tx, actor, "replace", "fingerprint = ?", other)
+            issued = authority.issue(request.key, party, now)
+            self._store(tx, issued, "approved")
+            self._log(tx, actor, "approve", issued)
+        return issued
+
+    def revoke(self, actor: str, owner: str = "", serial: str = "") -> list[Enrolled]:
+        """Revoke an owner's certificates, or one by its serial number, and their keys, from the next call on.
+
+        With one certificate goes what was renewed from it: whoever stole its key could renew it as well.
+
+        Returns:
+            What was revoked now; nothing if all of it was already.
+
+        Raises:
+            UsageError: If no such certificate is known.
+        """
+        where, value = ("owner = ?", owner) if owner else ("serial = ?", serial)
+        if not self._db.rows(f"SELECT 1 FROM certificates WHERE {where}", (value,)):  # noqa: S608 - our own words
+            raise UsageError(
+                f"no certificate of {f'owner {owner}' if owner else f'serial number {serial}'} is known",
+                "aggregator enroll list shows those that are",
+            )
+        with self._db.transaction() as tx:
+            revoked = self._revoke(tx, actor, "revoke", where if owner else _WITH_RENEWED, value)
+            if owner:
+                at = int(self._clock().timestamp())
+                tx.execute("INSERT OR REPLACE INTO revoked_owners VALUES (?, ?)", (owner, at))
+        return revoked
+
+    def certificates(self) -> list[Enrolled]:
+        """Return every certificate, by owner, oldest first."""
+        columns = "owner, fingerprint, serial, origin, since, expires, revoked"
+        rows = self._db.rows(f"SELECT {columns} FROM certificates ORDER BY owner, since, serial")  # noqa: S608 - our own names
+        return [Enrolled(*row) for row in rows]
+
+    def log(self, after: int = 0) -> list[LogEntry]:
+        """Return what was done, oldest first.
+
+        Args:
+            after: Number of the entry before the first.
+        """
+        rows = self._db.rows(
+            "SELECT sequence, time, actor, action, owner, fingerprint, serial FROM log "
+            "WHERE sequence > ? ORDER BY sequence",
+            (after,),
+        )
+        return [LogEntry(*row) for row in rows]
+
+    def newest(self) -> int:
+        """Return the number of the newest entry of the log; 0 if there is none."""
+        return int(self._db.rows("SELECT coalesce(max(sequence), 0) FROM log")[0][0])
+
+    # --- the database ----------------------------------------------------------------------------------
+
+    def _store(
+        self, tx: sqlite3.Connection, certificate: x509.Certificate, origin: str, parent: str = ""
+    ) -> None:
+        values = (
+            *(_digest(certificate), party_of_certificate(certificate).name),
+            *(fingerprint(certificate.public_key()), serial_number(certificate), origin),
+            *(int(self._clock().timestamp()), int(certificate.not_valid_after_utc.timestamp()), parent),
+        )
+        tx.execute("INSERT OR IGNORE INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)", values)
+
+    def _log(self, tx: sqlite3.Connection, actor: str, action: str, certificate: x509.Certificate) -> None:
+        named = party_of_certificate(certificate).name
+        self._note(
+            tx, actor, action, named, fingerprint(certificate.public_key()), serial_number(certificate)
+        )
+
+    def _note(self, tx: sqlite3.Connection, actor: str, action: str, *whose: str) -> None:
+        columns = "time, actor, action, owner, fingerprint, serial"
+        values = (int(self._clock().timestamp()), actor, action, *whose)
+        tx.execute(f"INSERT INTO log ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)  # noqa: S608 - our own names
+
+    def _others(self, tx: sqlite3.Connection, owner: str, key: str, now: int) -> list[str]:
+        """Return the other keys that an owner can still use."""
+        rows = tx.execute(
+            "SELECT DISTINCT fingerprint FROM certificates "
+            "WHERE owner = ? AND fingerprint != ? AND revoked IS NULL AND expires > ?",
+            (owner, key, now),
+        )
+        return [found for (found,) in rows]
+
+    def _revoke(
+        self, tx: sqlite3.Connection, actor: str, action: str, where: str, value: str
+    ) -> list[Enrolled]:
+        columns, now = "owner, fingerprint, serial, origin, since, expires", int(self._clock().timestamp())
+        rows = tx.execute(
+            f"SELECT {columns}, ? FROM certificates WHERE {where} AND revoked IS NULL",  # noqa: S608 - our own words
+            (now, value),
+        ).fetchall()
+        tx.execute(f"UPDATE certificates SET revoked = ? WHERE {where} AND revoked IS NULL", (now, value))  # noqa: S608
+        revoked = [Enrolled(*row) for row in rows]
+        for each in revoked:
+            self._note(tx, actor, action, each.owner, each.fingerprint, each.serial)
+        return revoked
+
+
+def serial_number(certificate: x509.Certificate) -> str:
+    """Return a certificate's serial number as hexadecimal digits."""
+    return f"{certificate.serial_number:x}"
+
+
+def parse_serial(text: str) -> str:
+    """Read a serial number as typed by a person: colons, capitals and leading zeros are accepted.
+
+    Raises:
+        UsageError: If it is no hexadecimal number.
+    """
+    try:
+        return f"{int(text.replace(':', '').replace(' ', ''), 16):x}"
+    except ValueError:
+        raise UsageError(
+            "a serial number has hexadecimal digits", "aggregator enroll list shows those that are known"
+        ) from None
+
+
+def _digest(certificate: x509.Certificate) -> str:
+    return certificate.fingerprint(hashes.SHA256()).hex()
+
+
+def _known_key(tx: sqlite3.Connection, key: ec.EllipticCurvePublicKey) -> tuple[str, int | None] | None:
+    """Return whose a key is, and when it was revoked; None if it was never seen."""
+    row = tx.execute(
+        "SELECT owner, max(revoked) FROM certificates WHERE fingerprint = ? GROUP BY owner",
+        (fingerprint(key),),
+    ).fetchone()
+    return None if row is None else (str(row[0]), row[1])

@@ -1,0 +1,331 @@
+"""Drives every release: one object that stores an event, then acts on the state that it leads to.
+
+Everything that happens comes through `record`: stored first, folded, then acted on. So a restart is the same
+as going on: the journal is replayed, and the state says what is due.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from aggregator.drive.deadlines import Deadlines
+from aggregator.drive.endings import ended_by, expired, failed_at_owner
+from aggregator.drive.messages import check_consents
+from aggregator.drive.presence import Presence, Signal
+from aggregator.drive.stages import (
+    LostFragmentError,
+    compare_keys,
+    has_appeared,
+    note_of,
+    publish_release,
+    signed_addendum,
+    signed_plan,
+)
+from aggregator.drive.steps import Steps
+from aggregator.protocol.events import Confirmed, Event, OwnerEvent, Published, Refused, Started
+from aggregator.protocol.release import Release, apply, begin
+from aggregator.protocol.states import State
+from aggregator.protocol.work import Work, work_for
+from aggregator.store.database import CannotStoreError
+from aggregator.store.intake import Intake, Kind
+from aggregator.store.journal import Journal
+from aggregator.store.operator_log import Action
+from common.daemon.metrics import Stopwatch, Tally
+from common.errors import TesseraError, UsageError
+from common.files import remove_folder
+from common.trust.signing import SignerSource
+
+_log = logging.getLogger(__name__)
+
+
+class Conductor:
+    """The releases of this aggregator.
+
+    Args:
+        journal: Where events are stored.
+        presence: Who is connected.
+        intake: What owners have uploaded.
+        signer: The aggregator's key.
+        release_dir: Where release folders appear.
+        ca: PEM file of the CAs that all identities of a release must lead to.
+        clock: The time in Unix seconds.
+        elapsed: Seconds that pass whatever the clock is set to (`aggregator.drive.deadlines.elapsed`).
+        tally: Counts how long releases are in each state.
+    """
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        presence: Presence,
+        intake: Intake,
+        signer: SignerSource,
+        release_dir: Path,
+        ca: Path,
+        clock: Callable[[], float],
+        elapsed: Callable[[], float],
+        tally: Tally,
+    ) -> None:
+        self._journal = journal
+        self._presence = presence
+        self._intake = intake
+        self._signer = signer
+        self._release_dir = release_dir
+        self._ca = ca
+        self._clock = clock
+        self._releases: dict[str, Release] = {}
+        self._of_owner: dict[str, set[str]] = {}
+        self._signals: dict[str, Signal] = {}
+        self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
+        self._stopwatch = Stopwatch(tally, elapsed)
+        self._steps = Steps(self.fail, self._keeps, lambda release: self.signal(release).fire())
+
+    # --- looking -------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        """The present moment in whole Unix seconds."""
+        return int(self._clock())
+
+    @property
+    def releases(self) -> tuple[Release, ...]:
+        """Every release, oldest first."""
+        return tuple(self._releases.values())
+
+    def release(self, release: str) -> Release:
+        """Return a release.
+
+        Raises:
+            UsageError: If there is none of this id.
+        """
+        try:
+            return self._releases[release]
+        except KeyError:
+            raise UsageError(
+                f"there is no release {release!r}", "aggregator releases lists them", {"release": release}
+            ) from None
+
+    def find(self, release: str) -> Release | None:
+        """Return a release, or None."""
+        return self._releases.get(release)
+
+    def signal(self, release: str) -> Signal:
+        """Return the signal of a release's changes."""
+        return self._signals.setdefault(release, Signal())
+
+    def work(self, owner: str) -> list[tuple[Release, Work]]:
+        """Return everything that an owner should do now."""
+        mine = [self._releases[each] for each in sorted(self._of_owner.get(owner, ()))]
+        due = [(release, work_for(release, owner)) for release in mine]
+        return [(release, work) for release, work in due if work is not None]
+
+    def folder(self, release: str) -> Path:
+        """Return where a release is published."""
+        return self._release_dir / release
+
+    def waiting(self, release: str) -> str:
+        """Return what a release waits for that no owner can do anything about; empty if for nothing."""
+        return self._steps.waiting(release)
+
+    def halted(self, release: str) -> TesseraError | None:
+        """Return why the publication of a release stopped until an operator asks for it again, or None."""
+        return self._steps.halted(release)
+
+    def stuck(self, release: str) -> bool:
+        """Whether a release cannot be published now, and nothing of it is public."""
+        return bool(self.waiting(release)) and not has_appeared(self._releases[release], self.folder(release))
+
+    # --- what happens --------------------------------------------------------------------------------
+
+    def begin(self, started: Started, action: Action) -> Release:
+        """Store a new release, then act on it.
+
+        Args:
+            started: Its first event.
+            action: What an operator asked for.
+
+        Raises:
+            CannotStoreError: If it could not be stored; then there is no such release.
+        """
+        self._journal.append(started.request.release, started, action)
+        self._adopt(begin(started))
+        return self._after(started.request.release, started)
+
+    def record(self, release: str, event: Event, action: Action | None = None) -> Release:
+        """Store an event, then act on it. An answer that repeats what is known is not stored again.
+
+        Raises:
+            ProtocolError, ConflictError: As `protocol.release.apply`; then nothing has changed.
+            CannotStoreError: If it could not be stored; then nothing has changed either.
+        """
+        before = self.release(release)
+        after = apply(before, event)
+        if after is before:
+            return before
+        self._journal.append(release, event, action)
+        self._releases[release] = after
+        return self._after(release, event, before)
+
+    def owner_failed(self, release: str, owner: str, code: str, message: str) -> None:
+        """Take an owner's word that it will not or cannot go on.
+
+        After the end, and while the release is being published, it is too late and changes nothing; only
+        refusals that cross each other are all heard.
+        """
+        known, event = self.release(release), failed_at_owner(self.now, owner, code, message)
+        also_refuses = known.state is State.REFUSED and isinstance(event, Refused)
+        heard = known.progress[owner].refused is not None
+        if (also_refuses and not heard) or not (known.ended or known.state is State.JOINING):
+            self.record(release, event)
+
+    def fail(self, release: str, error: TesseraError, owner: str = "") -> None:
+        """End a release that is still going on because of an error."""
+        known = self._releases[release]
+        if not known.ended:
+            self.record(release, ended_by(self.now, error, owner, known.state))
+
+    def try_again(self, release: str) -> None:
+        """Publish a release whose publication was halted; nothing if it was not, or is under way again."""
+        if self._steps.clear(release):
+            self._go_on(self._releases[release])
+
+    def _keeps(self, release: str, error: TesseraError) -> bool:
+        """Whether an error leaves a release where it is.
+
+        Once all fragments have arrived owners have spent, and another attempt costs them nothing: only a
+        fragment that is gone ends the release.
+        """
+        joining = self._releases[release].state is State.JOINING
+        return joining and not isinstance(error, LostFragmentError)
+
+    def _after(self, release: str, event: Event, before: Release | None = None) -> Release:
+        after = self._releases[release]
+        owner = {"owner": event.owner} if isinstance(event, OwnerEvent) else {}
+        _log.info(event.name, extra={"release": release, "state": str(after.state)} | owner)
+        if before is None or after.state is not before.state:
+            self._entered(after)
+        self._go_on(self._releases[release])
+        self.signal(release).fire()
+        return self._releases[release]
+
+    def _entered(self, release: Release) -> None:
+        """Do what comes with a new state: tell all owners, watch its deadline, tidy up at the end."""
+        step = "" if release.ended else str(release.state)
+        self._stopwatch.enters(release.id, step, ago=self.now - release.entered)
+        for owner in release.request.owners:
+            self._presence.signal(owner).fire()
+        self._deadlines.watch(release)
+        if release.state is State.LINKING:
+            self._compare_keys(release)
+        if release.state is State.MASKING:
+            for owner in release.request.owners:
+                self._intake.remove(release.id, owner, Kind.TOKENS)
+        if release.state is State.COLLECTING:
+            for owner in release.request.owners:
+                self._intake.remove(release.id, owner, Kind.SELECTION)
+        if release.ended:
+            self._steps.clear(release.id)
+            self._intake.remove_all(release.id)
+
+    def _go_on(self, release: Release) -> None:
+        """Take the step that is the aggregator's, if it is its turn."""
+        if release.state is State.INVITING and not release.missing("described"):
+            self._steps.take(release.id, partial(self._plan, release.id))
+        elif release.state is State.PLANNED and release.confirmed and not release.ended:
+            self._steps.take(release.id, partial(self._confirm, release.id))
+        elif release.state is State.LINKING and not release.missing("linked"):
+            self._steps.take(release.id, partial(self._link, release.id))
+        elif release.state is State.JOINING:
+            self._steps.take(release.id, partial(self._publish, release.id))
+
+    # --- steps that take time ------------------------------------------------------------------------
+
+    async def _plan(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is State.INVITING:
+            event = await asyncio.to_thread(signed_plan, known, self._signer, self.now)
+            if self._releases[release].state is State.INVITING:
+                self.record(release, event)
+
+    async def _confirm(self, release: str) -> None:
+        if self._releases[release].state is State.PLANNED:
+            self.record(release, Confirmed(at=self.now))
+
+    def _compare_keys(self, release: Release) -> None:
+        """Stop before any owner is asked to link, if they have different linkage keys or are too many."""
+        try:
+            check_consents(release)
+            compare_keys(release)
+        except TesseraError as error:
+            # If that cannot be stored, what compares the tokens will find it once more.
+            with suppress(CannotStoreError):
+                self.fail(release.id, error)
+
+    async def _link(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is State.LINKING:
+            event = await asyncio.to_thread(signed_addendum, known, self._intake, self._signer, self.now)
+            if self._releases[release].state is State.LINKING:
+                self.record(release, event)
+
+    async def _publish(self, release: str) -> None:
+        known = self._releases[release]
+        if known.state is not State.JOINING:
+            return
+        folder, moment = self.folder(release), datetime.fromtimestamp(self.now, UTC)
+        digest = await asyncio.to_thread(
+            publish_release, known, self._intake, folder.parent, self._signer, self._ca, moment
+        )
+        # What has appeared is published, however often it takes to write that down.
+        note = await asyncio.to_thread(note_of, folder, known.request.out)
+        published = Published(at=self.now, manifest_digest=digest, directory=str(folder), note=note)
+        self.record(release, published)
+
+    async def _expire(self, release: str) -> None:
+        known = self._releases[release]
+        # It may have gone on to its next step while the disk took nothing.
+        if self._deadlines.over(release):
+            self.record(release, expired(self.now, known, self._presence.connected))
+
+    async def _remove(self, release: str) -> None:
+        await asyncio.to_thread(self.remove_data, release)
+
+    def remove_data(self, release: str) -> None:
+        """Remove the data of a release that was deleted; blocks.
+
+        Raises:
+            OSError: If they cannot be removed now; the next call goes on.
+        """
+        self._intake.remove_all(release)
+        # A folder of this name that the release did not make is somebody else's.
+        if self._releases[release].published is not None:
+            remove_folder(self.folder(release))
+
+    # --- deadlines, beginning and end ----------------------------------------------------------------
+
+    def _deadline_passed(self, release: str) -> None:
+        self._steps.take(release, partial(self._expire, release))
+
+    def _adopt(self, release: Release) -> None:
+        self._releases[release.id] = release
+        for owner in release.request.owners:
+            self._of_owner.setdefault(owner, set()).add(release.id)
+
+    def resume(self) -> None:
+        """Go on with every release of the journal; needs a running event loop."""
+        for release in self._journal.replay().values():
+            self._adopt(release)
+        for release in self.releases:
+            self._entered(release)
+            self._go_on(release)
+            if release.deleted is not None:
+                self._steps.take(release.id, partial(self._remove, release.id))
+
+    async def stop(self) -> None:
+        """Stop acting. A step that runs in a thread is waited for: it is short, or would be repeated."""
+        self._deadlines.stop()
+        await self._steps.stop()

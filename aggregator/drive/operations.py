@@ -1,0 +1,202 @@
+"""Whether a release can be started: what is known before any owner is asked."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from aggregator.config import Deadlines
+from aggregator.drive.conductor import Conductor
+from aggregator.protocol.events import Cancelled, Confirmed, Deleted, Started
+from aggregator.protocol.release import Release
+from aggregator.protocol.request import Request
+from aggregator.protocol.states import State
+from aggregator.store.journal import Journal, KnownOwner
+from aggregator.store.operator_log import UNCHANGED, Action
+from common.errors import ConfigurationError, UsageError
+
+
+def check_start(request: Request, known: Mapping[str, KnownOwner], folder: Path) -> None:
+    """Check what an operator asks for against what is known of the owners.
+
+    An owner that is known and not connected is waited for; what it offers may have changed meanwhile.
+
+    Args:
+        request: The arguments.
+        known: Owners that have ever connected, by id.
+        folder: Where the release would appear.
+
+    Raises:
+        UsageError: If an owner never connected, a connected one does not offer the data set, or a folder is
+            taken.
+    """
+    unknown = [owner for owner in request.owners if owner not in known]
+    if unknown:
+        raise UsageError(
+            f"{_named('owner', unknown)} never connected to this aggregator",
+            f"known owners: {', '.join(known) or 'none'}",
+            {"unknown": unknown, "known": list(known)},
+        )
+    lacking = [owner for owner in request.owners if request.dataset not in known[owner].datasets]
+    if lacking:
+        offered = "; ".join(f"{owner}: {', '.join(known[owner].datasets) or 'none'}" for owner in lacking)
+        raise UsageError(
+            f"no data set {request.dataset!r} is offered by {_named('owner', lacking)}",
+            f"data sets offered: {offered}",
+            {"owners": lacking, "dataset": request.dataset},
+        )
+    if folder.exists():
+        raise UsageError(f"{folder} exists already", "choose another --id", {"release": request.release})
+    if request.out:
+        from common.files import check_out
+
+        check_out(Path(request.out))
+
+
+def allowed_seconds(deadlines: Deadlines) -> dict[str, int]:
+    """Return how many seconds each state may last; a release keeps them for its life."""
+    durations = {
+        State.INVITING: deadlines.invite,
+        State.PLANNED: deadlines.consent,
+        State.CONSENTING: deadlines.consent,
+        State.LINKING: deadlines.link,
+        State.MASKING: deadlines.mask,
+        State.COLLECTING: deadlines.collect,
+    }
+    return {str(state): max(1, int(duration.total_seconds())) for state, duration in durations.items()}
+
+
+def _named(what: str, names: list[str]) -> str:
+    return f"{what}{'s' if len(names) > 1 else ''} {', '.join(names)}"
+
+
+class Operations:
+    """Carries out what operators ask for.
+
+    Args:
+        conductor: The releases.
+        journal: The owners, and the operators' log.
+        deadlines: How long each step may take, for releases that start from now on.
+    """
+
+    def __init__(self, conductor: Conductor, journal: Journal, deadlines: Deadlines) -> None:
+        self._conductor = conductor
+        self._journal = journal
+        self._deadlines = deadlines
+
+    def start(self, request: Request, action: Action, *, confirmed: bool) -> Release:
+        """Start a release, or return the one of the same id and arguments; if it is halted, it goes on.
+
+        Args:
+            request: The arguments.
+            action: Who asks.
+            confirmed: Whether the operator agrees to the plan without seeing it.
+
+        Raises:
+            UsageError: If the id is taken by another request, its data were deleted, or an owner or data
+                set is not known.
+        """
+        existing = self._conductor.find(request.release)
+        if existing is None:
+            folder = self._conductor.folder(request.release)
+            check_start(request, self._journal.owners(), folder)
+            allowed = allowed_seconds(self._deadlines)
+            started = Started(at=action.at, request=request, confirmed=confirmed, allowed=allowed)
+            return self._conductor.begin(started, action)
+        if existing.request != request:
+            raise UsageError(
+                f"release {request.release} was asked for with other arguments",
+                "choose another --id, or repeat the same arguments to watch it",
+                {"release": request.release},
+            )
+        if existing.deleted is not None:
+            raise UsageError(
+                f"the data of release {request.release} were deleted",
+                f"choose another --id; its history stays: aggregator show {request.release}",
+                {"release": request.release},
+            )
+        return self._again(existing, action, confirmed=confirmed)
+
+    def _again(self, existing: Release, action: Action, *, confirmed: bool) -> Release:
+        if confirmed and _open_plan(existing):
+            return self._conductor.record(existing.id, Confirmed(at=action.at), action)
+        if self._conductor.halted(existing.id) is not None:
+            self._journal.operators.note(action)
+            self._conductor.try_again(existing.id)
+            return existing
+        self._journal.operators.note(replace(action, outcome=UNCHANGED))
+        return existing
+
+    def confirm(self, release: str, action: Action) -> Release:
+        """Go on from a plan. Confirming again changes nothing.
+
+        Raises:
+            UsageError: If there is no such release, or no plan to agree to.
+        """
+        known = self._conductor.release(release)
+        if _open_plan(known):
+            return self._conductor.record(release, Confirmed(at=action.at), action)
+        if not known.confirmed or known.state is State.PLANNED:
+            raise UsageError(f"release {release} is {known.state}: there is no plan to confirm", "see show")
+        self._journal.operators.note(replace(action, outcome=UNCHANGED))
+        return known
+
+    def cancel(self, release: str, action: Action) -> Release:
+        """Cancel a release. Cancelling again changes nothing.
+
+        Raises:
+            UsageError: If there is no such release, or it has ended or is about to be published.
+        """
+        known = self._conductor.release(release)
+        if known.state is State.CANCELLED:
+            self._journal.operators.note(replace(action, outcome=UNCHANGED))
+            return known
+        if known.ended or (known.state is State.JOINING and not self._conductor.stuck(release)):
+            folder = self._conductor.folder(release)
+            raise UsageError(
+                f"release {release} is {known.state} and cannot be cancelled",
+                f"it may have appeared: see {folder}; move that away first"
+                if self._conductor.halted(release) is not None
+                else "nothing is under way that could be stopped",
+                {"release": release, "state": str(known.state)},
+            )
+        event = Cancelled(
+            at=action.at, code="cancelled", message=f"release {release} was cancelled by its operator"
+        )
+        return self._conductor.record(release, event, action)
+
+    async def delete(self, release: str, action: Action) -> Release:
+        """Remove the data of a release that has ended; its history stays. Deleting again changes nothing.
+
+        Raises:
+            UsageError: If there is no such release, it has not ended, or its folder is somewhere else.
+            ConfigurationError: If the folder cannot be removed yet; nobody gets anything of it any more.
+        """
+        known = self._conductor.release(release)
+        if not known.ended:
+            raise UsageError(
+                f"release {release} is {known.state}: only what has ended can be deleted",
+                f"wait for its end, or cancel it first: aggregator cancel {release}",
+                {"release": release, "state": str(known.state)},
+            )
+        if self._conductor.folder(release).is_symlink():
+            raise UsageError(
+                f"{self._conductor.folder(release)} is a link: the data are somewhere else",
+                "remove the link and what it leads to, then delete the release",
+            )
+        if known.deleted is None:
+            known = self._conductor.record(release, Deleted(at=action.at), action)
+        else:
+            self._journal.operators.note(replace(action, outcome=UNCHANGED))
+        try:
+            await asyncio.to_thread(self._conductor.remove_data, release)
+        except OSError as error:
+            raise ConfigurationError(
+                f"release {release} is deleted, but its folder cannot be removed yet: {error.strerror}",
+                hint=f"see that the aggregator may write there, then repeat: aggregator delete {release}",
+            ) from None
+        return known
+
+
+def _open_plan(release: Release) -> bool:
+    return release.state is State.PLANNED and not release.ended

@@ -1,0 +1,119 @@
+"""Waking whoever waits for a change, without polling."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Signal:
+    """Something that changes now and then, and that any number of tasks wait for.
+
+    A task that looks, takes `ticket()` before looking, and then waits on it, misses no change.
+    """
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def ticket(self) -> asyncio.Event:
+        """Return an event that is set at the next change after this call."""
+        return self._next
+
+    def fire(self) -> None:
+        """Tell everyone who waits that something has changed."""
+        self._next, changed = asyncio.Event(), self._next
+        changed.set()
+
+
+async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
+    """Wait for a change.
+
+    Args:
+        ticket: From `Signal.ticket`.
+        seconds: The longest wait; None for as long as it takes.
+
+    Returns:
+        Whether something has changed.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await ticket.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+GRACE_SECONDS = 30
+"""An owner counts as connected for so long after its last call: it polls again at once."""
+
+
+class Presence:
+    """The owners' calls, as they come and go.
+
+    Args:
+        clock: The time in Unix seconds, for what is shown.
+        elapsed: Seconds that pass whatever the clock is set to (`aggregator.drive.deadlines.elapsed`).
+    """
+
+    def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
+        self._clock, self._elapsed = clock, elapsed
+        self._held: dict[str, int] = {}
+        self._heard: dict[str, float] = {}
+        self._until: dict[str, float] = {}
+        self._gone: set[str] = set()
+        self._since: dict[str, float] = {}
+        self._signals: dict[str, Signal] = {}
+
+    def heard(self, owner: str) -> None:
+        """Take note of a call of an owner."""
+        if not self.connected(owner):
+            self._since[owner] = self._clock()
+        self._note(owner)
+        self._gone.discard(owner)
+
+    @contextmanager
+    def polling(self, owner: str) -> Iterator[None]:
+        """Count an owner as connected while its poll is held and, if it was answered, for the grace after.
+
+        A poll that is cut off in between is an owner that hung up, or died.
+        """
+        self.heard(owner)
+        self._held[owner] = self._held.get(owner, 0) + 1
+        try:
+            yield
+        except BaseException:
+            self._gone.add(owner)
+            raise
+        else:
+            self._gone.discard(owner)
+        finally:
+            self._held[owner] -= 1
+            self._note(owner)
+
+    def connected(self, owner: str) -> bool:
+        """Whether an owner is connected."""
+        if self._held.get(owner, 0) > 0:
+            return True
+        until = self._until.get(owner)
+        return until is not None and self._elapsed() <= until and owner not in self._gone
+
+    def since(self, owner: str) -> int:
+        """Return since when an owner is connected, or when it was last heard of; 0 if never in this run."""
+        times = self._since if self.connected(owner) else self._heard
+        return int(times.get(owner, 0))
+
+    def count(self) -> int:
+        """Return how many owners are connected."""
+        return sum(self.connected(owner) for owner in self._heard)
+
+    def signal(self, owner: str) -> Signal:
+        """Return the signal that wakes an owner's poll."""
+        return self._signals.setdefault(owner, Signal())
+
+    def _note(self, owner: str) -> None:
+        self._heard[owner] = self._clock()
+        self._until[owner] = self._elapsed() + GRACE_SECONDS
+
+    def wake_all(self) -> None:
+        """Wake every poll that is held."""
+        for signal in self._signals.values():
+            signal.fire()

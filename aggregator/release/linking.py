@@ -1,0 +1,407 @@
+"""Whether all owners have the same linkage key, told by what they sent with their consents."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from common.arrays import Int64Array, SortableArray, TokenArray, sortable
+from common.errors import ConflictError, ProtocolError, UnusableDataError
+from common.model.matches import Match, likely_cause, told
+from common.model.plan import LinkingFound, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """What an owner tells about its linkage key."""
+
+    value: str
+    """Key-check value of the release, hexadecimal; equal for equal keys."""
+    generation: int = 0
+    """Generation of the key; 0 if an older version did not tell."""
+
+
+def compare_key_checks(told: Mapping[str, KeyCheck]) -> None:
+    """Check that all owners used the same linkage key.
+
+    Args:
+        told: What each owner tells, by owner id.
+
+    Raises:
+        ConflictError: Naming the owners that have each key, its generation, and who gives it to whom: the
+            newest generation is taken on by the others, of equal ones that which most owners have.
+    """
+    keys = {each.value: each.generation for each in told.values()}
+    if len(keys) <= 1:
+        return
+    camps = {key: sorted(owner for owner, each in told.items() if each.value == key) for key in keys}
+    ranked = sorted(camps, key=lambda key: (-keys[key], -len(camps[key]), camps[key]))
+    newest, older = camps[ranked[0]], sorted(owner for key in ranked[1:] for owner in camps[key])
+    listed = " | ".join(_text(camps[key], keys[key]) for key in ranked)
+    raise ConflictError(
+        f"the owners have different linkage keys: {listed}",
+        f"give all the same: owner-node linkage-key export at {newest[0]}, then linkage-key import --replace "
+        f"at {', '.join(older)}; nothing was spent",
+        {
+            "different": older,
+            "same": [camps[key] for key in ranked],
+            "generations": {owner: each.generation for owner, each in told.items()},
+        },
+    )
+
+
+def _text(owners: list[str], generation: int) -> str:
+    names = ", ".join(owners)
+    return f"{names} {'have' if len(owners) > 1 else 'has'} generation {generation}" if generation else names
+
+
+def distinct(tokens: SortableArray) -> SortableArray:
+    """Return the distinct tokens of a sorted list."""
+    found: SortableArray = tokens[_first(tokens)]
+    return found
+
+
+def union(lists: Sequence[SortableArray]) -> SortableArray:
+    """Return the distinct tokens of sorted lists; the stable sort merges sorted runs instead of sorting."""
+    return distinct(np.sort(np.concatenate(lists), kind="stable"))
+
+
+def held(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64Array]:
+    """Return the distinct tokens of sorted lists, and how many of the lists hold each.
+
+    Args:
+        lists: Each of shape (n_records,), with a token as often as there are records of that person.
+
+    Returns:
+        Tokens, sorted, of shape (n_persons,), and numbers of lists, of the same shape.
+    """
+    merged = np.sort(np.concatenate([distinct(each) for each in lists]), kind="stable")
+    begins = np.flatnonzero(_first(merged))
+    return merged[begins], np.diff(begins, append=len(merged)).astype(np.int64, copy=False)
+
+
+def in_all(sets: Sequence[SortableArray]) -> SortableArray:
+    """Return the tokens that all of several sets hold, sorted."""
+    tokens, lists = held(sets)
+    common: SortableArray = tokens[lists == len(sets)]
+    return common
+
+
+def among(tokens: SortableArray, wanted: SortableArray) -> NDArray[np.bool_]:
+    """Return for each token whether it is in a sorted set; shape of `tokens`."""
+    places = np.searchsorted(wanted, tokens)
+    found: NDArray[np.bool_] = np.zeros(len(tokens), dtype=np.bool_)
+    inside = places < len(wanted)
+    found[inside] = wanted[places[inside]] == tokens[inside]
+    return found
+
+
+def shared_by_pairs(lists: Sequence[SortableArray]) -> dict[tuple[int, int], int]:
+    """Return for every two lists that share persons how many they share, by their places.
+
+    The sorted lists are merged once; a token that h lists hold appears h times in a row, so that all pairs
+    are found by comparing with neighbours at distance 1, 2, … up to the longest such row.
+    """
+    sets = [distinct(tokens) for tokens in lists]
+    merged = np.concatenate(sets)
+    holder = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
+    order = np.argsort(merged, kind="stable")
+    merged, holder = merged[order], holder[order]
+    pairs: Counter[tuple[int, int]] = Counter()
+    for distance in range(1, len(sets)):
+        same = merged[distance:] == merged[:-distance]
+        if not same.any():
+            break
+        codes = holder[:-distance][same] * len(sets) + holder[distance:][same]
+        for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+            pairs[divmod(int(code), len(sets))] += int(count)
+    return dict(sorted(pairs.items()))
+
+
+def _first(tokens: SortableArray) -> NDArray[Any]:
+    """Return where a sorted list has another token than before."""
+    first = np.ones(len(tokens), dtype=np.bool_)
+    first[1:] = tokens[1:] != tokens[:-1]
+    return first
+
+
+MOST_GROUPS = 32
+"""Groups that are compared in pairs: with all of more, the report would grow with their square."""
+
+
+def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> tuple[Match, ...]:
+    """Compare every two groups of owners.
+
+    The sorted lists are merged once and the persons numbered; from there on everything is counting.
+
+    Args:
+        groups: Owner ids with their distinct tokens, sorted, each of shape (n_persons,), by group.
+
+    Returns:
+        One match per pair of groups, in their order. Of more than `MOST_GROUPS` groups those with the fewest
+        persons are compared.
+    """
+    chosen = sorted(sorted(groups, key=lambda group: _size(groups[group]))[:MOST_GROUPS])
+    cells = [(group, owner) for group in chosen for owner, _ in groups[group]]
+    person, cell = _numbered([tokens for group in chosen for _, tokens in groups[group]])
+    group_of = np.array([chosen.index(group) for group, _ in cells])[cell]
+    members, lacking = [], []
+    for place in range(len(chosen)):
+        held = np.zeros(int(person[-1]) + 1 if len(person) else 0, dtype=np.bool_)
+        held[person[group_of == place]] = True
+        members.append(np.packbits(held))
+        lacking.append(np.bincount(cell[~held[person]], minlength=len(cells)))
+    return tuple(
+        Match(
+            (tuple(owner for owner, _ in groups[chosen[g]]), tuple(owner for owner, _ in groups[chosen[h]])),
+            int(np.bitwise_count(members[g] & members[h]).sum()),
+            {
+                owner: int(lacking[h if group == chosen[g] else g][place])
+                for place, (group, owner) in enumerate(cells)
+                if group in (chosen[g], chosen[h])
+            },
+        )
+        for g, h in combinations(range(len(chosen)), 2)
+    )
+
+
+def _size(parts: Sequence[tuple[str, SortableArray]]) -> int:
+    return sum(len(tokens) for _, tokens in parts)
+
+
+def _numbered(lists: Sequence[SortableArray]) -> tuple[Int64Array, Int64Array]:
+    """Return the number of the person and of the list for every entry of all lists, shape (n_entries,)."""
+    merged = np.concatenate(lists)
+    order = np.argsort(merged, kind="stable")
+    merged = merged[order]
+    person = np.zeros(len(merged), dtype=np.int64)
+    np.cumsum(merged[1:] != merged[:-1], out=person[1:])
+    return person, np.repeat(np.arange(len(lists)), [len(each) for each in lists])[order]
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """What linking found; the content of the addendum."""
+
+    kind: LinkingFound
+    """In a word."""
+    records: Mapping[str, int]
+    """Exact number of records that each owner masks, by owner id."""
+    matches: tuple[Match, ...] = ()
+    """What every two groups have in common; empty where there is one group."""
+    multiples: tuple[int, ...] = ()
+    """By group: the largest number of owners that hold one person; empty where the plan allows one."""
+    released: int | None = None
+    """Number of records of the release, where the plan allows shared persons."""
+    common: int | None = None
+    """Number of persons that all groups hold, where records are left out for that."""
+    selections: Mapping[str, bytes] = field(default_factory=dict)
+    """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it."""
+
+
+def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray]) -> Linked:
+    """Compare the token lists of a release.
+
+    Args:
+        plan: The plan.
+        records: The number of records that each owner declared.
+        tokens: Sorted token lists by owner id, each of shape (n_records, 16); empty where the plan wants
+            none.
+
+    Returns:
+        What was found.
+
+    Raises:
+        ProtocolError: If an owner's list is absent, unsorted, repeats a token or has another length than
+            declared.
+        UnusableDataError: If an owner has fewer records than its largest k.
+        ConflictError: If parts overlap or groups differ more than the plan allows; lists every such pair and
+            group. Or if fewer persons are common than agreed.
+    """
+    _check_k(plan, records)
+    if not plan.linking.tokens:
+        return Linked("asserted", {owner: records[owner] for owner in plan.owners})
+    lists = {owner: _checked(plan, owner, tokens.get(owner), records) for owner in plan.owners}
+    sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
+    everybody = union(sets)
+    differ = any(len(each) < len(everybody) for each in sets)
+    if not (differ and plan.linking.intersects):
+        overlaps = _overlaps(plan, lists)
+        lacking = _lacking(plan, sets, len(everybody))
+        if overlaps or lacking:
+            matches = _matches(plan, lists) if lacking else ()
+            raise _conflict(plan, overlaps, lacking, matches, len(in_all(sets)) if lacking else 0)
+        return _found(plan, lists, _all_match(plan, len(everybody)))
+    return _intersected(plan, lists, in_all(sets))
+
+
+def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: SortableArray) -> Linked:
+    """Bring all owners down to the persons that all groups hold."""
+    matches = _matches(plan, lists)
+    least = plan.linking.min_common
+    if len(common) < least:
+        raise ConflictError(
+            f"{len(common)} persons are common to all groups, at least {least} are agreed; {told(matches)}",
+            f"{likely_cause(matches)}; nothing was spent",
+            {"common": len(common), "min_common": least, "matches": [each.to_document() for each in matches]},
+        )
+    chosen = {owner: among(each, common) for owner, each in lists.items()}
+    kept = {owner: each[chosen[owner]] for owner, each in lists.items()}
+    _check_k(plan, {owner: len(each) for owner, each in kept.items()}, "common records")
+    overlaps = _overlaps(plan, kept)
+    if overlaps:
+        raise _conflict(plan, overlaps, [], (), len(common))
+    selections = {owner: np.packbits(each).tobytes() for owner, each in chosen.items()}
+    found = _found(plan, kept, matches)
+    return replace(found, kind="intersected", common=len(common), selections=selections)
+
+
+def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match, ...]) -> Linked:
+    """Return what was found where nothing stands against the release."""
+    records = {owner: len(each) for owner, each in lists.items()}
+    kind: LinkingFound = "equal" if plan.n_groups > 1 else "disjoint"
+    if plan.linking.max_overlap == 1:
+        return Linked(kind, records, matches)
+    holders = [held([lists[owner] for owner in owners])[1] for owners in plan.groups]
+    multiples = tuple(int(each.max()) for each in holders)
+    if plan.n_groups > 1:
+        # A person has as many records as the group that has most of it (`aggregator.release.joining`).
+        released = int(np.maximum.reduce(holders).sum())
+    else:
+        released = sum(records.values())
+        kind = "overlapping" if multiples[0] > 1 else "disjoint"
+    return Linked(kind, records, matches, multiples, released)
+
+
+def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> None:
+    short = []
+    for owner, assignment in plan.assignments.items():
+        k = assignment.largest_k
+        if records[owner] < k:
+            short.append({"owner": owner, "records": records[owner], "k": k})
+    if short:
+        told = "; ".join(f"{each['owner']} has {each['records']} {what}, k = {each['k']}" for each in short)
+        raise UnusableDataError(
+            f"{told}: at least k are needed",
+            "ask for a smaller k, or for a release without this owner; nothing was spent",
+            {"owners": short},
+        )
+
+
+def _checked(plan: Plan, owner: str, tokens: TokenArray | None, records: Mapping[str, int]) -> SortableArray:
+    """Return an owner's list as sortable elements, checked as if a stranger had sent it."""
+    if tokens is None:
+        raise _malformed(owner, "is absent")
+    if len(tokens) != records[owner]:
+        raise _malformed(owner, f"has {len(tokens)} tokens, {records[owner]} records were declared")
+    view = sortable(tokens)
+    if np.any(view[1:] < view[:-1]):
+        raise _malformed(owner, "is not sorted")
+    # Groups are aligned record by record, so there a token names one record whatever g is.
+    g = plan.max_records_per_person if plan.n_groups == 1 else 1
+    if np.any(view[g:] == view[: max(len(view) - g, 0)]):
+        raise _malformed(owner, f"has a token more than {g} times")
+    return view
+
+
+def _malformed(owner: str, what: str) -> ProtocolError:
+    return ProtocolError(
+        f"the token list of {owner} {what}",
+        "the owner node must run a compatible version",
+        {"owner": owner},
+    )
+
+
+def _overlaps(plan: Plan, lists: Mapping[str, SortableArray]) -> list[dict[str, Any]]:
+    """Return where more owners of a group hold a person than the plan allows.
+
+    Where it allows one: for every pair of owners that share persons, how many. Else, for every group, how
+    many persons too many owners hold.
+    """
+    found: list[dict[str, Any]] = []
+    for group, owners in enumerate(plan.groups):
+        parts = [lists[owner] for owner in owners]
+        if plan.linking.max_overlap == 1:
+            found += [
+                {"group": group, "owners": [owners[first], owners[second]], "shared": count}
+                for (first, second), count in shared_by_pairs(parts).items()
+            ]
+            continue
+        holders = held(parts)[1]
+        too_many = int((holders > plan.linking.max_overlap).sum())
+        if too_many:
+            most = int(holders.max())
+            found.append({"group": group, "owners": list(owners), "shared": too_many, "holders": most})
+    return found
+
+
+def _lacking(plan: Plan, sets: Sequence[SortableArray], everybody: int) -> list[dict[str, Any]]:
+    """Return, for every group that lacks records of the union of all groups, how many it lacks."""
+    return [
+        {"group": group, "owners": list(plan.groups[group]), "lacking": everybody - len(tokens)}
+        for group, tokens in enumerate(sets)
+        if len(tokens) < everybody
+    ]
+
+
+def _matches(plan: Plan, lists: Mapping[str, SortableArray]) -> tuple[Match, ...]:
+    """Return what every two groups have in common."""
+    return match_groups(
+        {
+            group: [(owner, distinct(lists[owner])) for owner in owners]
+            for group, owners in enumerate(plan.groups)
+        }
+    )
+
+
+def _all_match(plan: Plan, n_persons: int) -> tuple[Match, ...]:
+    """Return the same of groups that were found equal, without comparing them once more."""
+    return tuple(
+        Match((first, second), n_persons, dict.fromkeys((*first, *second), 0))
+        for first, second in combinations(plan.groups[:MOST_GROUPS], 2)
+    )
+
+
+def _conflict(
+    plan: Plan, overlaps: list[dict[str, Any]], lacking: list[dict[str, Any]], matches: tuple[Match, ...],
+    common: int,
+) -> ConflictError:  # fmt: skip
+    found = [_overlap_text(plan, each) for each in overlaps]
+    found += [
+        f"{' and '.join(each['owners'])} {'lack' if len(each['owners']) > 1 else 'lacks'} "
+        f"{each['lacking']} records that others have"
+        for each in lacking
+    ]
+    if matches:
+        found.append(told(matches))
+    hints = []
+    if overlaps:
+        more = max((each.get("holders", 2) for each in overlaps), default=2)
+        hints.append(
+            "remove shared persons from all owners but one: a person's budget holds for one part; or, where "
+            f"every owner's policy allows it, charge them several times (--max-overlap {more})"
+        )
+    if lacking:
+        hints.append(likely_cause(matches))
+    if lacking and common:
+        hints.append(
+            f"or, where policies allow it, mask only the {common} persons that all have: --on-mismatch "
+            "intersect; fewer than --min-common N, by default the largest k, would end the release"
+        )
+    return ConflictError(
+        "; ".join(found),
+        "; ".join([*hints, "nothing was spent"]),
+        {"overlaps": overlaps, "lacking": lacking, "matches": [match.to_document() for match in matches]},
+    )
+
+
+def _overlap_text(plan: Plan, found: Mapping[str, Any]) -> str:
+    owners = " and ".join(found["owners"])
+    if "holders" not in found:
+        return f"{owners} share {found['shared']} persons"
+    most = plan.linking.max_overlap
+    return f"{found['shared']} persons are at more than {most} of {owners}, up to {found['holders']}"

@@ -1,0 +1,419 @@
+"""Which group of a grid an attribute belongs to, from who holds it alone.
+
+Owners declare data sets, not groups. An owner that is in one group brings all its attributes to that group;
+of one that is in several, an attribute belongs to the group whose owners are exactly those that hold it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from aggregator.protocol.request import Request
+from common.errors import ConflictError
+from common.model.plan import Layout, Linking, Plan
+from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, IdentifierRules, Schema
+from common.model.task import Task
+from common.planning.attributes import plan_attribute
+from common.planning.cluster_size import check_k, check_records, smallest_accepted_k
+from common.planning.shares import shares
+
+
+def groups_of_attributes(
+    groups: Sequence[Sequence[str]], holders: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[int, ...]]:
+    """Find every attribute's group.
+
+    Args:
+        groups: Owner ids by group.
+        holders: The owners that hold each attribute; every one of them is in some group.
+
+    Returns:
+        Indices of groups by attribute, in the order of `holders`. Where the declarations fit together that is
+        one group, held by its owners and nobody else; otherwise all groups that the attribute may have been
+        meant for, so that each can be told what does not fit.
+    """
+    times = Counter(owner for owners in groups for owner in owners)
+    return {name: _homes(groups, set(having), times) for name, having in holders.items()}
+
+
+def _homes(groups: Sequence[Sequence[str]], having: set[str], times: Mapping[str, int]) -> tuple[int, ...]:
+    exactly = [index for index, owners in enumerate(groups) if set(owners) == having]
+    if exactly:
+        return (exactly[0],)
+    settled = [
+        index
+        for index, owners in enumerate(groups)
+        if any(owner in having and times[owner] == 1 for owner in owners)
+    ]
+    if settled:
+        return tuple(settled)
+    # Only owners of several groups hold it: most probably it is missing somewhere in the group that most of
+    # them are in, of several such groups in the smallest.
+    nearest = max(
+        range(len(groups)), key=lambda index: (len(having & set(groups[index])), -len(groups[index]))
+    )
+    return (nearest,)
+
+
+def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
+    """Compare two declarations of one attribute.
+
+    Args:
+        expected: The declaration that others are compared with.
+        seen: Another owner's.
+
+    Yields:
+        One text per setting that differs, ending so that "at OWNER" can follow.
+    """
+    if expected.type is not seen.type:
+        yield f"type is {seen.type}, {expected.type}"
+        return
+    if expected.type is AttributeType.NUMBER and expected.decimals != seen.decimals:
+        yield f"decimals is {seen.decimals}, {expected.decimals}"
+    if expected.type is AttributeType.CATEGORY:
+        yield from _category_differences(expected, seen)
+    elif expected.type is not AttributeType.BOOLEAN:
+        # Compared as values: 10.0 and 10.00 are the same end at different resolutions.
+        for end, ours, theirs in (
+            ("min", expected.lower, seen.lower),
+            ("max", expected.upper, seen.upper),
+        ):
+            if Decimal(ours).scaleb(-expected.decimals) != Decimal(theirs).scaleb(-seen.decimals):
+                yield f"{end} is {seen.text(theirs)}, {expected.text(ours)}"
+    if expected.outside != seen.outside:
+        yield f"outside is {seen.outside!r}, {expected.outside!r}"
+
+
+def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
+    lacking = [label for label in expected.categories if label not in set(seen.categories)]
+    more = [label for label in seen.categories if label not in set(expected.categories)]
+    if lacking:
+        yield f"categories {_listed(lacking)} are not declared, but"
+    if more:
+        yield f"categories {_listed(more)} are declared, but not"
+    if not lacking and not more and expected.categories != seen.categories:
+        yield "categories are in another order than"
+    if expected.ordered != seen.ordered:
+        yield f"ordered is {str(seen.ordered).lower()}, {str(expected.ordered).lower()}"
+    if expected.order is not seen.order:
+        yield f"order is {seen.order}, {expected.order}"
+    if expected.taxonomy != seen.taxonomy:
+        yield f"the taxonomy is {_digest_text(seen.taxonomy)}, {_digest_text(expected.taxonomy)}"
+    elif expected.method is not seen.method:
+        yield f"method is {seen.method}, {expected.method}"
+
+
+def _digest_text(taxonomy: str) -> str:
+    return f"the hierarchy with digest {taxonomy[:12]}" if taxonomy else "not declared"
+
+
+def _listed(labels: list[str], most: int = 8) -> str:
+    shown = ", ".join(repr(label) for label in labels[:most])
+    return shown if len(labels) <= most else f"{shown} and {len(labels) - most} more"
+
+
+def missing_identifiers(
+    rules: Mapping[str, IdentifierRules | None], *, needed: bool
+) -> Iterator[tuple[str, str, str]]:
+    """Compare how the owners' identifiers become comparable.
+
+    Args:
+        rules: Identifier rules by owner id; None where no identifier is declared.
+        needed: Whether records have to be aligned between groups.
+
+    Yields:
+        Owner, what differs, what would resolve it.
+    """
+    declared = {owner: each for owner, each in rules.items() if each is not None}
+    if not declared and not needed:
+        return
+    reference = next(iter(declared), None)
+    why = "records of different groups are aligned by it" if needed else f"{reference} declares one"
+    for owner, each in rules.items():
+        if each is None:
+            yield owner, f"no identifier is declared, but {why}", "declare the identifier of the data set"
+        elif reference is not None and each != declared[reference]:
+            yield (
+                owner,
+                f"the identifier rules are {_told(each)}, {_told(declared[reference])} at {reference}",
+                "declare as many columns, in the same order, with the same normalise steps everywhere",
+            )
+
+
+def _told(rules: IdentifierRules) -> str:
+    steps = ", ".join(rules.normalise) or "no normalisation"
+    for column, also in enumerate(rules.also, 1):
+        steps += f", column {column} also {', '.join(also)}" if also else ""
+    return f"{rules.n_columns} columns with {steps} (version {rules.version})"
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One reason why the owners' schemas do not fit."""
+
+    owner: str
+    """Owner id; empty if no single owner is meant."""
+    attribute: str
+    """Attribute name; empty if none is meant."""
+    what: str
+    """What differs."""
+    fix: str
+    """What would resolve it."""
+
+    def __str__(self) -> str:
+        """Return the line that an operator reads."""
+        place = ", ".join(
+            part
+            for part in (
+                f"owner {self.owner}" if self.owner else "",
+                f"attribute {self.attribute}" if self.attribute else "",
+            )
+            if part
+        )
+        return f"{place}: {self.what} ({self.fix})" if place else f"{self.what} ({self.fix})"
+
+
+def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict, ...]:
+    """Compare the owners' schemas.
+
+    Args:
+        request: What the operator asked for.
+        schemas: Every owner's schema by owner id.
+
+    Returns:
+        Every conflict; empty if the schemas fit.
+    """
+    held = {name for owner in request.owners for name in schemas[owner].names}
+    unknown = [name for name in request.attributes if name not in held]
+    if unknown:
+        # What else does not fit may well follow from the name that nobody has.
+        return tuple(
+            Conflict("", name, "no owner has it", "check its spelling in --attributes") for name in unknown
+        )
+    homes = groups_of_attributes(request.groups, _held(request, schemas))
+    found: list[Conflict] = []
+    for group, owners in enumerate(request.groups):
+        wanted = [name for name, home in homes.items() if group in home]
+        found += _within(owners, wanted, schemas)
+    found += _between(request, homes, schemas)
+    found += _several_records(request, schemas)
+    found += [
+        Conflict(owner, "", what, fix)
+        for owner, what, fix in missing_identifiers(
+            {owner: schemas[owner].identifier for owner in request.owners}, needed=len(request.groups) > 1
+        )
+    ]
+    if request.max_overlap > 1 and not any(schemas[owner].identifier for owner in request.owners):
+        what = "no identifier is declared, and persons at several owners are found by it"
+        found.append(Conflict("", "", what, "declare it at every owner, or leave --max-overlap out"))
+    return tuple(dict.fromkeys(found))
+
+
+def conflict_error(found: Sequence[Conflict]) -> ConflictError:
+    """Return the error that tells all conflicts together."""
+    lines = "".join(f"\n  {conflict}" for conflict in found)
+    return ConflictError(
+        f"the owners' data sets do not fit together, {len(found)} conflicts:{lines}"
+        if len(found) > 1
+        else f"the owners' data sets do not fit together: {found[0]}",
+        "settle them in the owners' configurations, or choose attributes with --attributes",
+        {
+            "conflicts": [
+                {"owner": each.owner, "attribute": each.attribute, "what": each.what, "fix": each.fix}
+                for each in found
+            ]
+        },
+    )
+
+
+def make_plan(
+    request: Request, schemas: Mapping[str, Schema], *, aggregator: str, created: str, version: str
+) -> Plan:
+    """Make the plan of schemas without conflicts.
+
+    Args:
+        request: What the operator asked for.
+        schemas: Every owner's schema by owner id.
+        aggregator: SPIFFE ID of the aggregator.
+        created: ISO 8601 time, UTC.
+        version: Version of the software.
+
+    Raises:
+        UsageError: If epsilon cannot be divided so finely or so, or k does not go with the mechanism.
+        UnusableDataError: If an owner has fewer than k records.
+    """
+    g = max(schemas[owner].max_records_per_person for owner in request.owners)
+    check_k(request.mechanism, request.k, g)
+    homes = groups_of_attributes(request.groups, _held(request, schemas))
+    groups = [_chosen(request, group, homes, schemas) for group in range(len(request.groups))]
+    names = [[attribute.name for attribute in group] for group in groups]
+    request.rank_noise.check_names(name for group in names for name in group)
+    epsilons = shares(request.epsilon, names, request.budget_split, dict(request.weights))
+    least_k = smallest_accepted_k([schemas[owner] for owner in request.owners])
+    tasks = tuple(
+        Task(
+            owner,
+            request.dataset,
+            group,
+            schemas[owner].records_rounded,
+            tuple(
+                plan_attribute(
+                    attribute,
+                    mechanism=request.mechanism,
+                    epsilon=epsilons[attribute.name],
+                    k=request.k,
+                    records_rounded=schemas[owner].records_rounded,
+                    g=g,
+                    least_k=least_k,
+                    rank_noise=request.rank_noise,
+                )
+                for attribute in attributes
+            ),
+        )
+        for group, (owners, attributes) in enumerate(zip(request.groups, groups, strict=True))
+        for owner in owners
+    )
+    check_records(tasks, schemas)
+    identifier = schemas[request.owners[0]].identifier
+    return Plan(
+        release=request.release,
+        aggregator=aggregator,
+        created=created,
+        version=version,
+        purpose=request.purpose,
+        layout=Layout(request.layout),
+        epsilon=request.epsilon,
+        budget_split=request.budget_split,
+        attributes=_in_order(request, groups),
+        identifier=identifier,
+        max_records_per_person=g,
+        linking=_linking(request, tasks, tokens=identifier is not None),
+        tasks=tasks,
+    )
+
+
+def _linking(request: Request, tasks: Sequence[Task], *, tokens: bool) -> Linking:
+    """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
+    if request.on_mismatch == "stop":
+        return Linking(tokens, request.max_overlap)
+    largest_k = max(each.k or 1 for task in tasks for each in task.attributes)
+    return Linking(tokens, request.max_overlap, request.on_mismatch, request.min_common or largest_k)
+
+
+def _chosen(
+    request: Request, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+) -> tuple[Attribute, ...]:
+    """Return a group's attributes, in the order asked for or else as its first owner declares them."""
+    held = schemas[request.groups[group][0]].by_name
+    return tuple(held[name] for name in request.attributes or held if group in homes.get(name, ()))
+
+
+def _in_order(request: Request, groups: Sequence[Sequence[Attribute]]) -> tuple[Attribute, ...]:
+    """Return all attributes in the order of the release's columns."""
+    by_name = {attribute.name: attribute for attributes in groups for attribute in attributes}
+    return tuple(by_name[name] for name in request.attributes or by_name)
+
+
+def _several_records(request: Request, schemas: Mapping[str, Schema]) -> list[Conflict]:
+    """Return the owners whose persons may have several records, where groups are aligned by person."""
+    if len(request.groups) == 1:
+        return []
+    return [
+        Conflict(
+            owner,
+            "",
+            f"a person may have up to {schemas[owner].max_records_per_person} records, and groups of "
+            "attributes are aligned on persons with one record each",
+            "release it in the horizontal layout, or declare max_records_per_person = 1",
+        )
+        for owner in request.owners
+        if schemas[owner].max_records_per_person > 1
+    ]
+
+
+def _held(request: Request, schemas: Mapping[str, Schema]) -> dict[str, list[str]]:
+    """Return the owners that hold each attribute of the release, in the order in which they declare them."""
+    holders: dict[str, list[str]] = {}
+    for owner in request.owners:
+        for name in schemas[owner].names:
+            if not request.attributes or name in request.attributes:
+                holders.setdefault(name, []).append(owner)
+    return holders
+
+
+def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
+    """Return the conflicts within a group: its owners hold the same attributes, declared alike."""
+    held = {owner: schemas[owner].by_name for owner in owners}
+    found = [
+        Conflict("", name, "the name is taken by the release's own column", "rename it at the owners")
+        for name in wanted
+        if name in RESERVED_NAMES
+    ]
+    if not wanted:
+        return found + [
+            Conflict(
+                owner, "", "none of its attributes takes part", "leave the owner out, or name one of its"
+            )
+            for owner in owners
+        ]
+    alike = [
+        name
+        for name in wanted
+        if name not in RESERVED_NAMES and _alike([each.get(name) for each in held.values()])
+    ]
+    leave_out = f"or leave it out: --attributes {','.join(alike)}" if alike else "at all owners"
+    for name in wanted:
+        having = [owner for owner in owners if name in held[owner]]
+        reference = having[0]
+        found += [
+            Conflict(owner, name, f"is not there, but at {reference}", f"declare it, {leave_out}")
+            for owner in owners
+            if owner not in having
+        ]
+        found += [
+            Conflict(owner, name, f"{what} at {reference}", f"declare it alike, {leave_out}")
+            for owner in having[1:]
+            for what in differences(held[reference][name], held[owner][name])
+        ]
+    return found
+
+
+def _alike(declarations: Sequence[Attribute | None]) -> bool:
+    return None not in declarations and len(set(declarations)) == 1
+
+
+def _between(
+    request: Request, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+) -> list[Conflict]:
+    """Return the conflicts between groups: each attribute belongs to one, and is held by nobody else."""
+    found = []
+    for name, (first, *others) in homes.items():
+        known = request.groups[first]
+        if others:
+            found += [
+                _shared(_holder(name, more, known, schemas), _holder(name, known, more, schemas), name)
+                for more in (request.groups[other] for other in others)
+            ]
+        else:
+            found += [
+                _shared(owner, known[0], name)
+                for owner in request.owners
+                if owner not in known and name in schemas[owner].by_name
+            ]
+    return found
+
+
+def _holder(name: str, owners: Sequence[str], besides: Sequence[str], schemas: Mapping[str, Schema]) -> str:
+    """Return an owner of a group that holds an attribute, rather one that is in this group alone."""
+    holders = [owner for owner in owners if name in schemas[owner].by_name]
+    return next((owner for owner in holders if owner not in besides), holders[0])
+
+
+def _shared(owner: str, known: str, name: str) -> Conflict:
+    return Conflict(
+        owner,
+        name,
+        f"is also held by {known}, another group",
+        f"take it out of the data set at {owner} or {known}, or do not name it",
+    )

@@ -1,0 +1,253 @@
+"""`manifest.json`: everything that is needed to judge a release offline, in one signed file.
+
+It carries the documents that were signed while the release was made (plan, addendum, consents, fragment
+statements), their signatures and the certificates that verify them; what follows from them in numbers and in
+plain words; and the digest of every other file. The bytes of the file are what `manifest.sig` signs.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from aggregator.protocol.request import FORMATS
+from common import __version__
+from common.canonical import canonical, digest
+from common.errors import IntegrityError
+from common.files import check_out, flushed, remove_leftover, whole_folder
+from common.release.evidence import Evidence
+from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, verify_release
+from common.trust.signing import Domain, Signer
+from common.words.guarantee import composition, invariants, promise_as_linked, promises
+
+FORMAT = 1
+"""Version of the manifest's form."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleasedFile:
+    """One file of a release folder."""
+
+    digest: str
+    """SHA-256 of its bytes."""
+    size: int
+    """Number of bytes."""
+
+
+def manifest_document(
+    evidence: Evidence, aggregator_certificates: str, published: datetime
+) -> dict[str, Any]:
+    """Return the manifest, still without the digests of the files.
+
+    Args:
+        evidence: What was signed.
+        aggregator_certificates: PEM chain of the aggregator that will sign the manifest.
+        published: The moment at which the release will be judged, with a time zone.
+
+    Returns:
+        A document for `to_bytes`.
+    """
+    # pyarrow comes with it; command lines that only check their options stay quick.
+    from common.release.summary import summary
+
+    plan, addendum = evidence.plan, evidence.addendum
+    derived = summary(plan, addendum)
+    return {
+        "format": FORMAT,
+        "release": plan.release,
+        "version": __version__,
+        "layout": str(plan.layout),
+        "purpose": plan.purpose,
+        "times": {"planned": plan.created, "published": published.isoformat(timespec="seconds")},
+        "totals": derived["totals"],
+        "composition": composition(plan),
+        "guarantee": [
+            *promises(plan),
+            *([promise_as_linked(plan, addendum.multiples)] if addendum.multiples else []),
+        ],
+        "invariants": list(invariants(plan)),
+        "schema": derived["schema"],
+        "owners": [{**owner, **evidence.owners[owner["id"]].to_document()} for owner in derived["owners"]],
+        "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},
+        "plan": evidence.plan_signed.to_document(plan),
+        "addendum": evidence.addendum_signed.to_document(addendum),
+    }
+
+
+def to_bytes(document: Mapping[str, Any], files: Mapping[str, ReleasedFile]) -> bytes:
+    """Return the bytes of `manifest.json`: numbers as strings, keys sorted, indented for people.
+
+    Args:
+        document: From `manifest_document`.
+        files: Every other file of the folder but `manifest.sig`, by name.
+
+    Returns:
+        UTF-8, ending in a line feed.
+    """
+    listed = {name: {"digest": each.digest, "size": each.size} for name, each in files.items()}
+    plain = json.loads(canonical({**document, "files": listed}))
+    return json.dumps(plain, ensure_ascii=False, indent=2, sort_keys=True).encode() + b"\n"
+
+
+_FILES = {"parquet": "data.parquet", "csv": "data.csv"}
+_READ_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+def publish(
+    release_dir: Path,
+    evidence: Evidence,
+    table: Any,
+    signer: Signer,
+    published: datetime,
+    formats: Sequence[str] = ("parquet",),
+    ca: Path | None = None,
+) -> str:
+    """Write a release folder; without a report if that cannot be made (`missing_report`).
+
+    Args:
+        release_dir: Where release folders are; the new one is called as the release.
+        evidence: What was signed while the release was made.
+        table: The joined table (`aggregator.release.joining.join`), a `pyarrow.Table`.
+        signer: The aggregator's key.
+        published: Now, with a time zone.
+        formats: Any of `FORMATS`.
+        ca: PEM file of the CAs that all identities must lead to; None leaves them unchecked.
+
+    Returns:
+        The digest of the manifest.
+
+    Raises:
+        IntegrityError: If a folder of this name exists and is not this release, whole and unchanged; or if
+            the new one would not hold for those who verify it. Then none appears.
+        OSError: If it cannot be written.
+    """
+    final = release_dir / evidence.plan.release
+    remove_leftover(final)
+    kept = published_digest(release_dir, evidence.plan.digest, evidence.plan.release)
+    if kept is not None:
+        return kept
+    with whole_folder(final) as folder:
+        document = manifest_document(evidence, signer.chain_pem, published)
+        _write_data(folder, table, formats)
+        _write_report(folder, document, evidence, table, formats)
+        manifest = to_bytes(document, _listed(folder))
+        _write(folder / MANIFEST_FILE, manifest)
+        _write(folder / SIGNATURE_FILE, signer.sign(Domain.MANIFEST, manifest))
+        _check(folder, ca)
+    return digest(manifest)
+
+
+def missing_report(folder: Path) -> str:
+    """Return a note that a release folder has no report; empty if it has one."""
+    return "" if (folder / REPORT_FILE).exists() else "the report could not be made: there is no report.html"
+
+
+def published_digest(release_dir: Path, plan_digest: str, release: str) -> str | None:
+    """Return the manifest's digest of a release that is already published, or None.
+
+    Args:
+        release_dir: Where release folders are.
+        plan_digest: Digest of the plan that the release must answer.
+        release: Release id.
+
+    Raises:
+        IntegrityError: If a folder of this name exists and is not this release, whole and unchanged.
+    """
+    folder = release_dir / release
+    if not folder.exists():
+        return None
+    try:
+        verified = verify_release(folder)
+    except IntegrityError as error:
+        raise IntegrityError(
+            f"{folder} is there already and is no whole release: {error.message}",
+            "move that folder away",
+            error.details,
+        ) from None
+    if verified.plan_digest != plan_digest:
+        raise IntegrityError(
+            f"{folder} holds another release of the same name",
+            "move that folder away",
+            {"plan_digest": plan_digest, "found": verified.plan_digest},
+        )
+    return verified.manifest_digest
+
+
+def is_copy(folder: Path, out: Path) -> bool:
+    """Whether `out` holds a finished copy of a release."""
+    manifest = out / MANIFEST_FILE
+    return manifest.is_file() and manifest.read_bytes() == (folder / MANIFEST_FILE).read_bytes()
+
+
+def copy_release(folder: Path, out: Path) -> None:
+    """Put a copy of a release folder into an empty or absent folder, whole or not at all.
+
+    Raises:
+        UsageError: If `out` is not empty by now.
+        OSError: If it cannot be written.
+    """
+    check_out(out)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(out) as beside:
+        for source in sorted(folder.iterdir()):
+            with source.open("rb") as stream, flushed(beside / source.name) as target:
+                shutil.copyfileobj(stream, target, _READ_BYTES)
+
+
+def _check(folder: Path, ca: Path | None) -> None:
+    """Check what users will check before anybody can see it, a certificate that expired included."""
+    try:
+        verify_release(folder, ca)
+    except IntegrityError as error:
+        # Its hint is for those who have the folder.
+        raise IntegrityError(
+            f"the release would not hold for those who verify it: {error.message}", details=error.details
+        ) from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    with flushed(path) as stream:
+        stream.write(data)
+
+
+def _write_data(folder: Path, table: Any, formats: Sequence[str]) -> None:
+    if "parquet" in formats:
+        import pyarrow.parquet as pq
+
+        with flushed(folder / _FILES["parquet"]) as stream:
+            pq.write_table(table, stream, compression="zstd")
+    if "csv" in formats:
+        from common.release.table import write_csv
+
+        with flushed(folder / _FILES["csv"]) as stream:
+            write_csv(stream, table)
+
+
+def _write_report(
+    folder: Path, document: Mapping[str, Any], evidence: Evidence, table: Any, formats: Sequence[str]
+) -> None:
+    from aggregator.release.report import render_report
+
+    data_files = [_FILES[each] for each in FORMATS if each in formats]
+    try:
+        report = render_report(document, evidence, table, data_files).encode()
+    except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no report keeps them back
+        _log.error("report left out", extra={"release": evidence.plan.release}, exc_info=fault)
+        return
+    _write(folder / REPORT_FILE, report)
+
+
+def _listed(folder: Path) -> dict[str, ReleasedFile]:
+    listed = {}
+    for path in sorted(folder.iterdir()):
+        with path.open("rb") as stream:
+            listed[path.name] = ReleasedFile(
+                hashlib.file_digest(stream, "sha256").hexdigest(), path.stat().st_size
+            )
+    return listed

@@ -1,0 +1,371 @@
+"""A file of uploaded bytes, written past the system's page cache where that can be."""
+
+import asyncio
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from fcntl import F_GETFL, F_SETFL, fcntl
+from io import FileIO
+from mmap import mmap
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from common.errors import IntegrityError, NotConnectedError, ProtocolError
+from common.files import private_directory, sync_directory, write_atomic
+from common.wire.uploads import read_chunks
+
+BLOCK_BYTES = 4096
+"""What is written past the cache begins and ends at a multiple of this."""
+_FLUSH_BYTES = 64 << 20
+_DIRECT: int = getattr(os, "O_DIRECT", 0)
+
+
+class PartFile:
+    """A file that grows at its end.
+
+    Nobody reads it before the join, and copying it into the cache takes longer than receiving it.
+
+    Args:
+        stream: The file, unbuffered and positioned at its end.
+    """
+
+    def __init__(self, stream: FileIO) -> None:
+        self._stream = stream
+        self._position = stream.tell()
+        self._unflushed = 0
+        self._direct = False
+        self._can_be_direct = _DIRECT != 0
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file."""
+        return self._position
+
+    def write(self, batch: memoryview, *, last: bool) -> None:
+        """Write a batch; what is cached is flushed along the way, so that the disk works meanwhile.
+
+        Args:
+            batch: The bytes; past the cache goes what begins on a page and fills whole blocks.
+            last: Whether the file is complete now, and must be on the disk.
+
+        Raises:
+            OSError: If the disk takes no more.
+        """
+        self._set_direct(wanted=self._position % BLOCK_BYTES == 0 == len(batch) % BLOCK_BYTES)
+        while batch:
+            try:
+                written = self._stream.write(batch)
+            except OSError as error:
+                if error.errno != errno.EINVAL or not self._direct:
+                    raise
+                self._can_be_direct = False
+                self._set_direct(wanted=False)
+                continue
+            batch = batch[written:]
+            self._position += written
+            self._unflushed += 0 if self._direct else written
+        if last or self._unflushed >= _FLUSH_BYTES:
+            os.fdatasync(self._stream.fileno())
+            self._unflushed = 0
+
+    def _set_direct(self, *, wanted: bool) -> None:
+        if self._direct == (wanted and self._can_be_direct):
+            return
+        flags = fcntl(self._stream, F_GETFL) & ~_DIRECT
+        try:
+            fcntl(self._stream, F_SETFL, flags | (0 if self._direct else _DIRECT))
+            self._direct = not self._direct
+        except OSError:
+            # Some file systems are nothing but cache.
+            self._can_be_direct = False
+
+
+_BATCH_BYTES = 8 << 20
+"""What is handed over at once; a message of a fragment that lies within it is checked where it is."""
+
+Check: TypeAlias = Callable[[bytes | memoryview], None]
+"""Is shown the bytes of a blob; they may change after the call. Must not raise."""
+
+
+class Kind(StrEnum):
+    """What is uploaded."""
+
+    TOKENS = "tokens"
+    FRAGMENT = "fragment"
+    SELECTION = "selection"
+    """Not uploaded: which of an owner's records all groups hold, until it has masked them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """What an owner uploads for a release."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id, from its certificate."""
+    kind: Kind
+    """Tokens or fragment."""
+    digest: str
+    """SHA-256 of the whole."""
+    size: int
+    """Bytes of the whole."""
+
+
+class Intake:
+    """The folder of what is being uploaded and has not been joined yet.
+
+    Args:
+        directory: The folder; made, for this user alone.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = private_directory(directory)
+        self._writing: set[Path] = set()
+
+    def path(self, release: str, owner: str, kind: Kind) -> Path:
+        """Return where a whole blob is. Ids of releases and owners never hold a slash or begin with a dot."""
+        return self._directory / release / f"{owner}.{kind}"
+
+    def offset(self, blob: Blob) -> int:
+        """Return how many bytes of a blob are held."""
+        final = self.path(blob.release, blob.owner, blob.kind)
+        if final.exists() and final.stat().st_size == blob.size:
+            return blob.size
+        part, want = _beside(final)
+        if not part.exists() or not want.exists() or want.read_text() != blob.digest:
+            return 0
+        return min(part.stat().st_size, blob.size)
+
+    def held(self, release: str, owner: str, kind: Kind) -> int:
+        """Return how many bytes of an owner's upload have arrived, whatever blob they belong to."""
+        final = self.path(release, owner, kind)
+        for path in (final, _beside(final)[0]):
+            if path.exists():
+                return path.stat().st_size
+        return 0
+
+    async def receive(
+        self, blob: Blob, offset: int, chunks: AsyncIterator[bytes | memoryview], check: Check | None = None
+    ) -> Path:
+        """Write a blob from an offset to its end.
+
+        Args:
+            blob: What is uploaded.
+            offset: Where the first chunk belongs; must be what `offset` says.
+            chunks: The bytes.
+            check: Is shown all bytes of the blob in order, also those that were held already, in a thread.
+
+        Returns:
+            The whole file, whose digest is the declared one.
+
+        Raises:
+            ProtocolError: If the offset is another, there are more bytes than declared, or the stream ends
+                early.
+            NotConnectedError: If an earlier call has not ended yet; another attempt will do.
+            IntegrityError: If the digest is another; what was received is deleted.
+        """
+        final = self.path(blob.release, blob.owner, blob.kind)
+        if final in self._writing:
+            raise NotConnectedError(
+                "the blob is still being uploaded by an earlier call", "try again in a moment"
+            )
+        self._writing.add(final)
+        try:
+            return await self._receive(final, blob, offset, chunks, check)
+        finally:
+            self._writing.discard(final)
+
+    async def _receive(
+        self,
+        final: Path,
+        blob: Blob,
+        offset: int,
+        chunks: AsyncIterator[bytes | memoryview],
+        check: Check | None,
+    ) -> Path:
+        held = self.offset(blob)
+        if offset != held:
+            raise ProtocolError(
+                f"the upload starts at byte {offset}, {held} bytes are held",
+                "ask for the offset and go on from there",
+                {"offset": held},
+            )
+        part, want = _beside(final)
+        if final.exists() and held == blob.size:
+            if (await asyncio.to_thread(_replay, final, check)).hexdigest() != blob.digest:
+                final.unlink()
+                raise _damaged(blob)
+            return final
+        _prepare(final, blob, held)
+        if await _append(part, blob, held, chunks, check) != blob.digest:
+            part.unlink()
+            raise _damaged(blob)
+        part.replace(final)
+        sync_directory(final.parent)
+        want.unlink(missing_ok=True)
+        return final
+
+    def verify(self, blob: Blob) -> bool:
+        """Whether a whole blob is there and is this one. Reads all of it."""
+        final = self.path(blob.release, blob.owner, blob.kind)
+        return (
+            final.exists() and final.stat().st_size == blob.size and _replay(final).hexdigest() == blob.digest
+        )
+
+    def remove(self, release: str, owner: str, kind: Kind) -> None:
+        """Delete an owner's blob, whole or in part; what the disk keeps goes with the rest of the release."""
+        final = self.path(release, owner, kind)
+        for path in (final, *_beside(final)):
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+
+    def remove_all(self, release: str) -> None:
+        """Delete everything of a release."""
+        shutil.rmtree(self._directory / release, ignore_errors=True)
+
+
+def _beside(final: Path) -> tuple[Path, Path]:
+    return final.with_name(f"{final.name}.part"), final.with_name(f"{final.name}.want")
+
+
+def _prepare(final: Path, blob: Blob, held: int) -> None:
+    """Make the part's file; begin anew if what is there belongs to another blob."""
+    part, want = _beside(final)
+    if held == 0:
+        private_directory(final.parent)
+        final.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
+        write_atomic(want, blob.digest.encode())
+        part.touch(0o600)
+
+
+class _Writer:
+    """Writes, digests and checks what arrives in threads, one batch at a time, while the next is arriving.
+
+    Two buffers take turns for the whole upload. A batch is written by one thread, digested and checked by
+    another: writing waits for the disk, and each call that lets the interpreter go gets it back only when the
+    receiving side lets it go.
+
+    Args:
+        part: Where it is written.
+        running: The digest of what the part holds already.
+        check: Is shown every batch beside its being written.
+    """
+
+    def __init__(self, part: PartFile, running: Any, check: Check | None) -> None:
+        self._part = part
+        self._running = running
+        self._check = check
+        # Memory of whole pages, as writing past the page cache needs it.
+        self._filling, self._writing = mmap(-1, _BATCH_BYTES), mmap(-1, _BATCH_BYTES)
+        self._filled = 0
+        # The first batch ends where a block does, wherever an earlier call stopped.
+        self._most = _BATCH_BYTES - part.position % BLOCK_BYTES
+        self._job: asyncio.Task[None] | None = None
+
+    async def add(self, chunk: bytes | memoryview) -> None:
+        """Take a chunk; waits only if the disk is slower than the network."""
+        view = memoryview(chunk)
+        while view:
+            taken = view[: self._most - self._filled]
+            self._filling[self._filled : self._filled + len(taken)] = taken
+            self._filled += len(taken)
+            view = view[len(taken) :]
+            if self._filled == self._most:
+                await self._hand_over()
+
+    async def _hand_over(self) -> None:
+        await self.settle()
+        batch, self._filling, self._writing = self._filling, self._writing, self._filling
+        view, self._filled, self._most = memoryview(batch)[: self._filled], 0, _BATCH_BYTES
+        self._job = asyncio.create_task(self._work(view))
+
+    async def settle(self) -> None:
+        """Wait for the batch that is being written, also if the call is being cancelled.
+
+        While it is written, no other call may begin, and the file must stay open.
+        """
+        if self._job is None:
+            return
+        cancelled: asyncio.CancelledError | None = None
+        while not self._job.done():
+            try:
+                await asyncio.wait((self._job,))
+            except asyncio.CancelledError as error:
+                cancelled = error
+        # One that failed is kept: what comes after it must not be written.
+        self._job.result()
+        self._job = None
+        if cancelled is not None:
+            raise cancelled
+
+    async def finish(self, *, whole: bool) -> None:
+        """Write what is left; flush it if it is the end of the blob."""
+        await self.settle()
+        view = memoryview(self._filling)[: self._filled]
+        self._job = asyncio.create_task(self._work(view, last=whole))
+        await self.settle()
+
+    async def _work(self, batch: memoryview, *, last: bool = False) -> None:
+        jobs = (
+            asyncio.to_thread(self._part.write, batch, last=last),
+            asyncio.to_thread(self._look_at, batch),
+        )
+        # Both of them end before the buffer takes its next turn, also if one fails.
+        for failure in await asyncio.gather(*jobs, return_exceptions=True):
+            if failure is not None:
+                raise failure
+
+    def _look_at(self, batch: memoryview) -> None:
+        self._running.update(batch)
+        if self._check is not None:
+            self._check(batch)
+
+
+async def _append(
+    part: Path, blob: Blob, held: int, chunks: AsyncIterator[bytes | memoryview], check: Check | None
+) -> str:
+    """Write the rest of a blob and return the digest of the whole."""
+    running = await asyncio.to_thread(_replay, part, check)
+    with part.open("ab", buffering=0) as stream:
+        writer = _Writer(PartFile(stream), running, check)
+        try:
+            async for chunk in chunks:
+                held += len(chunk)
+                if held > blob.size:
+                    break
+                await writer.add(chunk)
+        finally:
+            await writer.finish(whole=held == blob.size)
+    if held > blob.size:
+        part.unlink()
+        raise ProtocolError(f"more than the declared {blob.size} bytes were sent", "declare the blob's size")
+    if held < blob.size:
+        raise ProtocolError(
+            f"the upload ended at byte {held} of {blob.size}", "ask for the offset and go on from there"
+        )
+    return str(running.hexdigest())
+
+
+def _damaged(blob: Blob) -> IntegrityError:
+    return IntegrityError(
+        f"the {blob.kind} of {blob.owner} arrived damaged: its digest is not the declared one",
+        "upload it again from the beginning",
+        {"owner": blob.owner, "digest": blob.digest},
+    )
+
+
+def _replay(path: Path, check: Check | None = None) -> Any:
+    """Return the running digest of a file, and show its bytes to a check."""
+    running = hashlib.sha256()
+    for piece in read_chunks(path, chunk_bytes=_BATCH_BYTES):
+        running.update(piece)
+        if check is not None:
+            check(piece)
+    return running

@@ -1,0 +1,122 @@
+"""Every event of every release before it is acted on, who the owners are, and the newest ledger heads."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from aggregator.protocol.events import Event, Started, from_json, to_json
+from aggregator.protocol.release import Release, apply, begin
+from aggregator.store.database import Database
+from aggregator.store.ledger_heads import LedgerHeads
+from aggregator.store.operator_log import Action, OperatorLog
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOwner:
+    """An owner that has connected at least once."""
+
+    id: str
+    """Owner id."""
+    first_seen: int
+    """Unix time."""
+    last_seen: int
+    """Unix time."""
+    version: str
+    """Version of its software."""
+    datasets: tuple[str, ...]
+    """Data sets that it offers to this aggregator."""
+    fingerprint: str
+    """Of its key."""
+    certificate_expires: int
+    """Unix time."""
+
+
+class Journal:
+    """The parts of the aggregator's database that releases and owners need.
+
+    Args:
+        path: The database file, made if absent.
+
+    Raises:
+        ConfigurationError: If it is no database of this software, or a newer version made it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.db = Database(path)
+        """The database."""
+        self.operators = OperatorLog(self.db)
+        """What operators asked for."""
+        self.heads = LedgerHeads(self.db, self.operators)
+        """Where owners' ledgers were."""
+
+    def close(self) -> None:
+        """Close the database."""
+        self.db.close()
+
+    def append(self, release: str, event: Event, action: Action | None = None) -> None:
+        """Store the next event of a release; it is on the disk when this returns.
+
+        Args:
+            release: Release id.
+            event: The event.
+            action: What an operator asked for, if that is what the event comes from.
+
+        Raises:
+            CannotStoreError: If it could not be stored; then nothing has changed.
+        """
+        with self.db.transaction() as tx:
+            tx.execute(
+                "INSERT INTO events "
+                "SELECT ?, coalesce(max(sequence), 0) + 1, ?, ? FROM events WHERE release = ?",
+                (release, event.at, to_json(event), release),
+            )
+            if action is not None:
+                self.operators.insert(tx, action)
+        if action is not None:
+            self.operators.announce()
+
+    def events(self, release: str) -> list[Event]:
+        """Return the events of a release in their order."""
+        rows = self.db.rows("SELECT document FROM events WHERE release = ? ORDER BY sequence", (release,))
+        return [from_json(document) for (document,) in rows]
+
+    def replay(self) -> dict[str, Release]:
+        """Return every release as its events make it, oldest first."""
+        releases: dict[str, Release] = {}
+        for release, document in self.db.rows(
+            "SELECT release, document FROM events ORDER BY release, sequence"
+        ):
+            event = from_json(document)
+            starts = isinstance(event, Started)
+            releases[release] = begin(event) if starts else apply(releases[release], event)
+        return dict(sorted(releases.items(), key=lambda item: (item[1].created, item[0])))
+
+    def seen(self, owner: KnownOwner) -> None:
+        """Store what is known of an owner; `first_seen` stays what it was."""
+        with self.db.transaction() as tx:
+            tx.execute(
+                "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+                "last_seen = excluded.last_seen, version = excluded.version, datasets = excluded.datasets, "
+                "fingerprint = excluded.fingerprint, certificate_expires = excluded.certificate_expires",
+                (
+                    *(owner.id, owner.first_seen, owner.last_seen, owner.version),
+                    *(json.dumps(owner.datasets), owner.fingerprint, owner.certificate_expires),
+                ),
+            )
+
+    def left(self, owner: str, at: int) -> None:
+        """Store when an owner was last heard of."""
+        with self.db.transaction() as tx:
+            tx.execute("UPDATE owners SET last_seen = ? WHERE id = ?", (at, owner))
+
+    def owners(self, after: str = "") -> dict[str, KnownOwner]:
+        """Return every owner that has ever connected, by id.
+
+        Args:
+            after: Only those whose ids come after this one.
+        """
+        rows = self.db.rows("SELECT * FROM owners WHERE id > ? ORDER BY id", (after,))
+        return {
+            id_: KnownOwner(id_, first, last, version, tuple(json.loads(datasets)), key, expires)
+            for id_, first, last, version, datasets, key, expires in rows
+        }

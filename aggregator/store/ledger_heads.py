@@ -1,0 +1,133 @@
+"""Where owners' ledgers were, as they signed it with consents, sealed fragments and polls.
+
+An owner that lost entries of its ledger, by a restored backup or a copy of its state directory, would spend
+a budget twice without knowing. The newest head is shown to it at every connect and with every poll; two heads
+of one place in the ledger cannot both be its own.
+"""
+
+import logging
+from dataclasses import dataclass
+
+from aggregator.store.database import Database
+from aggregator.store.operator_log import Action, OperatorLog
+from common.errors import IntegrityError
+from common.model.fragment import LedgerHead
+
+_MOST_PLACES = 20_000
+"""Of one owner: about as many as one message takes. Older ones are forgotten."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedHead:
+    """Where an owner's ledger was, with its signature."""
+
+    head: LedgerHead
+    """The statement."""
+    signature: bytes
+    """Over tessera/v1/ledger-head."""
+    certificate: bytes
+    """PEM, the certificate that verifies it."""
+
+
+class LedgerHeads:
+    """The ledger heads of all owners.
+
+    Args:
+        db: The aggregator's database.
+        operators: Takes what operators must know.
+    """
+
+    def __init__(self, db: Database, operators: OperatorLog) -> None:
+        self._db, self._operators = db, operators
+
+    def newest(self, owner: str) -> SignedHead | None:
+        """Return the newest ledger head that an owner has signed, or None."""
+        rows = self._db.rows(
+            "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
+            "ORDER BY sequence DESC LIMIT 1",
+            (owner,),
+        )
+        return SignedHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
+
+    def newest_at(self, owner: str) -> int:
+        """Return when the newest head of an owner came, in Unix seconds; 0 if it has none."""
+        rows = self._db.rows(
+            "SELECT at FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT 1", (owner,)
+        )
+        return int(rows[0][0]) if rows else 0
+
+    def places(self, owner: str) -> list[tuple[int, str]]:
+        """Return sequence number and hash of the heads that an owner signed, newest first."""
+        rows = self._db.rows(
+            "SELECT sequence, hash FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT ?",
+            (owner, _MOST_PLACES),
+        )
+        return [(int(sequence), str(mark)) for sequence, mark in rows]
+
+    def compare(self, head: LedgerHead, at: int, release: str = "") -> None:
+        """Compare a ledger head with what is kept; nothing is stored but what operators must know.
+
+        Args:
+            head: A head whose signature has been checked.
+            at: Unix time.
+            release: Id of the release that it came with.
+
+        Raises:
+            IntegrityError: If this owner has signed another entry at the same place.
+        """
+        known = self._db.rows(
+            "SELECT hash FROM ledger_heads WHERE owner = ? AND sequence = ?", (head.owner, head.sequence)
+        )
+        if known and known[0][0] != head.hash:
+            self._tell(head, at, release)
+            raise IntegrityError(
+                f"another copy of this state directory is at work: {head.owner} has signed another entry "
+                f"{head.sequence} of its ledger before",
+                "stop every copy but one; the one whose ledger lacks entries needs owner-node ledger recover",
+                {"owner": head.owner, "sequence": head.sequence},
+            )
+
+    def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
+        """Store a ledger head. An older one may come late, and changes nothing.
+
+        Args:
+            signed: A head whose signature has been checked.
+            at: Unix time.
+            release: Id of the release that it came with.
+
+        Raises:
+            IntegrityError: As `compare`.
+        """
+        head = signed.head
+        self.compare(head, at, release)
+        with self._db.transaction() as tx:
+            tx.execute(
+                "INSERT OR IGNORE INTO ledger_heads VALUES (?, ?, ?, ?, ?, ?)",
+                (head.owner, head.sequence, head.hash, signed.signature, signed.certificate, at),
+            )
+            # Only the newest is ever shown; of the others, what they said is enough.
+            tx.execute(
+                "UPDATE ledger_heads SET certificate = x'' WHERE owner = :owner AND certificate != x'' "
+                "AND sequence < (SELECT max(sequence) FROM ledger_heads WHERE owner = :owner)",
+                {"owner": head.owner},
+            )
+            tx.execute(
+                "DELETE FROM ledger_heads WHERE owner = :owner AND sequence < (SELECT sequence "
+                "FROM ledger_heads WHERE owner = :owner ORDER BY sequence DESC LIMIT 1 OFFSET :others)",
+                {"owner": head.owner, "others": _MOST_PLACES - 1},
+            )
+
+    def _tell(self, head: LedgerHead, at: int, release: str) -> None:
+        """Tell the operators once for every place at which heads contradict each other."""
+        _log.error(
+            "ledger forked", extra={"owner": head.owner, "sequence": head.sequence, "release": release}
+        )
+        place = {"owner": head.owner, "sequence": head.sequence}
+        said = place | {"hash": head.hash}
+        if not any(
+            action.name == "fork" and place.items() <= action.arguments.items()
+            for _, action in self._operators.actions()
+        ):
+            outcome = f"refused: another copy of the state directory of {head.owner} is at work"
+            self._operators.note(Action(at, "", "fork", release, said, outcome))

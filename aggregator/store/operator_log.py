@@ -1,0 +1,128 @@
+"""What operators asked for: who, when, with which arguments, and what came of it. Append-only.
+
+What changes a release is written together with the event that it caused; what was refused, or changed
+nothing, is written by itself.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from sqlite3 import Connection
+from typing import Any
+
+from aggregator.store.database import Database
+
+USER_KEY = "tessera-user-bin"
+"""Metadata of a control call in which a command says who gave it. Who reaches the socket has the rights of
+the daemon's user: this tells operators apart, it does not keep any of them out."""
+_LONGEST_ARGUMENTS = 8192
+"""Characters of what was asked for; of what is longer, only that is kept. Many entries fit one message."""
+_LONGEST_TEXT = 1000
+DONE = "done"
+UNCHANGED = "nothing to change"
+"""Outcome of what was asked for again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that an operator asked for."""
+
+    at: int
+    """Unix time."""
+    user: str
+    """Who asked, as the command line said it."""
+    name: str
+    """What was asked for: "release", "confirm", "cancel", "delete", or "enroll" and what was done."""
+    release: str
+    """Release id; empty if it is about none."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments, JSON-serialisable."""
+    outcome: str = DONE
+    """What came of it: done, nothing to change, or the code and message of the error."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the form of `history --json` and of audit records."""
+        return {
+            "time": datetime.fromtimestamp(self.at, UTC).isoformat(),
+            "user": self.user,
+            "action": self.name,
+            "release": self.release or None,
+            "arguments": dict(self.arguments),
+            "outcome": self.outcome,
+        }
+
+
+class OperatorLog:
+    """The log of operators' actions; an `AuditSource` for `common.daemon.audit`.
+
+    Args:
+        db: The aggregator's database.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+        self._listener: Callable[[], None] = lambda: None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have a function called after every entry."""
+        self._listener = listener
+
+    def insert(self, tx: Connection, action: Action) -> None:
+        """Write an entry within a transaction; call `announce` after it."""
+        arguments = json.dumps(action.arguments, ensure_ascii=False, sort_keys=True)
+        if len(arguments) > _LONGEST_ARGUMENTS:
+            arguments = json.dumps({"characters": len(arguments)})
+        tx.execute(
+            "INSERT INTO operator_log (time, user, action, release, details, outcome) "
+            "VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                *(action.at, action.user, action.name, action.release[:_LONGEST_TEXT], arguments),
+                action.outcome[:_LONGEST_TEXT],
+            ),
+        )
+
+    def announce(self) -> None:
+        """Say that there are new entries."""
+        self._listener()
+
+    def note(self, action: Action) -> None:
+        """Write an entry by itself; it is on the disk when this returns."""
+        with self._db.transaction() as tx:
+            self.insert(tx, action)
+        self.announce()
+
+    def actions(self, after: int = 0, most: int = -1, release: str = "") -> list[tuple[int, Action]]:
+        """Return entries with their numbers, oldest first.
+
+        Args:
+            after: Number of the entry before the first.
+            most: The most entries to return; -1 for all.
+            release: Only those about this release; empty for all.
+        """
+        rows = self._db.rows(
+            "SELECT sequence, time, user, action, release, details, outcome FROM operator_log "
+            "WHERE sequence > ? AND (? = '' OR release = ?) ORDER BY sequence LIMIT ?",
+            (after, release, release, most),
+        )
+        return [
+            (sequence, Action(at, user, name, about, json.loads(details or "{}"), outcome))
+            for sequence, at, user, name, about, details, outcome in rows
+        ]
+
+    def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        """Return entries as audit records (`common.daemon.audit.AuditSource`)."""
+        return [
+            (sequence, {"sequence": sequence, **action.to_document()})
+            for sequence, action in self.actions(after, most)
+        ]
+
+    def delivered(self, sink: str) -> int:
+        """Return the number of the entry up to which an audit sink has everything."""
+        rows = self._db.rows("SELECT sequence FROM audit_sinks WHERE name = ?", (sink,))
+        return int(rows[0][0]) if rows else 0
+
+    def note_delivered(self, sink: str, sequence: int) -> None:
+        """Remember how far an audit sink has come."""
+        with self._db.transaction() as tx:
+            tx.execute("INSERT OR REPLACE INTO audit_sinks VALUES (?, ?)", (sink, sequence))

@@ -1,0 +1,441 @@
+"""Tables of the command lines: drawn on a terminal, aligned text elsewhere.
+
+rich is imported only when there is something to draw.
+"""
+
+import atexit
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar
+
+import typer
+
+from common.errors import ExitCode, InternalError, TesseraError, UsageError
+from common.log import LogLevel, one_line, places
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Cell = object
+"""What a table shows: text, a number, a boolean, or None for nothing."""
+Rows = Sequence[Sequence[Cell]]
+"""Lines of a table, each as long as its headings."""
+
+_UNBROKEN = 12
+"""Cells up to this length are not broken where a terminal is narrow."""
+_BETWEEN_DRAWN, _BETWEEN_PLAIN = 3, 1
+"""Width of what is between two columns, with lines and without."""
+_HEADINGS_ALONE = "    \n    \n ━━ \n    \n    \n    \n    \n    \n"
+"""The only line is below the headings, in the notation of rich."""
+
+
+def drawn(title: str, columns: Sequence[str], rows: Rows, width: int) -> "Table":
+    """Draw a table; without upright lines where it would be too wide, so that no number has to be broken.
+
+    Args:
+        title: A line above the table; empty for none.
+        columns: Headings.
+        rows: The lines.
+        width: Characters in a line of the terminal.
+    """
+    from rich.box import Box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(title) if title else None, title_justify="left", show_edge=False)
+    natural = _widths([columns, *map(_texts, rows)])
+    sizes: list[int] | None = None
+    if sum(natural) + _BETWEEN_DRAWN * len(columns) > width:
+        table.box, table.padding = Box(_HEADINGS_ALONE), (0, 0)
+        room = width - _BETWEEN_PLAIN * (len(columns) - 1)
+        sizes = fitted(natural, _widths([[""] * len(columns), *map(_texts, rows)]), room)
+    for i, (column, right) in enumerate(zip(columns, _numeric(len(columns), rows), strict=True)):
+        table.add_column(
+            Text(column),
+            justify="right" if right else "left",
+            overflow="fold",
+            width=None if sizes is None else sizes[i],
+        )
+    for row in rows:
+        table.add_row(*map(Text, _texts(row)))
+    return table
+
+
+def fitted(natural: Sequence[int], cells: Sequence[int], room: int) -> list[int] | None:
+    """Return widths in which only headings and long texts are broken; None if there are none.
+
+    Args:
+        natural: Widths in which nothing is broken.
+        cells: The same of the cells without their headings.
+        room: What there is for all columns together.
+    """
+    least = [max(1, min(cell, _UNBROKEN)) for cell in cells]
+    if sum(least) > room:
+        return None
+    sizes = list(natural)
+    while sum(sizes) > room:
+        widest = max(range(len(sizes)), key=lambda i: (sizes[i] > least[i], sizes[i]))
+        sizes[widest] -= 1
+    return sizes
+
+
+def aligned(columns: Sequence[str], rows: Rows) -> Iterator[str]:
+    """Return the lines of a table as text without lines."""
+    texts = [list(columns), *map(_texts, rows)]
+    widths, numeric = _widths(texts), _numeric(len(columns), rows)
+    for line in texts:
+        cells = zip(line, widths, numeric, strict=True)
+        yield "  ".join(c.rjust(width) if right else c.ljust(width) for c, width, right in cells).rstrip()
+
+
+def shown(cell: Cell) -> str:
+    """Return a cell as text, in one line."""
+    if cell is None:
+        return "–"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    return one_line(format(cell, "f") if isinstance(cell, Decimal) else str(cell))
+
+
+def _texts(row: Sequence[Cell]) -> list[str]:
+    return [shown(cell) for cell in row]
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _numeric(n_columns: int, rows: Rows) -> list[bool]:
+    """Which columns hold numbers, and nothing but numbers and gaps."""
+
+    def numbers(position: int) -> bool:
+        cells = [row[position] for row in rows if row[position] is not None]
+        return bool(cells) and all(isinstance(c, int | Decimal) and not isinstance(c, bool) for c in cells)
+
+    return [numbers(position) for position in range(n_columns)]
+
+
+def refuse_blank(command: Any) -> None:
+    """Have a command and all below it refuse options whose value is blank.
+
+    Args:
+        command: What `typer.main.get_command` returns; changed.
+    """
+    for each in getattr(command, "commands", {}).values():
+        refuse_blank(each)
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and not parameter.is_flag:
+            _check_values(parameter)
+
+
+def _check_values(parameter: Any) -> None:
+    # As text: once it is a path, nothing is the current folder.
+    consume = parameter.consume_value
+
+    def consume_checked(context: Any, texts: Any) -> Any:
+        given = texts.get(parameter.name)
+        for value in given if isinstance(given, list | tuple) else [given]:
+            if isinstance(value, str) and not value.strip():
+                raise UsageError(
+                    f"{max(parameter.opts, key=len)} is empty",
+                    "give it a value, or leave it out; in a script, look whether a variable is not set",
+                )
+        return consume(context, texts)
+
+    parameter.consume_value = consume_checked
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", help="Configuration file.", show_default=False, metavar="FILE"),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much the log tells.")]
+
+_AGAIN_SECONDS = 0.05
+_E = TypeVar("_E", bound=BaseException)
+_log = logging.getLogger(__name__)
+
+
+def application(name: str, about: str, version: str) -> typer.Typer:
+    """Return an empty command line with the settings that both programs share.
+
+    Args:
+        name: The program's name, as `--version` shows it.
+        about: One sentence for `--help`.
+        version: Version of the software.
+    """
+    # Without rich markup, help and errors are plain text and rich stays out of the daemons' memory.
+    app = typer.Typer(
+        help=about,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    def show_version(asked: bool) -> None:
+        if asked:
+            print_line(f"{name} {version}")
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        _version: Annotated[
+            bool,
+            typer.Option(
+                "--version", help="Show the version and exit.", callback=show_version, is_eager=True
+            ),
+        ] = False,
+    ) -> None:
+        pass
+
+    options.__doc__ = about
+    return app
+
+
+def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
+    """Be the program of this process: carry out its command line and exit with its code.
+
+    Args:
+        make: Returns the commands.
+        name: The program's name, for usage lines.
+    """
+    sys.unraisablehook = _press_again
+    try:
+        code = run(make(), name)
+    except KeyboardInterrupt:
+        # Before the command began, or when it had just ended.
+        code = ExitCode.INTERRUPTED
+    # What is said is said: while Python leaves, a Ctrl-C would only add a traceback to it. Pressed again, it
+    # does not wait for threads, which end only what they are at.
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, _leave if code == ExitCode.INTERRUPTED else signal.SIG_IGN)
+    sys.exit(code)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    os._exit(ExitCode.INTERRUPTED)
+
+
+def _press_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C a moment after it came where Python can raise nothing and drops what is raised.
+
+    Such places are what objects do when they are forgotten, and some libraries' reading of arguments.
+    """
+    if dropped.exc_type is KeyboardInterrupt:
+        again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))
+        again.daemon = True
+        again.start()
+    else:
+        sys.__unraisablehook__(dropped)
+
+
+def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
+    """Carry out a command line and turn every error into words and an exit code.
+
+    A command ends well by returning None, with an exit code of its own by returning it or by
+    `raise typer.Exit(code)`, and badly by raising a `TesseraError`.
+
+    Args:
+        app: The commands.
+        name: The program's name, for usage lines.
+        argv: Arguments without the program's name; those of the process unless given.
+
+    Returns:
+        The exit code.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in arguments
+    try:
+        command = typer.main.get_command(app)
+        refuse_blank(command)
+        result = command.main(args=arguments, prog_name=name, standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit as end:  # the library's own end, for example when a pipe's reader has gone
+        return end.code if isinstance(end.code, int) else ExitCode.INTERNAL
+    except (KeyboardInterrupt, typer.Abort):
+        return ExitCode.INTERRUPTED
+    except BaseException as fault:  # noqa: BLE001 - the last line of defence: no traceback reaches a user
+        return report(_as_ours(fault, name), as_json=as_json)
+    return result if isinstance(result, int) and not isinstance(result, bool) else ExitCode.DONE
+
+
+def _reader_left() -> int:
+    """Say nothing more, not even when the interpreter flushes on its way out."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return ExitCode.INTERNAL
+
+
+def _as_ours(fault: BaseException, name: str) -> TesseraError:
+    """Turn any error into one of the catalogue; an unknown one becomes an internal fault without its text."""
+    if isinstance(fault, BaseExceptionGroup):
+        known = next(_leaves(fault, TesseraError), None)
+        if known is not None:
+            return known
+        fault = next(_leaves(fault, BaseException), fault)
+    if isinstance(fault, TesseraError):
+        return fault
+    if isinstance(fault, typer.TyperException):
+        context = getattr(fault, "ctx", None)
+        command = context.command_path if context is not None else name
+        return UsageError(fault.format_message().rstrip("."), f"{command} --help lists what there is")
+    _log.debug("internal fault", exc_info=fault)
+    trace = places(fault)
+    return InternalError(
+        f"internal fault ({type(fault).__name__} at {trace[-2] if len(trace) > 1 else 'an unknown place'})",
+        "this is a fault of the program; please report it with this line",
+    )
+
+
+def _leaves(group: BaseExceptionGroup[Any], kind: type[_E]) -> Iterator[_E]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _leaves(each, kind)
+        elif isinstance(each, kind):
+            yield each
+
+
+def report(error: TesseraError, *, as_json: bool) -> int:
+    """Show an error, as `error:` and `hint:` lines or as the JSON document, and return its exit code."""
+    with suppress(BrokenPipeError):
+        if as_json:
+            print_json(error.to_document())
+        else:
+            _write(sys.stderr, f"error: {_indented(error.message)}")
+            if error.hint:
+                _write(sys.stderr, f"hint: {_indented(error.hint)}")
+    return int(error.exit_code)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print one JSON document on standard output: keys sorted, decimals as text, equal input equal bytes."""
+    ascii_only = (sys.stdout.encoding or "").lower() not in ("utf-8", "utf8")
+    _write(
+        sys.stdout,
+        json.dumps(document, indent=2, sort_keys=True, ensure_ascii=ascii_only, default=_plain),
+    )
+
+
+def print_line(text: str = "") -> None:
+    """Print one line of the result on standard output, whatever is in the text."""
+    _write(sys.stdout, one_line(text))
+
+
+def note(text: str) -> None:
+    """Print one line about what is going on, on standard error."""
+    _write(sys.stderr, one_line(text))
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> None:
+    """Print a table on standard output: drawn on a terminal, plain aligned text elsewhere.
+
+    Args:
+        title: A line above the table; empty for none.
+        columns: Headings.
+        rows: One sequence of cells per line, as long as `columns`. Columns of numbers are aligned right.
+    """
+    title, columns, lines = one_line(title), [*map(one_line, columns)], [tuple(row) for row in rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        console = Console(file=sys.stdout)
+        console.print(drawn(title, columns, lines, console.width))
+        return
+    if title:
+        print_line(title)
+    for line in aligned(columns, lines):
+        print_line(line)
+
+
+def confirm(question: str) -> bool:
+    """Ask a person to agree; everything but "y" or "yes" means no.
+
+    Raises:
+        UsageError: If there is no terminal to ask at.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
+    sys.stderr.write(f"{one_line(question)} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def progress(
+    title: str, columns: Sequence[str], *, silent: bool = False
+) -> Iterator[Callable[[Iterable[Sequence[Cell]]], None]]:
+    """Show a table that changes, on standard error: live on a terminal, one line per changed row elsewhere.
+
+    Args:
+        title: A line above the table.
+        columns: Headings; the first column names the row.
+        silent: Show nothing, for `--json`.
+
+    Yields:
+        A function that takes the whole table anew whenever something may have changed.
+    """
+    if silent:
+        yield lambda _rows: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.live import Live
+
+        with Live(console=Console(file=sys.stderr), auto_refresh=False) as live:
+            yield lambda rows: live.update(
+                drawn(title, columns, [*map(tuple, rows)], live.console.width), refresh=True
+            )
+    else:
+        note(title)
+        yield _ChangedRows(columns)
+
+
+class _ChangedRows:
+    """Prints a row when it is new or differs from what was printed for it last."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = columns
+        self._printed: dict[str, list[str]] = {}
+
+    def __call__(self, rows: Iterable[Sequence[Cell]]) -> None:
+        for row in rows:
+            name, *cells = (shown(cell) for cell in row)
+            if self._printed.get(name) != cells:
+                self._printed[name] = cells
+                pairs = zip(self._columns[1:], cells, strict=True)
+                note(f"{name}: " + ", ".join(f"{column} {cell}" for column, cell in pairs))
+
+
+def _indented(text: str) -> str:
+    """Return an error's lines; only the first begins at the margin, so that none passes for one of ours."""
+    first, *others = map(one_line, text.split("\n"))
+    return "\n".join([first, *(each if each.startswith("  ") else f"  {each}" for each in others)])
+
+
+def _write(stream: TextIO, line: str) -> None:
+    # A name that the terminal's encoding lacks is shown escaped; it must not end a command.
+    encoding = stream.encoding or "utf-8"
+    stream.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    stream.flush()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    return value.value if isinstance(value, Enum) else str(value)

@@ -1,0 +1,275 @@
+"""What `doctor` finds out about a machine: small checks, each of which passes, warns or fails in words.
+
+A check is a function that yields findings. One that meets an error of the catalogue has failed with its
+words; what depends on it is skipped, everything else goes on. Nothing here changes anything.
+"""
+
+import ctypes
+import os
+import pwd
+import shutil
+import sqlite3
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import quote
+
+from common import __version__
+from common.cli import console
+from common.errors import ExitCode, TesseraError
+from common.settings import TlsSection
+from common.trust.credentials import Identity, read_identity
+from common.trust.identity import Party, Purpose, renewal_begins, verify_chain
+
+_SCARCE_BYTES, _LEAST_BYTES = 2**30, 2**26
+_UNSYNCHRONISED = 5
+"""What the system's adjtimex answers while nothing keeps its clock."""
+_TIMEX_BYTES = 512
+_Config = TypeVar("_Config")
+
+
+class Outcome(StrEnum):
+    """How a check ended."""
+
+    PASS = "pass"
+    WARN = "warn"
+    FAIL = "fail"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found out."""
+
+    check: str
+    """What was looked at."""
+    outcome: Outcome
+    """How it is."""
+    text: str
+    """What was seen."""
+    hint: str = ""
+    """What to do about it."""
+    exit_code: ExitCode = ExitCode.DONE
+    """What the command ends with if this is its first failure."""
+
+
+Check = Callable[[], Iterable[Finding]]
+
+
+def passed(check: str, text: str) -> Finding:
+    """Return that something is as it should be."""
+    return Finding(check, Outcome.PASS, text)
+
+
+def warned(check: str, text: str, hint: str) -> Finding:
+    """Return that something works, but not as well or as long as it should."""
+    return Finding(check, Outcome.WARN, text, hint)
+
+
+def failed(check: str, text: str, hint: str, exit_code: ExitCode = ExitCode.USAGE) -> Finding:
+    """Return that something does not work."""
+    return Finding(check, Outcome.FAIL, text, hint, exit_code)
+
+
+def skipped(check: str, text: str) -> Finding:
+    """Return that something was not looked at, and why."""
+    return Finding(check, Outcome.SKIP, text)
+
+
+def failed_with(check: str, error: TesseraError) -> Finding:
+    """Return that something failed with an error of the catalogue."""
+    return failed(check, error.message, error.hint, error.exit_code)
+
+
+def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+    """Run checks one after the other, whatever becomes of each.
+
+    Args:
+        checks: The name that a failure is told under, and the check.
+
+    Yields:
+        Findings as they are made.
+    """
+    for name, check in checks:
+        error: TesseraError | OSError | None = None
+        try:
+            yield from check()
+        except (TesseraError, OSError) as fault:
+            error = fault
+        if isinstance(error, TesseraError):
+            yield failed_with(name, error)
+        elif error is not None:
+            yield failed(name, f"{error.strerror or type(error).__name__}", "check the system's own log")
+
+
+def report(findings: Iterable[Finding], *, as_json: bool) -> ExitCode:
+    """Print findings as they are made, or all as one document.
+
+    Returns:
+        What the command ends with: 0 unless something failed, then what the first failure says.
+    """
+    told = []
+    for each in findings:
+        told.append(each)
+        if not as_json:
+            console.print_line(f"{each.outcome.upper():<5} {each.check}: {each.text}")
+            if each.hint:
+                console.print_line(f"      {each.hint}")
+    ends = next((each.exit_code for each in told if each.outcome is Outcome.FAIL), ExitCode.DONE)
+    counts = {str(kind): sum(each.outcome is kind for each in told) for kind in Outcome}
+    if as_json:
+        lines = [{key: value for key, value in asdict(each).items() if key != "exit_code"} for each in told]
+        console.print_json({"checks": lines, "counts": counts, "healthy": ends is ExitCode.DONE})
+    else:
+        console.print_line()
+        console.print_line(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    return ends
+
+
+# --- files and disk ----------------------------------------------------------------------------------------
+
+
+def private_folder(check: str, path: Path) -> Iterator[Finding]:
+    """Check a folder that nobody else may enter."""
+    if not path.exists():
+        yield skipped(check, f"{path} is not there yet; it is made when it is needed")
+        return
+    yield _private(check, path, 0o700)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        yield failed(check, f"{path} cannot be written by this user", "run as the user whose folder it is")
+
+
+def private_file(check: str, path: Path) -> Iterator[Finding]:
+    """Check a file that holds a secret."""
+    if not path.is_file():
+        yield failed(check, f"{path} is not there", "correct the path, or make the file")
+        return
+    yield _private(check, path, 0o600)
+    if not os.access(path, os.R_OK):
+        yield failed(check, f"{path} cannot be read by this user", "run as the user whose file it is")
+
+
+def _private(check: str, path: Path, mode: int) -> Finding:
+    found = path.stat()
+    seen = stat.S_IMODE(found.st_mode)
+    if seen & 0o077:
+        return failed(check, f"{path} is open to other users (mode {seen:04o})", f"chmod {mode:o} {path}")
+    if found.st_uid != os.geteuid():
+        whose = f"{path} belongs to {_user(found.st_uid)}, and this is {_user(os.geteuid())}"
+        return warned(check, whose, "run doctor, and everything else, as the user that the daemon runs as")
+    return passed(check, f"{path} (mode {seen:04o})")
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
+def free_disk(check: str, path: Path) -> Iterator[Finding]:
+    """Check that there is room where a folder is, or will be."""
+    there = next(each for each in (path, *path.parents) if each.exists())
+    free = shutil.disk_usage(there).free
+    text = f"{free / 2**30:,.1f} GiB free at {there}"
+    hint = "make room: a fragment takes up to 8 bytes per value, a release several times that"
+    if free < _LEAST_BYTES:
+        yield failed(check, text, hint)
+    elif free < _SCARCE_BYTES:
+        yield warned(check, text, hint)
+    else:
+        yield passed(check, text)
+
+
+def database(check: str, path: Path) -> Iterator[Finding]:
+    """Check a SQLite database of ours, every page of it, without changing it."""
+    if not path.is_file():
+        yield skipped(check, f"{path} is not there yet")
+        return
+    yield from private_file(check, path)
+    try:
+        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=30)
+        try:
+            answer = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.Error as error:
+        answer = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
+    if answer == "ok":
+        yield passed(check, f"{path.name} is sound")
+    else:
+        yield failed(check, f"{path} is damaged", "restore the newest backup", ExitCode.INTEGRITY)
+
+
+# --- identity and clock ------------------------------------------------------------------------------------
+
+
+def configured(program: str, load: Callable[[], _Config]) -> tuple[list[Finding], _Config | None]:
+    """Load the configuration that everything else is looked at by; without one, look at the clock alone.
+
+    Args:
+        program: What the program is called.
+        load: Loads it.
+
+    Returns:
+        Findings, and the configuration, None if there is none.
+    """
+    software = passed("software", f"{program} {__version__}")
+    try:
+        return [software], load()
+    except TesseraError as error:
+        return [software, failed_with("configuration", error), *examine([("clock", kept_clock)])], None
+
+
+def identity(
+    check: str, tls: TlsSection, party: Party, purpose: Purpose, now: datetime
+) -> tuple[list[Finding], Identity | None]:
+    """Check the files of `[tls]`: whose they are, that they fit together, and until when they hold.
+
+    Args:
+        check: Name of the check.
+        tls: The files.
+        party: Whom the certificate must name.
+        purpose: What it must be for.
+        now: The present moment.
+
+    Returns:
+        What was found, and the identity if it can be used.
+    """
+    if not tls.cert.exists() and not tls.key.exists():
+        hint = "enrol: owner-node enroll request, aggregator enroll approve, owner-node enroll install"
+        return [warned(check, f"there is no certificate yet ({tls.cert})", hint)], None
+    findings = [*private_file(check, tls.key)]
+    try:
+        found = read_identity(tls)
+        leaf, *others = found.signer.chain
+        verify_chain(leaf, others, found.authorities, now, purpose)
+    except TesseraError as error:
+        return [*findings, failed_with(check, error)], None
+    if found.signer.party != party:
+        text = f"{tls.cert} names {found.signer.party.uri}, the configuration {party.uri}"
+        hint = "correct the name, or the path of the certificate"
+        return [*findings, failed(check, text, hint, ExitCode.NOT_CONNECTED)], None
+    ends = leaf.not_valid_after_utc
+    text = f"{party.uri}, until {ends:%Y-%m-%d} ({(ends - now).days} days), key {found.signer.fingerprint}"
+    if now >= renewal_begins(leaf):
+        hint = "renew it; a connected daemon does so by itself where its CA can"
+        return [*findings, warned(check, text, hint)], found
+    return [*findings, passed(check, text)], found
+
+
+def kept_clock() -> Iterator[Finding]:
+    """Ask the system whether something keeps its clock."""
+    ask = getattr(ctypes.CDLL(None), "ntp_adjtime", None)
+    state = ask(ctypes.create_string_buffer(_TIMEX_BYTES)) if ask is not None else -1
+    if state == _UNSYNCHRONISED:
+        hint = "run a time service such as chrony or systemd-timesyncd; in a container, on its host"
+        yield warned("clock", "nothing keeps the system's clock", hint)
+    elif state >= 0:
+        yield passed("clock", "kept by a time service")
+    else:
+        yield skipped("clock", "the system does not say whether something keeps its clock")

@@ -1,0 +1,205 @@
+"""What `doctor` finds out about the way to an aggregator: proxy, name, connection, TLS, names, clock."""
+
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cryptography import x509
+
+from common.cli.doctor import Finding, failed, failed_with, passed, skipped, warned
+from common.errors import ExitCode, IdentityError
+from common.trust.identity import (
+    Party,
+    check_purpose,
+    check_validity,
+    describe,
+    host_names,
+    load_certificates,
+    party_of_certificate,
+)
+
+_SECONDS = 5.0
+_SKEW_SECONDS, _WORST_SKEW_SECONDS = 30.0, 300.0
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_DIRECT = ("no_grpc_proxy", "no_proxy")
+_MOST_ADDRESSES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a server shows to anybody who connects."""
+
+    version: str
+    """Version of TLS."""
+    speaks_grpc: bool
+    """Whether it agreed on HTTP/2."""
+    certificate: x509.Certificate
+    """Its certificate, not believed yet."""
+
+
+def proxy(check: str, host: str, environment: Mapping[str, str] = os.environ) -> tuple[Finding, bool]:
+    """Return whether gRPC takes a proxy to a host, as the environment says; and whether it goes directly."""
+    name = next((each for each in _PROXIES if environment.get(each)), None)
+    if name is None:
+        return passed(check, "no proxy is set"), True
+    exceptions = next((environment[each] for each in _DIRECT if environment.get(each)), "")
+    suffixes = [each.strip() for each in exceptions.split(",") if each.strip()]
+    if any(host.lower().endswith(each.lower()) for each in suffixes):
+        return passed(check, f"{name} is set, and {host} is excepted"), True
+    try:
+        # Without the user and password that may be in it.
+        place = urlsplit(environment[name]).hostname or "an address that cannot be read"
+    except ValueError:
+        place = "an address that cannot be read"
+    hint = f"it has to let CONNECT through to that port; or add {host} to no_proxy"
+    return warned(check, f"{name}: connections to {host} go through {place}", hint), False
+
+
+def name(check: str, host: str) -> Iterator[Finding]:
+    """Look a host up."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        pass
+    else:
+        yield passed(check, f"{host} is an address, not a name")
+        return
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        hint = "correct the address in the configuration, or ask whoever runs the name service"
+        yield failed(check, f"the name {host} is not found", hint, ExitCode.NOT_CONNECTED)
+        return
+    addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+    yield passed(check, f"{host} is {', '.join(addresses[:_MOST_ADDRESSES])}")
+
+
+def look(host: str, port: int) -> Seen:
+    """Shake hands with a server without believing it, to see what it shows.
+
+    Raises:
+        OSError: If it cannot be reached, or speaks no TLS.
+        IdentityError: If its certificate cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host, port), _SECONDS) as connection,
+        context.wrap_socket(connection, server_hostname=host) as session,
+    ):
+        shown = session.getpeercert(binary_form=True) or b""
+        version, speaks_grpc = session.version() or "", session.selected_alpn_protocol() == "h2"
+    try:
+        [certificate] = load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())
+    except IdentityError:
+        raise IdentityError("it shows a certificate that cannot be read", "check the address") from None
+    return Seen(version, speaks_grpc, certificate)
+
+
+def reach(check: str, host: str, port: int, *, direct: bool) -> tuple[Finding, Seen | None]:
+    """Connect to a server; returns what was found, and what the server shows.
+
+    Args:
+        check: Name of the check.
+        host: Host to dial.
+        port: Its port.
+        direct: Whether gRPC dials it itself; if a proxy does, not getting through here is no failure.
+    """
+    place = f"{host}:{port}"
+    try:
+        seen = look(host, port)
+    except ssl.SSLError as error:
+        reason = (error.reason or "no answer").replace("_", " ").lower()
+        text, hint = f"no TLS is spoken at {place}: {reason}", "check host and port; is a proxy in between?"
+    except TimeoutError:
+        text, hint = f"{place} does not answer", "is a firewall in between?"
+    except ConnectionRefusedError:
+        text, hint = f"{place} refuses connections", "is the aggregator running, on that port?"
+    except OSError as error:
+        text, hint = f"{place} cannot be reached: {error.strerror or 'network error'}", "check the network"
+    except IdentityError as error:
+        return failed_with(check, error), None
+    else:
+        if seen.speaks_grpc:
+            return passed(check, f"{place} answers with {seen.version}"), seen
+        text, hint = f"{place} speaks TLS, but not gRPC", "check the address; is a proxy in between?"
+    if not direct:
+        return warned(check, f"without the proxy, {text}", "the way through the proxy is tried below"), None
+    return failed(check, text, hint, ExitCode.NOT_CONNECTED), None
+
+
+def shown_names(check: str, host: str, seen: Seen, party: Party, now: datetime) -> Iterator[Finding]:
+    """Compare the certificate that a server shows with whom it should be."""
+    shown = seen.certificate
+    names = host_names(shown)
+    text = f"expected {party.uri} for {host}; seen {describe(shown)} for {', '.join(names) or '(no host)'}"
+    ends = shown.not_valid_after_utc
+    check_validity(shown, now)
+    check_purpose(shown, "server")
+    if not any(_matches(each, host) for each in names):
+        hint = "dial a name that is in the aggregator's certificate, or have this one added"
+        yield failed(check, text, hint, ExitCode.NOT_CONNECTED)
+    elif party_of_certificate(shown) != party:
+        hint = "correct name or trust_domain in the configuration, or the address"
+        yield failed(check, text, hint, ExitCode.NOT_CONNECTED)
+    else:
+        yield passed(check, f"{text}, until {ends:%Y-%m-%d}")
+
+
+def _matches(pattern: str, host: str) -> bool:
+    pattern, host = pattern.lower(), host.lower()
+    return pattern == host or (pattern.startswith("*.") and host.partition(".")[2] == pattern[2:])
+
+
+def issued_under(check: str, host: str, port: int, ca: Path) -> Iterator[Finding]:
+    """Check without a certificate of our own that a server's leads to the authorities that are trusted."""
+    if not ca.is_file():
+        yield skipped(check, f"there is no CA file yet to check it with ({ca})")
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_verify_locations(ca)
+    except (OSError, ssl.SSLError):
+        yield failed(check, f"{ca} is no PEM file of certificates", "get the CA file of this aggregator")
+        return
+    try:
+        with (
+            socket.create_connection((host, port), _SECONDS) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            yield passed(check, f"issued under the authorities of {ca}")
+    except ssl.SSLCertVerificationError as error:
+        text = f"not issued under the authorities of {ca}: {error.verify_message}"
+        yield failed(check, text, "get the CA file of this aggregator", ExitCode.NOT_CONNECTED)
+
+
+def skew(check: str, theirs: float | None, before: float, after: float) -> Finding:
+    """Compare two clocks.
+
+    Args:
+        check: Name of the check.
+        theirs: The other side's, Unix time in seconds; None if it did not tell.
+        before: Ours when it was asked.
+        after: Ours when it had answered.
+    """
+    if theirs is None:
+        return skipped(check, "the aggregator does not tell its time")
+    # Whole seconds are told, so half of one is in the middle of what it can have been.
+    seconds = theirs + 0.5 - (before + after) / 2
+    text = f"the aggregator's clock is {abs(seconds):.0f} s {'ahead' if seconds > 0 else 'behind'}"
+    hint = "set both clocks by a time service: certificates and deadlines are judged by them"
+    if abs(seconds) > _WORST_SKEW_SECONDS:
+        return failed(check, text, hint, ExitCode.NOT_CONNECTED)
+    if abs(seconds) > _SKEW_SECONDS:
+        return warned(check, text, hint)
+    return passed(check, text if abs(seconds) >= 2 else "the clocks agree")

@@ -1,0 +1,207 @@
+"""The types that keys of a configuration file have: durations, budgets, paths, names, addresses.
+
+Each reads what TOML gives and refuses everything else with a sentence that says what is accepted.
+Relative paths are relative to the folder of the configuration file.
+"""
+
+import os
+import re
+from datetime import date, timedelta
+from decimal import Decimal, InvalidOperation
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+
+from common.daemon.audit import AuditSection, parse_syslog
+from common.errors import UsageError
+from common.settings import Contradictions, MetricsSection, Section, TlsSection
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"([0-9]{1,9})([smhd])")
+_LONGEST_DURATION = timedelta(days=3650)
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_EPSILON = 'expected a positive decimal such as 0.5 or "0.5", up to 1000000, with at most 12 decimal places'
+_SHARE = 'expected a share from 0 to 1 such as 0.2 or "0.2"'
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+def _wrong(text: str) -> NoReturn:
+    raise ValueError(text)
+
+
+def parse_duration(value: object) -> timedelta:
+    """Read a duration: a whole number and its unit, s, m, h or d.
+
+    Raises:
+        ValueError: If it is something else, zero, or longer than ten years.
+    """
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        _wrong('expected a duration such as "60s", "5m", "2h" or "7d"')
+    duration = timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+    if not timedelta(0) < duration <= _LONGEST_DURATION:
+        _wrong(f'expected a duration from "1s" to "{_LONGEST_DURATION.days}d"')
+    return duration
+
+
+def _epsilon(value: object) -> Decimal:
+    from common.model.privacy import parse_epsilon
+
+    if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
+        _wrong(_EPSILON)
+    try:
+        return parse_epsilon(str(value))
+    except UsageError:
+        raise ValueError(_EPSILON) from None
+
+
+def _share(value: object) -> Decimal:
+    """Read a share from 0 to 1: a decimal, exact as it was written."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, bool | float) or not isinstance(text, str | int | Decimal):
+        _wrong(_SHARE)
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(_SHARE) from None
+    return found if found.is_finite() and 0 <= found <= 1 else _wrong(_SHARE)
+
+
+def _folder(info: ValidationInfo) -> Path:
+    context: dict[str, Path] = info.context or {}
+    return context["folder"]
+
+
+def parse_path(value: object, info: ValidationInfo) -> Path:
+    """Read a path; a relative one starts at the folder of the configuration file.
+
+    Raises:
+        ValueError: If it is something else, or begins with "~".
+    """
+    if not isinstance(value, str) or not value or "\0" in value:
+        _wrong("expected a path")
+    if value.startswith("~"):
+        _wrong('expected a path in full: "~" is not expanded')
+    return Path(os.path.normpath(_folder(info) / value))
+
+
+def _date(value: object) -> date:
+    if type(value) is date:
+        return value
+    try:
+        return date.fromisoformat(value) if isinstance(value, str) else _wrong("")
+    except ValueError:
+        raise ValueError("expected a date such as 2026-12-31") from None
+
+
+def _name(value: object) -> str:
+    from common.trust.identity import NAME_RULE, is_name
+
+    return value if isinstance(value, str) and is_name(value) else _wrong(f"expected {NAME_RULE}")
+
+
+def _label(value: object) -> str:
+    ok = isinstance(value, str) and _LABEL.fullmatch(value)
+    return str(value) if ok else _wrong("expected letters, digits, '.', '-' and '_', at most 64")
+
+
+def _trust_domain(value: object) -> str:
+    from common.trust.identity import Party, PartyKind
+
+    try:
+        return Party(PartyKind.OWNER, "x", str(value)).trust_domain
+    except ValueError:
+        raise ValueError("expected a name such as hospitals.example: a-z, 0-9, '.', '-', '_'") from None
+
+
+def _listen(value: object) -> str:
+    match = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
+    if match is None or int(match["port"]) > 65535:
+        _wrong('expected an address such as "host:8443" or "[::1]:8443"')
+    return match.group()
+
+
+def _metrics_address(value: object) -> str:
+    return "" if value == "" else _listen(value)
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _dial(value: str) -> str:
+    return value if int(value.rpartition(":")[2]) > 0 else _wrong("expected a port from 1 to 65535")
+
+
+def _one_or_several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names) or "" in names:
+        _wrong("expected names that are not empty, each once")
+    return names
+
+
+Duration = Annotated[timedelta, PlainValidator(parse_duration)]
+Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
+Share = Annotated[Decimal, PlainValidator(_share)]
+FilePath = Annotated[Path, PlainValidator(parse_path)]
+Date = Annotated[date, PlainValidator(_date)]
+Name = Annotated[str, PlainValidator(_name)]
+Label = Annotated[str, PlainValidator(_label)]
+TrustDomain = Annotated[str, PlainValidator(_trust_domain)]
+ListenAddress = Annotated[str, PlainValidator(_listen)]
+DialAddress = Annotated[str, PlainValidator(_listen), AfterValidator(_dial)]
+Names = Annotated[list[str], AfterValidator(_distinct)]
+OneOrSeveralNames = Annotated[list[str], BeforeValidator(_one_or_several), AfterValidator(_distinct)]
+
+
+class TlsTable(Section):
+    """The table `[tls]`, the same for both programs."""
+
+    ca: FilePath = Field(description="the authorities' certificates, PEM")
+    cert: FilePath = Field(description="this party's certificate, PEM")
+    key: FilePath = Field(description="its private key, PEM")
+
+    def section(self) -> TlsSection:
+        """Return the run-time form."""
+        return TlsSection(self.ca, self.cert, self.key)
+
+
+class AuditTable(Section):
+    """The table `[audit]`, the same for both programs."""
+
+    file: FilePath | None = None
+    syslog: Annotated[str, PlainValidator(parse_syslog)] = ""
+
+    def section(self) -> AuditSection:
+        """Return the run-time form."""
+        return AuditSection(self.file, self.syslog)
+
+
+class MetricsTable(Section):
+    """The table `[metrics]`, the same for both programs."""
+
+    listen: Annotated[str, PlainValidator(_metrics_address)] = ""
+    allow_remote: bool = False
+
+    @model_validator(mode="after")
+    def _only_local(self) -> "MetricsTable":
+        if self.listen and not self.allow_remote and not _is_loopback(self.listen):
+            text = (
+                f' = "{self.listen}": expected an address of this machine alone, such as "127.0.0.1:9464"; '
+                "anybody who reaches it can read the metrics (allow_remote = true says that this is meant)"
+            )
+            raise Contradictions([("listen", text)])
+        return self
+
+    def section(self) -> MetricsSection:
+        """Return the run-time form."""
+        return MetricsSection(self.listen)

@@ -1,0 +1,276 @@
+"""Files that survive a power cut and that nobody else can read.
+
+Every file of state is written beside its final place, flushed to the disk, renamed over the old one, and
+the folder is flushed too: a reader sees the old content or the new one, never half of either. Files are
+0600 and folders 0700 from the moment they exist, not after a later `chmod`.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from common.errors import ConfigurationError, UsageError
+
+PRIVATE_FILE = 0o600
+PRIVATE_DIRECTORY = 0o700
+_PARTIAL_SUFFIX = ".partial"
+
+
+def sync_directory(directory: Path) -> None:
+    """Flush a folder's list of names to the disk, without which a rename can be lost."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def atomic_writer(path: Path, mode: int = PRIVATE_FILE) -> Iterator[BinaryIO]:
+    """Open a file for streaming that appears under its name only when the block ends without an error.
+
+    Args:
+        path: Where the file is to appear; an existing file is replaced.
+        mode: Permissions of the finished file. While it is written it is 0600.
+
+    Yields:
+        A binary file. If the block raises, what was written is deleted and `path` stays as it was.
+
+    Raises:
+        OSError: If the folder is absent or full.
+    """
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_PARTIAL_SUFFIX, dir=path.parent)
+    partial = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def write_atomic(path: Path, data: bytes, mode: int = PRIVATE_FILE) -> None:
+    """Write a small file so that it is there completely, or not at all, whenever the power fails.
+
+    Args:
+        path: Where the file is to appear; an existing file is replaced.
+        data: The whole content.
+        mode: Permissions of the file.
+
+    Raises:
+        OSError: If the folder is absent or full.
+    """
+    with atomic_writer(path, mode) as stream:
+        stream.write(data)
+
+
+def remove_leftovers(directory: Path) -> int:
+    """Delete what interrupted writes left in a folder.
+
+    Only for a folder whose lock the caller holds: a file that is being written looks the same.
+
+    Args:
+        directory: The folder; folders inside it are left alone.
+
+    Returns:
+        How many files were deleted.
+    """
+    leftovers = list(directory.glob(f".*{_PARTIAL_SUFFIX}"))
+    for leftover in leftovers:
+        leftover.unlink(missing_ok=True)
+    if leftovers:
+        sync_directory(directory)
+    return len(leftovers)
+
+
+def private_directory(path: Path) -> Path:
+    """Make a folder that only its user can enter, or check that it is one.
+
+    Args:
+        path: The folder; its parents are made where they are absent.
+
+    Returns:
+        `path`.
+
+    Raises:
+        ConfigurationError: If it exists and is no folder, or others can enter it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ConfigurationError(
+            f"{path} is not a folder", hint="name a folder, or a place where one can be made"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be made: {error.strerror}", hint="make it, for this user, with mode 0700"
+        ) from None
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o077:
+        raise ConfigurationError(
+            f"{path} is open to other users (mode {mode:04o})", hint=f"close it: chmod 700 {path}"
+        )
+    return path
+
+
+def read_private(path: Path) -> bytes:
+    """Read a file that holds a secret, and refuse it if others could read it too.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its content.
+
+    Raises:
+        ConfigurationError: If it is absent or unreadable, or its mode lets group or others at it.
+    """
+    try:
+        with path.open("rb") as stream:
+            # The open file is judged, not the name: what is behind a name can change in between.
+            mode = stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
+            if mode & 0o077:
+                raise ConfigurationError(
+                    f"{path} holds a secret and is open to other users (mode {mode:04o})",
+                    hint=f"close it: chmod 600 {path}",
+                )
+            return stream.read()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror}", hint="check the path and whose file it is"
+        ) from None
+
+
+@contextmanager
+def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
+    """Hold a lock file for the length of a block; the system lets go of it if the process dies.
+
+    Args:
+        path: The lock file. It stays when the lock is let go: deleting it would let two holders in.
+        holder: What holds the lock, told to whoever comes second ("owner-node run").
+
+    Raises:
+        UsageError: If another process holds it; names that process and what it said it is.
+        ConfigurationError: If the file cannot be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be written: {error.strerror}", hint="check the disk and whose folder it is"
+        ) from None
+    with os.fdopen(descriptor, "r+b") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _held(path, stream.read()) from None
+        stream.truncate()
+        stream.write(json.dumps({"pid": os.getpid(), "holder": holder}).encode())
+        stream.flush()
+        try:
+            yield
+        finally:
+            stream.seek(0)
+            stream.truncate()
+
+
+def _held(path: Path, content: bytes) -> UsageError:
+    """Tell who holds a lock; the holder may be between taking it and writing its name."""
+    try:
+        written = json.loads(content)
+        who = {"holder": str(written["holder"]), "pid": int(written["pid"])}
+    except (ValueError, KeyError, TypeError):
+        return UsageError(f"{path} is locked by another process", "stop the other process first")
+    return UsageError(
+        f"{path} is locked by {who['holder']} (process {who['pid']})", "stop that process first", who
+    )
+
+
+def check_out(out: Path) -> None:
+    """Check before anything is started that a finished copy can be put into a folder.
+
+    Raises:
+        UsageError: If it is there and not an empty folder, or cannot be made.
+    """
+    hint = "name a folder that is empty or absent"
+    if out.is_symlink() or out.exists():
+        if not out.is_dir():
+            raise UsageError(f"{out} is not a folder", hint)
+        if any(out.iterdir()):
+            raise UsageError(f"{out} is not empty", hint)
+    parent = next(each for each in (out.absolute().parents) if each.exists())
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{parent} is not writable", "name a folder in a place you can write to")
+
+
+def _beside(final: Path) -> Path:
+    """Return where a folder is made; no release and no `--out` can be called that by accident."""
+    return final.with_name(f".{final.name}.partial")
+
+
+def remove_leftover(final: Path) -> None:
+    """Delete what an interrupted attempt left."""
+    if _beside(final).exists():
+        shutil.rmtree(_beside(final))
+
+
+def remove_folder(final: Path) -> None:
+    """Remove a folder: its name at once, then what is in it; a second call goes on where one was interrupted.
+
+    Raises:
+        OSError: If it cannot be removed.
+    """
+    doomed = final.with_name(f".{final.name}.deleted")
+    if final.exists():
+        if doomed.exists():
+            shutil.rmtree(doomed)
+        final.rename(doomed)
+        sync_directory(final.parent)
+    if doomed.exists():
+        shutil.rmtree(doomed)
+        sync_directory(final.parent)
+
+
+@contextmanager
+def whole_folder(final: Path) -> Iterator[Path]:
+    """Make a folder that takes its name only when the block ends without an error.
+
+    Args:
+        final: Where it is to appear; absent, or an empty folder.
+
+    Yields:
+        The folder to fill.
+    """
+    remove_leftover(final)
+    folder = _beside(final)
+    folder.mkdir()
+    try:
+        yield folder
+        sync_directory(folder)
+        folder.rename(final)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    sync_directory(final.parent)
+
+
+@contextmanager
+def flushed(path: Path) -> Iterator[BinaryIO]:
+    """Write a new file that is on the disk when the block ends."""
+    with path.open("xb") as stream:
+        yield stream
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,396 @@
+"""What owners and the aggregator state and sign about fragments.
+
+Every statement is plain data with one canonical form (`common.canonical`). A statement that comes from
+outside is read by `from_bytes`, which takes exactly that form and nothing else: two byte strings never mean
+the same statement, and a field that is not known is refused.
+"""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Self
+
+from common.canonical import canonical, digest
+from common.model.matches import Match
+from common.model.plan import RELEASE_ID, Plan
+
+LINKINGS = ("disjoint", "overlapping", "equal", "intersected", "asserted")
+"""What linking can have found (`common.model.plan.LinkingFound`)."""
+DECISIONS = ("accept", "refuse")
+"""What an owner can answer to a plan."""
+MOST_ENTRIES = 2**62
+"""No ledger has so many entries; more than 64 bits hold is no number to store."""
+MOST_GENERATIONS = 999_999_999
+"""No linkage key was replaced so often."""
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+
+
+class Statement(ABC):
+    """What every signed statement can do; the fields are those of the dataclass."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+
+    @classmethod
+    @abstractmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read the statement from its document."""
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes, which are what is signed."""
+        return canonical(self.to_document())
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes."""
+        return digest(self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a statement, and refuse every byte string that is not exactly its canonical form.
+
+        Raises:
+            ValueError: If it is not; the message holds nothing of the data.
+        """
+        kind = cls.__name__
+        try:
+            statement = cls.from_document(json.loads(data))
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as problem:
+            raise ValueError(f"no {kind} ({type(problem).__name__})") from None
+        if statement.to_bytes() != data:
+            raise ValueError(f"no canonical form of {kind}")
+        return statement
+
+
+@dataclass(frozen=True, slots=True)
+class Addendum(Statement):
+    """What linking found, signed by the aggregator before any owner masks."""
+
+    release: str
+    """Release id."""
+    plan_digest: str
+    """Digest of the plan it belongs to."""
+    linking: str
+    """One of `LINKINGS`."""
+    records: Mapping[str, int]
+    """Exact number of records by owner id."""
+    matches: tuple[Match, ...] = ()
+    """What every two groups of owners have in common; empty where there is one group."""
+    multiples: tuple[int, ...] = ()
+    """By group: the largest number of its owners that hold one person; empty where the plan allows one."""
+    released: int | None = None
+    """Number of records of the release, where the plan allows persons to be shared; None elsewhere: as many
+    as the owners of any one group have."""
+    common: int | None = None
+    """Number of persons that all groups hold, where records were left out for that; else None."""
+    selections: Mapping[str, str] = field(default_factory=dict)
+    """By owner id: SHA-256 of the selection of its records; empty where none was left out."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, *self.records)
+        _check_digests(self.plan_digest)
+        _check_one_of(self.linking, LINKINGS)
+        _check_counts(*self.records.values(), *self.multiples)
+        _check_counts(*(count for count in (self.released, self.common) if count is not None))
+        _check_digests(*self.selections.values())
+        if not {owner for match in self.matches for owner in match.only} <= set(self.records):
+            raise ValueError("a match is between owners of the release")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "plan_digest": self.plan_digest,
+            "linking": self.linking,
+            "records": dict(self.records),
+            **({"matches": [match.to_document() for match in self.matches]} if self.matches else {}),
+            **({"multiples": list(self.multiples)} if self.multiples else {}),
+            **({"released": self.released} if self.released is not None else {}),
+            **({"common": self.common} if self.common is not None else {}),
+            **({"selections": dict(self.selections)} if self.selections else {}),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        records = {owner: int(n) for owner, n in document["records"].items()}
+        matches = tuple(Match.from_document(each) for each in document.get("matches", ()))
+        released, common = document.get("released"), document.get("common")
+        return cls(
+            document["release"],
+            document["plan_digest"],
+            document["linking"],
+            records,
+            matches,
+            tuple(int(each) for each in document.get("multiples", ())),
+            None if released is None else int(released),
+            None if common is None else int(common),
+            {str(owner): chosen for owner, chosen in document.get("selections", {}).items()},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Consent(Statement):
+    """An owner's answer to a plan, signed by the owner."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id."""
+    plan_digest: str
+    """Digest of the plan that is accepted or refused."""
+    key_check: str
+    """Linkage key-check value, hexadecimal; empty where the plan has no identifier."""
+    decision: str
+    """One of `DECISIONS`."""
+    key_generation: int = 0
+    """Generation of the linkage key; 0 where the plan has no identifier, or an older version answered."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, self.owner)
+        _check_digests(self.plan_digest)
+        _check_one_of(self.decision, DECISIONS)
+        if not re.fullmatch(r"(?:[0-9a-f]{2}){0,64}", self.key_check):
+            raise ValueError("a key-check value is hexadecimal")
+        if not 0 <= self.key_generation <= MOST_GENERATIONS or (self.key_generation and not self.key_check):
+            raise ValueError("a generation goes with the key-check value of a linkage key")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "owner": self.owner,
+            "plan_digest": self.plan_digest,
+            "key_check": self.key_check,
+            "decision": self.decision,
+            **({"key_generation": self.key_generation} if self.key_generation else {}),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        fields = ("release", "owner", "plan_digest", "key_check", "decision")
+        texts = {field: document[field] for field in fields}
+        return cls(**texts, key_generation=int(document.get("key_generation", "0")))
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentStatement(Statement):
+    """What an owner says about its sealed fragment, signed by the owner."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id."""
+    plan_digest: str
+    """Digest of the plan that the fragment answers."""
+    addendum_digest: str
+    """Digest of the addendum it was masked under."""
+    fragment_digest: str
+    """SHA-256 of the fragment's bytes."""
+    size: int
+    """Number of bytes of the fragment."""
+    records: int
+    """Exact number of records in it."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, self.owner)
+        _check_digests(self.plan_digest, self.addendum_digest, self.fragment_digest)
+        _check_counts(self.size, self.records)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "owner": self.owner,
+            "plan_digest": self.plan_digest,
+            "addendum_digest": self.addendum_digest,
+            "fragment_digest": self.fragment_digest,
+            "size": self.size,
+            "records": self.records,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        fields = ("release", "owner", "plan_digest", "addendum_digest", "fragment_digest")
+        texts = {field: document[field] for field in fields}
+        return cls(**texts, size=int(document["size"]), records=int(document["records"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt(Statement):
+    """The aggregator's signed acknowledgement that it holds a fragment."""
+
+    release: str
+    """Release id."""
+    owner: str
+    """Owner id."""
+    plan_digest: str
+    """Digest of the plan."""
+    fragment_digest: str
+    """SHA-256 of the bytes received."""
+    received: str
+    """ISO 8601 time, UTC."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.release, self.owner)
+        _check_digests(self.plan_digest, self.fragment_digest)
+        datetime.fromisoformat(self.received)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "owner": self.owner,
+            "plan_digest": self.plan_digest,
+            "fragment_digest": self.fragment_digest,
+            "received": self.received,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        fields = ("release", "owner", "plan_digest", "fragment_digest", "received")
+        return cls(*(document[field] for field in fields))
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerHead(Statement):
+    """Where an owner's ledger is, signed by the owner with consents, sealed fragments and polls."""
+
+    owner: str
+    """Owner id."""
+    sequence: int
+    """Number of entries; 0 for an empty ledger."""
+    hash: str
+    """Hash of the newest entry, hexadecimal; empty for an empty ledger."""
+
+    def __post_init__(self) -> None:
+        _check_names(self.owner)
+        _check_counts(self.sequence)
+        if self.sequence >= MOST_ENTRIES:
+            raise ValueError("no ledger has so many entries")
+        if self.hash or self.sequence:
+            _check_digests(self.hash)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {"owner": self.owner, "sequence": self.sequence, "hash": self.hash}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it from its document."""
+        return cls(document["owner"], int(document["sequence"]), document["hash"])
+
+
+def _check_names(release_or_owner: str, *owners: str) -> None:
+    if not (RELEASE_ID.fullmatch(release_or_owner) or _OWNER.fullmatch(release_or_owner)):
+        raise ValueError("a release or owner id was expected")
+    if not all(_OWNER.fullmatch(owner) for owner in owners):
+        raise ValueError("an owner id was expected")
+
+
+def _check_digests(*digests: str) -> None:
+    if not all(_DIGEST.fullmatch(each) for each in digests):
+        raise ValueError("a SHA-256 digest was expected, 64 lower-case hexadecimal digits")
+
+
+def _check_one_of(value: str, accepted: tuple[str, ...]) -> None:
+    if value not in accepted:
+        raise ValueError(f"one of {', '.join(accepted)} was expected")
+
+
+def _check_counts(*counts: int) -> None:
+    if any(count < 0 for count in counts):
+        raise ValueError("a count was expected")
+
+
+def contradictions(plan: Plan, addendum: Addendum) -> Iterator[str]:
+    """Find what an addendum says that cannot be so.
+
+    Args:
+        plan: The plan.
+        addendum: What linking is said to have found.
+
+    Yields:
+        One text per contradiction, to follow "the addendum does not fit: ".
+    """
+    if (addendum.release, addendum.plan_digest) != (plan.release, plan.digest):
+        yield "it belongs to another plan"
+        return
+    if set(addendum.records) != set(plan.owners):
+        yield "it does not name the owners of the plan"
+        return
+    if addendum.linking not in plan.possible_linking:
+        yield f"linking cannot have found {addendum.linking!r} under this plan"
+    yield from _of_multiples(plan, addendum)
+    yield from _of_selections(plan, addendum)
+    yield from _of_counts(plan, addendum)
+
+
+def multiples_of(plan: Plan, addendum: Addendum) -> tuple[int, ...]:
+    """Return how many owners of each group hold the same person at most, as linking found it."""
+    return addendum.multiples or (1,) * plan.n_groups
+
+
+def bounds_of_person(plan: Plan, addendum: Addendum) -> dict[str, Decimal | None]:
+    """Return what holds for one person with what linking found, by name; None where there is no bound."""
+    multiples = multiples_of(plan, addendum)
+    return {
+        "epsilon_person": plan.epsilon_of_person(multiples),
+        "epsilon_joint": plan.epsilon_joint_of_person(multiples),
+        **({"epsilon_table": plan.epsilon_table_of_person(multiples)} if plan.has_rank_noise else {}),
+    }
+
+
+def _of_multiples(plan: Plan, addendum: Addendum) -> Iterator[str]:
+    found, most = addendum.multiples, plan.most_multiples
+    if plan.linking.max_overlap == 1:
+        if found:
+            yield "it speaks of persons at several owners, which the plan does not allow"
+        return
+    if len(found) != len(most) or not all(1 <= m <= limit for m, limit in zip(found, most, strict=False)):
+        yield "it does not say, within the plan's bounds, how many owners hold the same person"
+    elif plan.n_groups == 1 and (addendum.linking == "overlapping") is (found == (1,)):
+        yield f"persons at {found[0]} owners are not {addendum.linking!r}"
+
+
+def _of_selections(plan: Plan, addendum: Addendum) -> Iterator[str]:
+    intersected = addendum.linking == "intersected"
+    if set(addendum.selections) != (set(plan.owners) if intersected else set()):
+        yield "records of every owner are selected where groups are intersected, and only there"
+    if intersected is (addendum.common is None):
+        yield "common persons are counted where groups are intersected, and only there"
+    if addendum.common is not None and addendum.common < plan.linking.min_common:
+        yield f"{addendum.common} persons are common, at least {plan.linking.min_common} are agreed"
+
+
+def _of_counts(plan: Plan, addendum: Addendum) -> Iterator[str]:
+    totals = [sum(addendum.records[owner] for owner in owners) for owners in plan.groups]
+    multiples = multiples_of(plan, addendum)
+    if len(multiples) != len(totals):
+        return
+    # Where nobody is shared, a group has one record of every person.
+    persons = {total for total, most in zip(totals, multiples, strict=True) if most == 1}
+    persons |= {addendum.common} if addendum.common is not None else set()
+    if plan.n_groups > 1 and len(persons) > 1:
+        yield "its groups of attributes have different numbers of records"
+    if (addendum.released is None) is not (plan.linking.max_overlap == 1):
+        yield "it says how many records are released where persons may be shared, and only there"
+    elif addendum.released is not None:
+        most = max(multiples) * min(totals) if plan.n_groups > 1 else totals[0]
+        if not max(totals) <= addendum.released <= most:
+            yield f"{addendum.released} records cannot come of those of its owners"
+    for owner, assignment in plan.assignments.items():
+        if addendum.records[owner] < assignment.largest_k:
+            yield f"{owner} has fewer records than its k"

@@ -1,0 +1,335 @@
+"""The agreed release: a grid of attribute groups and record parts, and every owner's task in it.
+
+A plan is plain data with one canonical form; its SHA-256 digest is its name. The aggregator makes and
+signs it, every owner checks it as if it came from a stranger (`owner_node.consent.judge`).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from heapq import nlargest
+from typing import Any, Literal
+
+from common.canonical import canonical, digest
+from common.model.privacy import total, total_or_unbounded
+from common.model.schema import Attribute, IdentifierRules
+from common.model.task import Assignment, Task, read_epsilon
+
+RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
+"""What a release may be called: it names a folder, a database key and a path in messages."""
+LONGEST_PURPOSE = 400
+"""Characters of what a release is for: people read it before they approve."""
+
+LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "asserted"]
+"""What linking can have found: parts hold different persons, or share some; groups hold the same, or only
+what they have in common is masked; or nothing was compared."""
+
+ON_MISMATCH = ("stop", "intersect")
+"""What happens when the token sets of two groups differ: no release, or one of the common persons alone."""
+
+
+def is_purpose(text: str) -> bool:
+    """Whether a text can be the purpose of a release: one short line of words with single spaces.
+
+    Nothing in it can pass for another line of what a person is shown, not even where a terminal breaks it.
+    """
+    return len(text) <= LONGEST_PURPOSE and text.isprintable() and text == " ".join(text.split())
+
+
+class Layout(StrEnum):
+    """How the records and attributes of a release lie with its owners (DESIGN §2)."""
+
+    HORIZONTAL = "horizontal"
+    VERTICAL = "vertical"
+    MIXED = "mixed"
+
+
+class BudgetSplit(StrEnum):
+    """How the release's epsilon is divided among groups and attributes (MECHANISMS §5)."""
+
+    OWNER = "owner"
+    """Every group gets an equal share, and divides it equally among its attributes."""
+    ATTRIBUTE = "attribute"
+    """Every attribute gets an equal share."""
+    WEIGHTS = "weights"
+    """Every attribute gets a share by its weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linking:
+    """What linking will compare, and the bounds for what it may find (DESIGN §4)."""
+
+    tokens: bool
+    """Whether owners send tokens; without, disjointness is asserted, not checked."""
+    max_overlap: int = 1
+    """Most owners of one group that may hold the same person."""
+    on_mismatch: str = "stop"
+    """What happens when the token sets of two groups differ: one of `ON_MISMATCH`."""
+    min_common: int = 0
+    """Fewest common persons to go on with; 0 where nothing is intersected."""
+
+    @property
+    def intersects(self) -> bool:
+        """Whether groups that differ are brought down to the persons that all of them hold."""
+        return self.on_mismatch == "intersect"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "tokens": self.tokens,
+            "max_overlap": self.max_overlap,
+            "on_mismatch": self.on_mismatch,
+            "min_common": self.min_common,
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Linking":
+        """Read it from its document."""
+        overlap, common = int(document["max_overlap"]), int(document["min_common"])
+        return cls(bool(document["tokens"]), overlap, str(document["on_mismatch"]), common)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The agreed release. Everything that owners consent to is in here and under its digest."""
+
+    release: str
+    """Release id."""
+    aggregator: str
+    """SPIFFE ID of the aggregator."""
+    created: str
+    """ISO 8601 time, UTC."""
+    version: str
+    """Version of the software that made the plan."""
+    purpose: str
+    """What the release is for, in the operator's words."""
+    layout: Layout
+    """Layout as asked for."""
+    epsilon: Decimal
+    """The release's epsilon."""
+    budget_split: BudgetSplit
+    """How it is divided."""
+    attributes: tuple[Attribute, ...]
+    """Attributes of the release, with their settings, in the order of its columns."""
+    identifier: IdentifierRules | None
+    """How identifiers become comparable; None: the unit of privacy is the record."""
+    max_records_per_person: int
+    """g."""
+    linking: Linking
+    """What linking compares."""
+    tasks: tuple[Task, ...]
+    """Every owner's share, group by group."""
+
+    def __post_init__(self) -> None:
+        if not RELEASE_ID.fullmatch(self.release):
+            raise ValueError("a release id is made of a-z, 0-9, '.', '_' and '-', 64 characters at most")
+        cells = [(task.group, task.owner) for task in self.tasks]
+        if not cells or len(set(cells)) != len(cells):
+            raise ValueError("every owner has one task in a group")
+        if self.n_groups > len(cells) or {group for group, _ in cells} != set(range(self.n_groups)):
+            raise ValueError("groups are numbered from 0 without gaps")
+        # Making them checks that every owner takes part with one data set.
+        _ = self.assignments
+        names = [attribute.name for attribute in self.attributes]
+        by_group = {task.group: tuple(attribute.name for attribute in task.attributes) for task in self.tasks}
+        if any(tuple(a.name for a in task.attributes) != by_group[task.group] for task in self.tasks):
+            raise ValueError("the owners of a group mask the same attributes")
+        masked = [name for group in sorted(by_group) for name in by_group[group]]
+        if sorted(masked) != sorted(names) or len(set(masked)) != len(masked) or not all(by_group.values()):
+            raise ValueError("every attribute belongs to exactly one group")
+        if self.n_groups > 1 and not self.linking.tokens:
+            raise ValueError("groups of attributes can only be aligned on tokens")
+        self._check_linking()
+
+    def _check_linking(self) -> None:
+        linking, largest_group = self.linking, max(map(len, self.groups))
+        if not 1 <= linking.max_overlap <= largest_group:
+            raise ValueError("no more owners can hold a person than a group has")
+        if linking.max_overlap > 1 and not linking.tokens:
+            raise ValueError("how many owners hold a person is only known by tokens")
+        if linking.on_mismatch not in ON_MISMATCH:
+            raise ValueError("groups that differ stop a release, or are intersected")
+        if linking.intersects and not (self.n_groups > 1 and linking.min_common > 0):
+            raise ValueError("several groups are intersected, down to some persons at least")
+        if not linking.intersects and linking.min_common != 0:
+            raise ValueError("common persons are counted where groups are intersected")
+
+    @property
+    def _tasks_by_group(self) -> list[list[Task]]:
+        by_group: list[list[Task]] = [[] for _ in range(self.n_groups)]
+        for task in self.tasks:
+            by_group[task.group].append(task)
+        return by_group
+
+    @property
+    def n_groups(self) -> int:
+        """Number of attribute groups."""
+        return max(task.group for task in self.tasks) + 1
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Owner ids, each once, in the order of their tasks."""
+        return tuple(dict.fromkeys(task.owner for task in self.tasks))
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Owner ids by attribute group, in the order of their tasks."""
+        return tuple(tuple(task.owner for task in tasks) for tasks in self._tasks_by_group)
+
+    def owners_of(self, group: int) -> tuple[str, ...]:
+        """Return the owners of one attribute group, in the order of their tasks."""
+        return self.groups[group]
+
+    @property
+    def assignments(self) -> dict[str, Assignment]:
+        """What every owner masks, by owner id, in the order of their tasks."""
+        tasks: dict[str, list[Task]] = {}
+        for task in self.tasks:
+            tasks.setdefault(task.owner, []).append(task)
+        return {owner: Assignment(tuple(own)) for owner, own in tasks.items()}
+
+    @property
+    def most_multiples(self) -> tuple[int, ...]:
+        """By group: how many of its owners may hold the same person, as far as the plan allows."""
+        return tuple(min(self.linking.max_overlap, len(owners)) for owners in self.groups)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the canonical plan, its name everywhere."""
+        return digest(self.to_bytes())
+
+    @property
+    def epsilon_joint(self) -> Decimal | None:
+        """Joint bound for one person, held by as many owners of a group as the plan allows."""
+        return self.epsilon_joint_of_person(self.most_multiples)
+
+    def epsilon_joint_of_person(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the joint bound for one person; None where there is none.
+
+        Within a group the owners that hold it add up, so the largest bounds count, as many as there can be
+        such owners: one where nobody is shared (parallel composition). Groups add up (sequential).
+
+        Args:
+            multiples: By group: how many owners hold the same person at most.
+        """
+        return self._bound_of_person(lambda task: task.epsilon_joint, multiples)
+
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Bound for one person on who has which value, composed as `epsilon_joint`; None if there is none."""
+        return self.epsilon_table_of_person(self.most_multiples)
+
+    def epsilon_table_of_person(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the same for as many owners of each group as hold a person."""
+        return self._bound_of_person(lambda task: task.epsilon_table, multiples)
+
+    @property
+    def has_rank_noise(self) -> bool:
+        """Whether any attribute has rank noise."""
+        return any(task.has_rank_noise for task in self.tasks)
+
+    def _bound_of_person(
+        self, bound: Callable[[Task], Decimal | None], multiples: Sequence[int]
+    ) -> Decimal | None:
+        bounds = [[bound(task) for task in tasks] for tasks in self._tasks_by_group]
+        return total_or_unbounded(
+            None if None in of_group else _of_largest((b for b in of_group if b is not None), most)
+            for of_group, most in zip(bounds, multiples, strict=True)
+        )
+
+    def epsilon_of_person(self, multiples: Sequence[int]) -> Decimal:
+        """Return the sum of epsilon for one person, as `epsilon_joint_of_person` does of the joint bounds."""
+        return total(
+            _of_largest((task.epsilon for task in tasks), most)
+            for tasks, most in zip(self._tasks_by_group, multiples, strict=True)
+        )
+
+    @property
+    def possible_linking(self) -> tuple[LinkingFound, ...]:
+        """What linking can find under this plan if nothing stops it."""
+        if not self.linking.tokens:
+            return ("asserted",)
+        if self.n_groups == 1:
+            return ("disjoint", "overlapping") if self.linking.max_overlap > 1 else ("disjoint",)
+        return ("equal", "intersected") if self.linking.intersects else ("equal",)
+
+    def assignment_of(self, owner: str) -> Assignment:
+        """Return everything that an owner masks.
+
+        Raises:
+            KeyError: If it has no task in this plan.
+        """
+        tasks = tuple(task for task in self.tasks if task.owner == owner)
+        if not tasks:
+            raise KeyError(owner)
+        return Assignment(tasks)
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the settings of one attribute."""
+        return next(attribute for attribute in self.attributes if attribute.name == name)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "release": self.release,
+            "aggregator": self.aggregator,
+            "created": self.created,
+            "version": self.version,
+            "purpose": self.purpose,
+            "layout": str(self.layout),
+            "epsilon": self.epsilon,
+            "epsilon_joint": self.epsilon_joint,
+            **({"epsilon_table": self.epsilon_table} if self.has_rank_noise else {}),
+            "budget_split": str(self.budget_split),
+            "attributes": [attribute.to_document() for attribute in self.attributes],
+            "identifier": self.identifier.to_document() if self.identifier else None,
+            "max_records_per_person": self.max_records_per_person,
+            "linking": self.linking.to_document(),
+            "tasks": [task.to_document() for task in self.tasks],
+        }
+
+    def to_bytes(self) -> bytes:
+        """Return the canonical bytes, which are what is signed."""
+        return canonical(self.to_document())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Plan":
+        """Read a plan, and refuse every byte string that is not exactly a plan's canonical form.
+
+        Raises:
+            ValueError: If it is not; the message holds nothing of the data.
+        """
+        try:
+            plan = cls.from_document(json.loads(data))
+        except (KeyError, TypeError, ArithmeticError, ValueError, RecursionError) as problem:
+            raise ValueError(f"not a plan ({type(problem).__name__})") from None
+        if plan.to_bytes() != data:
+            raise ValueError("not the canonical form of a plan")
+        return plan
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Plan":
+        """Read a plan from its document."""
+        identifier = document["identifier"]
+        return cls(
+            release=str(document["release"]),
+            aggregator=str(document["aggregator"]),
+            created=str(document["created"]),
+            version=str(document["version"]),
+            purpose=str(document["purpose"]),
+            layout=Layout(document["layout"]),
+            epsilon=read_epsilon(document["epsilon"]),
+            budget_split=BudgetSplit(document["budget_split"]),
+            attributes=tuple(Attribute.from_document(each) for each in document["attributes"]),
+            identifier=IdentifierRules.from_document(identifier) if identifier else None,
+            max_records_per_person=int(document["max_records_per_person"]),
+            linking=Linking.from_document(document["linking"]),
+            tasks=tuple(Task.from_document(each) for each in document["tasks"]),
+        )
+
+
+def _of_largest(values: Iterable[Decimal], count: int) -> Decimal:
+    return total(nlargest(count, values))

@@ -1,0 +1,294 @@
+"""What a data set looks like without showing any of it: attributes, domains, identifier rules.
+
+Every value is an integer in *resolution units* (MECHANISMS §Notation): a number times 10^decimals, a
+date as days since 1970-01-01, a category or boolean as its index in the declared list. `Domain` keeps the
+lowest and highest of these integers, so that order, sums and sensitivities are exact from here on.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from common.model.privacy import SMALLEST_K
+
+NORMALISATION_VERSION = 1
+MISSING_CATEGORY = "(missing)"
+RESERVED_NAMES = ("record", "token")
+"""Names of columns that a release and a fragment bring along themselves: no attribute can have them."""
+_MOST_DIGITS = 40
+_EPOCH = date(1970, 1, 1).toordinal()
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+class AttributeType(StrEnum):
+    """The attribute types of the configuration."""
+
+    INTEGER = "integer"
+    NUMBER = "number"
+    DATE = "date"
+    CATEGORY = "category"
+    BOOLEAN = "boolean"
+
+
+class CategoryOrder(StrEnum):
+    """In which order categories become indices (MECHANISMS §3)."""
+
+    DECLARED = "declared"
+    FREQUENCY = "frequency"
+
+
+class TaxonomyMethod(StrEnum):
+    """How categories with a taxonomy are masked (MECHANISMS §3)."""
+
+    RANK = "rank"
+    EXPONENTIAL = "exponential"
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One declared attribute and every setting that owners of a group have to agree on."""
+
+    name: str
+    """Column name at the owner and in the release."""
+    type: AttributeType
+    """Attribute type."""
+    lower: int
+    """Lowest value of the domain, in resolution units; 0 for categories and booleans."""
+    upper: int
+    """Highest value of the domain, in resolution units; V - 1 for categories and booleans."""
+    decimals: int = 0
+    """Decimal places of a number; 0 for every other type."""
+    outside: str = "error"
+    """What happens to a value outside the domain: "error" or "clamp"."""
+    categories: tuple[str, ...] = ()
+    """Labels in declared order; empty unless the type is category."""
+    ordered: bool = False
+    """Whether the declared order of the categories means something."""
+    order: CategoryOrder = CategoryOrder.DECLARED
+    """The order that masking uses, unless there is a taxonomy, whose own order is used then."""
+    taxonomy: str = ""
+    """SHA-256 of the categories' hierarchy, lower-case hexadecimal; empty if there is none."""
+    method: TaxonomyMethod = TaxonomyMethod.RANK
+    """How masking uses the taxonomy."""
+
+    def __post_init__(self) -> None:
+        if self.upper < self.lower:
+            raise ValueError(f"attribute {self.name!r}: upper {self.upper} is below lower {self.lower}")
+        if (self.type is AttributeType.CATEGORY) != bool(self.categories):
+            raise ValueError(f"attribute {self.name!r}: categories go with type category, and only with it")
+        if self.categories and (self.lower, self.upper) != (0, len(self.categories) - 1):
+            raise ValueError(f"attribute {self.name!r}: the indices of {len(self.categories)} categories")
+        if self.taxonomy and not (self.categories and _SHA256.fullmatch(self.taxonomy)):
+            raise ValueError(f"attribute {self.name!r}: a taxonomy is the digest of categories' hierarchy")
+        if not self.taxonomy and self.method is not TaxonomyMethod.RANK:
+            raise ValueError(f"attribute {self.name!r}: the method {self.method} needs a taxonomy")
+        if self.taxonomy and self.by_frequency:
+            raise ValueError(f"attribute {self.name!r}: a taxonomy has an order of its own")
+
+    @property
+    def n_values(self) -> int:
+        """V, the number of values of the declared domain at its resolution."""
+        return self.upper - self.lower + 1
+
+    @property
+    def is_categorical(self) -> bool:
+        """Whether values are indices into labels."""
+        return self.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN)
+
+    @property
+    def by_frequency(self) -> bool:
+        """Whether the data decide in which order the categories are."""
+        return self.is_categorical and self.order is CategoryOrder.FREQUENCY
+
+    def text(self, units: int) -> str:
+        """Return a domain end, given in resolution units, as a person would write it."""
+        if self.type is AttributeType.DATE:
+            return date.fromordinal(units + _EPOCH).isoformat()
+        if self.type is AttributeType.NUMBER:
+            return format(Decimal(units).scaleb(-self.decimals), "f")
+        return str(units)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document of this attribute."""
+        document: dict[str, Any] = {"name": self.name, "type": str(self.type), "outside": self.outside}
+        if self.type is AttributeType.CATEGORY:
+            document |= {
+                "categories": list(self.categories),
+                "ordered": self.ordered,
+                "order": str(self.order),
+            }
+            if self.taxonomy:
+                document |= {"taxonomy": self.taxonomy, "method": str(self.method)}
+        elif self.type is not AttributeType.BOOLEAN:
+            document |= {"min": self.text(self.lower), "max": self.text(self.upper)}
+        if self.type is AttributeType.NUMBER:
+            document["decimals"] = str(self.decimals)
+        return document
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Attribute":
+        """Read an attribute from its document.
+
+        Raises:
+            ValueError: If it is not the document of an attribute; KeyError if a field is absent.
+        """
+        kind = AttributeType(document["type"])
+        name, outside = _text(document["name"]), _one_of(document["outside"], ("error", "clamp"))
+        if kind is AttributeType.CATEGORY:
+            labels = tuple(_text(label) for label in document["categories"])
+            if len(set(labels)) != len(labels):
+                raise ValueError(f"attribute {name!r}: a category is declared twice")
+            return cls(
+                name, kind, 0, len(labels) - 1, 0, outside, labels,
+                bool(document["ordered"]), CategoryOrder(document["order"]),
+                _text(document["taxonomy"]) if "taxonomy" in document else "",
+                TaxonomyMethod(document.get("method", TaxonomyMethod.RANK)),
+            )  # fmt: skip
+        if kind is AttributeType.BOOLEAN:
+            return cls(name, kind, 0, 1, 0, outside)
+        decimals = int(document.get("decimals", "0"))
+        lower, upper = (to_units(kind, document[end], decimals) for end in ("min", "max"))
+        return cls(name, kind, lower, upper, decimals, outside)
+
+
+def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
+    """Turn one declared value into resolution units.
+
+    Raises:
+        ValueError: If the text is no such value, or has more decimal places than declared.
+    """
+    if kind is AttributeType.DATE:
+        return date.fromisoformat(text).toordinal() - _EPOCH
+    if not 0 <= decimals <= 18:
+        raise ValueError(f"decimals must be from 0 to 18, not {decimals}")
+    try:
+        scaled = Decimal(text).scaleb(decimals)
+    except ArithmeticError:
+        raise ValueError(f"{text!r} is not a number") from None
+    # A number with a huge exponent is short to write and long to write out.
+    if scaled.is_finite() and not -_MOST_DIGITS < scaled.adjusted() < _MOST_DIGITS:
+        raise ValueError(f"{text!r} has too many digits")
+    if not scaled.is_finite() or scaled != scaled.to_integral_value():
+        raise ValueError(f"{text!r} is not a value with {decimals} decimals")
+    return int(scaled)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentifierRules:
+    """How identifiers become comparable, equal at all owners of a release; never an identifier."""
+
+    n_columns: int = 1
+    """Number of identifier columns; their names may differ between owners."""
+    normalise: tuple[str, ...] = ()
+    """Names of the declared normalisation steps of all columns, in the order they are applied."""
+    version: int = NORMALISATION_VERSION
+    """Version of the meaning of those names."""
+    also: tuple[tuple[str, ...], ...] = ()
+    """Further steps of each column, after those of all; empty if no column has any."""
+
+    def __post_init__(self) -> None:
+        if self.also and (len(self.also) != self.n_columns or not any(self.also)):
+            raise ValueError("further steps are told for every column, or for none")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "columns": str(self.n_columns),
+            "normalise": list(self.normalise),
+            "version": str(self.version),
+            **({"also": [list(steps) for steps in self.also]} if self.also else {}),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "IdentifierRules":
+        """Read the rules from their document."""
+        steps = tuple(_text(step) for step in document["normalise"])
+        also = tuple(tuple(_text(step) for step in column) for column in document.get("also", ()))
+        return cls(int(document["columns"]), steps, int(document["version"]), also)
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What an owner says about a data set when it is invited."""
+
+    attributes: tuple[Attribute, ...]
+    """Attributes the owner's policy lets take part, in declared order."""
+    identifier: IdentifierRules | None = None
+    """None: the unit of privacy is the record, and disjointness can only be asserted."""
+    max_records_per_person: int = 1
+    """g, the most records that one identifier may have."""
+    records_rounded: int = 0
+    """Number of records, rounded down to its leading digit."""
+    min_k: int = SMALLEST_K
+    """The smallest k that the owner's policy accepts, so that none is chosen that it would refuse."""
+    by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
+    """The attributes by name."""
+
+    def __post_init__(self) -> None:
+        by_name = {attribute.name: attribute for attribute in self.attributes}
+        if len(by_name) != len(self.attributes):
+            raise ValueError("an attribute is declared twice")
+        if self.max_records_per_person < 1 or self.records_rounded < 0:
+            raise ValueError("counts of records cannot be negative or, per person, zero")
+        object.__setattr__(self, "by_name", by_name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the attributes in declared order."""
+        return tuple(attribute.name for attribute in self.attributes)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document."""
+        return {
+            "attributes": [attribute.to_document() for attribute in self.attributes],
+            "identifier": self.identifier.to_document() if self.identifier else None,
+            "max_records_per_person": str(self.max_records_per_person),
+            "records_rounded": str(self.records_rounded),
+            "min_k": str(self.min_k),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Schema":
+        """Read a schema from its document.
+
+        Raises:
+            ValueError: If it is not the document of a schema; KeyError if a field is absent.
+        """
+        identifier = document["identifier"]
+        return cls(
+            tuple(Attribute.from_document(each) for each in document["attributes"]),
+            IdentifierRules.from_document(identifier) if identifier else None,
+            int(document["max_records_per_person"]),
+            int(document["records_rounded"]),
+            int(document["min_k"]),
+        )
+
+
+def round_to_leading_digit(n_records: int) -> int:
+    """Round a number of records down to its leading digit (7,122 to 7,000): all that an invitation tells."""
+    magnitude: int = 10 ** (len(str(n_records)) - 1)
+    return n_records // magnitude * magnitude
+
+
+def most_records(rounded: int) -> int:
+    """Return the largest number of records that rounds down to this one (7,000 to 7,999)."""
+    if rounded == 0:
+        return 0
+    step: int = 10 ** (len(str(rounded)) - 1)
+    return rounded + step - 1
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("a text was expected")
+    return value
+
+
+def _one_of(value: Any, accepted: Sequence[str]) -> str:
+    if value not in accepted:
+        raise ValueError(f"one of {', '.join(accepted)} was expected")
+    return str(value)

@@ -1,0 +1,290 @@
+"""What one owner masks in a release, and how: attribute by attribute, group by group.
+
+Parts of a plan (`common.model.plan`), with its canonical form.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from common.model.privacy import MECHANISMS, NO_RANK_NOISE, is_listed, total, total_or_unbounded
+from common.model.schema import most_records
+
+_DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAttribute:
+    """How one owner masks one attribute."""
+
+    name: str
+    """Attribute name."""
+    mechanism: str
+    """Mechanism id."""
+    epsilon: Decimal
+    """The attribute's share of the budget."""
+    k: int | None
+    """Minimum cluster size; None where the mechanism makes no clusters."""
+    epsilon_joint: Decimal | None
+    """Bound on the whole rank-ordered list of released values; None where there is none."""
+    expected_error: Decimal
+    """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
+    rank_noise: Decimal = NO_RANK_NOISE
+    """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
+    rank_loss: Decimal | None = NO_RANK_NOISE
+    """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise, None where
+    the order of the values comes from the data, so that there is no bound."""
+
+    @property
+    def counts_clusters(self) -> bool:
+        """Whether its joint bound is a multiple of the number of clusters, which more records exceed."""
+        return self.epsilon_joint is not None and MECHANISMS[self.mechanism].joint_factor is None
+
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Bound on who has which value; None where there is none.
+
+        The values of a mechanism without a list are bounded record by record anyway.
+        """
+        if self.epsilon_joint is None or not is_listed(self.mechanism):
+            return self.epsilon_joint
+        return total_or_unbounded([self.epsilon_joint, self.told_ranks])
+
+    @property
+    def told_ranks(self) -> Decimal | None:
+        """What is told about who got which entry of the list: 0 where there is no list, None if unbounded."""
+        return self.rank_loss if self.rank_noise or not is_listed(self.mechanism) else None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document; of rank noise only where there is some."""
+        of_ranks = {
+            "rank_noise": self.rank_noise, "rank_loss": self.rank_loss, "epsilon_table": self.epsilon_table
+        }  # fmt: skip
+        return {
+            "name": self.name,
+            "mechanism": self.mechanism,
+            "epsilon": self.epsilon,
+            "k": self.k,
+            "epsilon_joint": self.epsilon_joint,
+            "expected_error": self.expected_error,
+            **(of_ranks if self.rank_noise else {}),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "PlannedAttribute":
+        """Read it from its document."""
+        if document["mechanism"] not in MECHANISMS:
+            raise ValueError("the plan names an unknown mechanism")
+        if (document["k"] is None) is MECHANISMS[document["mechanism"]].clustered:
+            raise ValueError("k goes with mechanisms that make clusters, and only with them")
+        return cls(
+            str(document["name"]),
+            str(document["mechanism"]),
+            read_epsilon(document["epsilon"]),
+            None if document["k"] is None else int(document["k"]),
+            read_bound(document["epsilon_joint"]),
+            read_decimal(document["expected_error"]),
+            read_decimal(document.get("rank_noise", "0")),
+            _read_rank_loss(document.get("rank_loss", "0")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One owner's share of a release in one group."""
+
+    owner: str
+    """Owner id."""
+    dataset: str
+    """Name of the data set at that owner."""
+    group: int
+    """Index of the attribute group."""
+    records_rounded: int
+    """The owner's number of records, rounded down to its leading digit."""
+    attributes: tuple[PlannedAttribute, ...]
+    """What to mask and how, in release order."""
+
+    @property
+    def epsilon(self) -> Decimal:
+        """Sum of the attributes' epsilon (sequential composition)."""
+        return total(attribute.epsilon for attribute in self.attributes)
+
+    @property
+    def epsilon_joint(self) -> Decimal | None:
+        """Sum of the attributes' joint bounds; None where one has none."""
+        return total_or_unbounded(attribute.epsilon_joint for attribute in self.attributes)
+
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Sum of the attributes' bounds on who has which value; None where one has none."""
+        return total_or_unbounded(attribute.epsilon_table for attribute in self.attributes)
+
+    @property
+    def rank_loss(self) -> Decimal | None:
+        """Sum of what is told about who got which entries; None where it is not bounded."""
+        return total_or_unbounded(attribute.told_ranks for attribute in self.attributes)
+
+    @property
+    def has_rank_noise(self) -> bool:
+        """Whether any of its attributes has rank noise."""
+        return any(attribute.rank_noise for attribute in self.attributes)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the canonical document; of rank noise only where there is some."""
+        of_ranks = {"epsilon_table": self.epsilon_table, "rank_loss": self.rank_loss}
+        return {
+            "owner": self.owner,
+            "dataset": self.dataset,
+            "group": self.group,
+            "records_rounded": self.records_rounded,
+            "epsilon": self.epsilon,
+            "epsilon_joint": self.epsilon_joint,
+            **(of_ranks if self.has_rank_noise else {}),
+            "attributes": [attribute.to_document() for attribute in self.attributes],
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "Task":
+        """Read it from its document."""
+        return cls(
+            str(document["owner"]),
+            str(document["dataset"]),
+            int(document["group"]),
+            int(document["records_rounded"]),
+            tuple(PlannedAttribute.from_document(each) for each in document["attributes"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Everything that one owner masks in a release: its tasks in all groups.
+
+    However many groups it is in, it has one data set, so it sends one token list and one fragment, with the
+    attributes of all its tasks.
+    """
+
+    tasks: tuple[Task, ...]
+    """The owner's tasks, group by group."""
+
+    def __post_init__(self) -> None:
+        if len({(task.owner, task.dataset, task.records_rounded) for task in self.tasks}) != 1:
+            raise ValueError("an owner takes part with one data set")
+
+    @property
+    def owner(self) -> str:
+        """Owner id."""
+        return self.tasks[0].owner
+
+    @property
+    def dataset(self) -> str:
+        """Name of the data set at that owner."""
+        return self.tasks[0].dataset
+
+    @property
+    def records_rounded(self) -> int:
+        """The owner's number of records, rounded down to its leading digit."""
+        return self.tasks[0].records_rounded
+
+    @property
+    def most_records(self) -> int | None:
+        """The most records that its joint bounds hold for; None where they do not depend on the number.
+
+        Records that lack a value of an attribute may be left out, so an owner can have more records for some
+        of its attributes than for all of them, which its rounded number counts.
+        """
+        if any(each.counts_clusters for each in self.attributes):
+            return most_records(self.records_rounded)
+        return None
+
+    @property
+    def groups(self) -> tuple[int, ...]:
+        """Indices of the attribute groups that the owner is in."""
+        return tuple(task.group for task in self.tasks)
+
+    @property
+    def attributes(self) -> tuple[PlannedAttribute, ...]:
+        """What to mask and how; the columns of the fragment, in this order."""
+        return tuple(attribute for task in self.tasks for attribute in task.attributes)
+
+    @property
+    def largest_k(self) -> int:
+        """The fewest records that all of it can be masked with."""
+        return max((each.k for each in self.attributes if each.k is not None), default=1)
+
+    def epsilon_at(self, multiples: Sequence[int]) -> Decimal:
+        """Return what the epsilon of all tasks adds up to where persons are shared.
+
+        A person that m owners of a group hold loses m times what each of them takes (sequential composition).
+
+        Args:
+            multiples: By group of the plan: how many of its owners hold the same person at most.
+        """
+        return total(task.epsilon for task in self.tasks for _ in range(multiples[task.group]))
+
+    def epsilon_joint_at(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the same of the joint bounds; None where there is none."""
+        return total_or_unbounded(
+            task.epsilon_joint for task in self.tasks for _ in range(multiples[task.group])
+        )
+
+    def rank_loss_at(self, multiples: Sequence[int]) -> Decimal | None:
+        """Return the same of what is told about ranks; None where it is not bounded."""
+        return total_or_unbounded(task.rank_loss for task in self.tasks for _ in range(multiples[task.group]))
+
+    @property
+    def epsilon(self) -> Decimal:
+        """Sum of the attributes' epsilon (sequential composition)."""
+        return total(task.epsilon for task in self.tasks)
+
+    @property
+    def epsilon_joint(self) -> Decimal | None:
+        """Sum of the attributes' joint bounds; None where one has none."""
+        return total_or_unbounded(task.epsilon_joint for task in self.tasks)
+
+    @property
+    def epsilon_table(self) -> Decimal | None:
+        """Sum of the attributes' bounds on who has which value; None where one has none."""
+        return total_or_unbounded(task.epsilon_table for task in self.tasks)
+
+    @property
+    def rank_loss(self) -> Decimal | None:
+        """Sum of what is told about who got which entries; None where it is not bounded."""
+        return total_or_unbounded(task.rank_loss for task in self.tasks)
+
+
+def read_decimal(text: Any) -> Decimal:
+    """Read a decimal of a document: plain digits only, an exponent is short to write and long to write out.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
+        raise ValueError("a decimal number was expected")
+    return Decimal(text)
+
+
+def read_epsilon(text: Any) -> Decimal:
+    """Read a positive decimal of a document.
+
+    Raises:
+        ValueError: If it is none.
+    """
+    value = read_decimal(text)
+    if value <= 0:
+        raise ValueError("an epsilon must be positive")
+    return value
+
+
+def _read_rank_loss(text: Any) -> Decimal | None:
+    return None if text is None else read_decimal(text)
+
+
+def read_bound(text: Any) -> Decimal | None:
+    """Read a joint bound of a document; None stands for none.
+
+    Raises:
+        ValueError: If it is neither.
+    """
+    return None if text is None else read_epsilon(text)

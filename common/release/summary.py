@@ -1,0 +1,84 @@
+"""The numbers of a release that follow from its plan and addendum.
+
+The manifest shows them to people; verification computes them again and compares, so that what a manifest
+shows is what the owners signed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from common.model.fragment import Addendum, multiples_of
+from common.model.plan import Plan
+from common.model.privacy import total, total_or_unbounded
+from common.model.task import Task
+from common.release.table import RECORD_COLUMN, release_schema
+
+
+def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
+    """Return owners (with ε, ε_joint, k, records, attributes), totals and schema of a release.
+
+    Where the plan lets owners hold the same person, the totals are those of a person as linking found it.
+
+    Args:
+        plan: The plan.
+        addendum: What linking found.
+
+    Returns:
+        A document with the keys `owners`, `totals` and `schema`.
+    """
+    multiples = multiples_of(plan, addendum)
+    return {
+        "owners": [_owner(addendum, assignment.tasks) for assignment in plan.assignments.values()],
+        "totals": {
+            "records": n_records(plan, addendum),
+            "attributes": len(plan.attributes),
+            "owners": len(plan.owners),
+            "epsilon": plan.epsilon,
+            "epsilon_joint": plan.epsilon_joint_of_person(multiples),
+            **({"epsilon_person": plan.epsilon_of_person(multiples)} if addendum.multiples else {}),
+            **({"epsilon_table": plan.epsilon_table_of_person(multiples)} if plan.has_rank_noise else {}),
+        },
+        "schema": _schema(plan),
+    }
+
+
+def n_records(plan: Plan, addendum: Addendum) -> int:
+    """Return how many records a release has: those of any one group, where nobody is shared."""
+    if addendum.released is not None:
+        return addendum.released
+    return sum(addendum.records[owner] for owner in plan.owners_of(0))
+
+
+def _owner(addendum: Addendum, tasks: Sequence[Task]) -> dict[str, Any]:
+    owner = tasks[0].owner
+    return {
+        "id": owner,
+        "records": addendum.records[owner],
+        "epsilon": total(task.epsilon for task in tasks),
+        "epsilon_joint": total_or_unbounded(task.epsilon_joint for task in tasks),
+        **_of_ranks(tasks),
+        "k": min((a.k for task in tasks for a in task.attributes if a.k is not None), default=None),
+        "attributes": [document for task in tasks for document in _attributes(task)],
+    }
+
+
+def _of_ranks(tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the bound on who has which value, where there is rank noise."""
+    if not any(task.has_rank_noise for task in tasks):
+        return {}
+    return {
+        "epsilon_table": total_or_unbounded(task.epsilon_table for task in tasks),
+        "rank_loss": total_or_unbounded(task.rank_loss for task in tasks),
+    }
+
+
+def _attributes(task: Task) -> list[dict[str, Any]]:
+    return [{**attribute.to_document(), "group": task.group} for attribute in task.attributes]
+
+
+def _schema(plan: Plan) -> list[dict[str, Any]]:
+    types = release_schema(plan)
+    return [
+        {"name": RECORD_COLUMN, "column": str(types.field(RECORD_COLUMN).type)},
+        *({**a.to_document(), "column": str(types.field(a.name).type)} for a in plan.attributes),
+    ]

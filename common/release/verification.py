@@ -1,0 +1,512 @@
+"""The data files of a release folder, read with suspicion: columns, number of records, values."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from common import __version__
+from common.canonical import canonical, digest
+from common.errors import IntegrityError, TesseraError, UsageError
+from common.model.fragment import Addendum, bounds_of_person, contradictions
+from common.model.matches import fit
+from common.model.plan import Plan
+from common.model.schema import Attribute
+from common.release.evidence import Evidence, OwnerEvidence, Signed
+from common.release.table import RECORD_COLUMN, release_schema, to_units
+from common.trust.identity import (
+    Party,
+    PartyKind,
+    Purpose,
+    check_purpose,
+    fingerprint,
+    load_certificates,
+    parse_fingerprint,
+    party_of_certificate,
+    valid_moment,
+    verify_chain,
+)
+from common.trust.signing import Domain, load_chain, verify, verify_document
+from common.words.guarantee import invariants, promise_as_linked, promises
+from common.words.linking import found
+from common.words.numbers import bound_text
+
+PARQUET_FILE = "data.parquet"
+CSV_FILE = "data.csv"
+DATA_FILES = (PARQUET_FILE, CSV_FILE)
+"""The data files a release may have, the one with types first."""
+_CSV_RECORDS = 1 << 18
+
+
+def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
+    """Read a data file that has the columns of the plan and as many records as the owners stated.
+
+    Args:
+        path: `data.parquet` or `data.csv`.
+        plan: The plan.
+        n_records: Number of records of the release.
+
+    Returns:
+        The file as it is: from CSV, texts.
+
+    Raises:
+        IntegrityError: If it has other columns, or another number of records.
+    """
+    schema = release_schema(plan)
+    try:
+        if path.name == PARQUET_FILE:
+            with pq.ParquetFile(path) as file:
+                names, found, types = file.schema_arrow.names, file.metadata.num_rows, file.schema_arrow.types
+                table = file.read() if (names, types) == (schema.names, schema.types) else None
+        else:
+            # Once, although it is looked at in several ways: reading CSV takes longer than all of them.
+            table = pa.concat_tables(_csv_tables(path))
+            names, found, types = table.column_names, table.num_rows, schema.types
+    except (pa.ArrowException, OSError, ValueError) as problem:
+        # Arrow's own words can quote values.
+        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
+    if (names, types) != (schema.names, schema.types):
+        raise IntegrityError(f"the columns of {path.name} are not those of the plan")
+    if found != n_records:
+        raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
+    return table
+
+
+def check_values(tables: Mapping[str, pa.Table], plan: Plan) -> None:
+    """Check that every data file holds the same records, numbered from 1, within the declared domains.
+
+    Args:
+        tables: The data files by name, from `read_data`.
+        plan: The plan.
+
+    Raises:
+        IntegrityError: If one does not.
+    """
+    for name, table in tables.items():
+        numbers = _numbers(name, table)
+        if not numbers.equals(pa.chunked_array([np.arange(1, len(numbers) + 1, dtype=np.int64)])):
+            raise IntegrityError(f"the records of {name} are not numbered from 1")
+    # One attribute at a time: the values of all would be as large as the files.
+    for attribute in plan.attributes:
+        first: pa.ChunkedArray | None = None
+        for name, table in tables.items():
+            units = _units(name, table, attribute)
+            ends = pc.min_max(units).as_py()
+            outside = len(units) and not attribute.lower <= ends["min"] <= ends["max"] <= attribute.upper
+            if units.null_count or outside:
+                raise IntegrityError(f"{name} holds values of {attribute.name} that the plan does not have")
+            if first is not None and not units.equals(first):
+                raise IntegrityError(f"{name} does not hold the same records as {next(iter(tables))}")
+            first = units
+
+
+def _numbers(name: str, table: pa.Table) -> pa.ChunkedArray:
+    try:
+        return pc.cast(table.column(RECORD_COLUMN), pa.int64())
+    except (pa.ArrowException, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
+
+
+def _units(name: str, table: pa.Table, attribute: Attribute) -> pa.ChunkedArray:
+    try:
+        return to_units(attribute, table.column(attribute.name))
+    except (pa.ArrowException, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{name} cannot be read ({type(problem).__name__})") from None
+
+
+def _columns(path: Path, names: Sequence[str]) -> pa.Table:
+    if path.name == PARQUET_FILE:
+        return pq.read_table(path, columns=list(names))
+    return pa.concat_tables(each.select(list(names)) for each in _csv_tables(path))
+
+
+def read_units(path: Path, plan: Plan, names: Sequence[str]) -> pa.Table:
+    """Read attributes of a release back into resolution units.
+
+    Args:
+        path: `data.parquet` or `data.csv`.
+        plan: The plan.
+        names: Attributes to read.
+
+    Returns:
+        int64 columns.
+
+    Raises:
+        IntegrityError: If the file holds something else.
+    """
+    try:
+        table = _columns(path, names)
+    except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
+        raise IntegrityError(f"{path.name} cannot be read ({type(problem).__name__})") from None
+    return pa.table({each: _units(path.name, table, plan.attribute(each)) for each in names})
+
+
+def _csv_tables(path: Path) -> Iterator[pa.Table]:
+    """Read a CSV file in pieces, every column as text: what it must be is known from the plan.
+
+    By pandas: Arrow's reader loses the line break of a quoted value where its blocks meet within CR LF.
+    """
+    import pandas as pd
+
+    with pd.read_csv(
+        path, chunksize=_CSV_RECORDS, dtype="string", keep_default_na=False, index_col=False
+    ) as pieces:
+        for piece in pieces:
+            table = pa.Table.from_pandas(piece, preserve_index=False)
+            # No released value is an empty text, so an empty one was missing in the file.
+            if any(column.null_count or pc.any(pc.equal(column, "")).as_py() for column in table.columns):
+                raise ValueError("a record has fewer values than there are columns")
+            yield table
+
+
+def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
+    """Compare what a manifest shows with what follows from what was signed.
+
+    Raises:
+        IntegrityError: Naming the first thing that does not.
+    """
+    from common.release.summary import summary
+
+    plan = evidence.plan
+    derived = json.loads(canonical(summary(plan, evidence.addendum)))
+    shown_owners = [
+        {key: value for key, value in owner.items() if key not in ("consent", "fragment")}
+        for owner in manifest["owners"]
+    ]
+    shown = {"owners": shown_owners, "totals": manifest["totals"], "schema": manifest["schema"]}
+    for key, value in derived.items():
+        if shown[key] != value:
+            raise IntegrityError(f"its {key} are not those of the plan")
+    named = (manifest["release"], manifest["layout"], manifest["purpose"], manifest["times"]["planned"])
+    if named != (plan.release, plan.layout, plan.purpose, plan.created):
+        raise IntegrityError("it describes another release than its plan")
+    if manifest["aggregator"]["id"] != plan.aggregator:
+        raise IntegrityError("it names another aggregator than its plan")
+    _check_linking(evidence)
+    # The wording may change between versions, what it says may not: only the same version can compare it.
+    told, multiples = (manifest["guarantee"], manifest["invariants"]), evidence.addendum.multiples
+    promised = [*promises(plan), *([promise_as_linked(plan, multiples)] if multiples else [])]
+    if manifest["version"] == __version__ and told != (promised, list(invariants(plan))):
+        raise IntegrityError("it promises something else than its plan")
+
+
+def _check_linking(evidence: Evidence) -> None:
+    """Compare what linking is said to have found with what the plan and the owners' statements allow."""
+    plan, addendum = evidence.plan, evidence.addendum
+    for contradiction in contradictions(plan, addendum):
+        raise IntegrityError(contradiction)
+    if len({signed.consent.key_check for signed in evidence.owners.values()}) > 1:
+        raise IntegrityError("its owners linked with different linkage keys")
+    if not fit(addendum.matches, plan, addendum.records):
+        raise IntegrityError("linking cannot have found these matches under this plan")
+
+
+MANIFEST_FILE = "manifest.json"
+SIGNATURE_FILE = "manifest.sig"
+REPORT_FILE = "report.html"
+_Period = tuple[datetime, datetime]
+"""Since when, and until when, a release was made."""
+_LARGEST_MANIFEST = 1 << 28
+_HINT = "do not use this folder; get the release again from the aggregator or from an owner"
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found to hold."""
+
+    plan: Plan
+    """The plan that the owners consented to."""
+    addendum: Addendum
+    """What linking found."""
+    owners: Mapping[str, OwnerEvidence]
+    """What every owner signed."""
+    manifest_digest: str
+    """SHA-256 of `manifest.json`."""
+    published: datetime
+    """When the release was published."""
+    n_records: int
+    """Number of records of the release."""
+    files: tuple[str, ...]
+    """Names of the files that the manifest vouches for."""
+    identities_checked: bool
+    """Whether all certificates lead to the given CA; without a CA the names in them are only claims."""
+    pinned: tuple[str, ...]
+    """Owners whose key was compared with a given fingerprint."""
+
+    @property
+    def plan_digest(self) -> str:
+        """Digest of the plan."""
+        return self.plan.digest
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What was not checked, in plain words."""
+        if self.identities_checked:
+            return ()
+        unpinned = [owner for owner in self.plan.owners if owner not in self.pinned]
+        return (
+            "identities were not checked against a CA: the aggregator"
+            + (f" and {', '.join(unpinned)} are" if unpinned else " is")
+            + " named by certificates that anyone could have made; name the CA's file with --ca",
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what `verify --json` shows."""
+        return {
+            "release": self.plan.release,
+            "holds": True,
+            "aggregator": self.plan.aggregator,
+            "owners": [{"id": owner, "records": self.addendum.records[owner]} for owner in self.plan.owners],
+            "records": self.n_records,
+            "linking": list(found(self.plan, self.addendum)),
+            **bounds_of_person(self.plan, self.addendum),
+            "published": self.published.isoformat(),
+            "plan_digest": self.plan_digest,
+            "manifest_digest": self.manifest_digest,
+            "files": list(self.files),
+            "identities_checked": self.identities_checked,
+            "pinned": list(self.pinned),
+            "caveats": list(self.caveats),
+        }
+
+    def _bounds_in_words(self) -> str:
+        bounds = bounds_of_person(self.plan, self.addendum)
+        unit = "person" if self.plan.linking.tokens else "record"
+        as_found = ", as linking found" if self.addendum.multiples else ""
+        told = [f"ε of one {unit}{as_found}: {bound_text(bounds['epsilon_person'])}"]
+        told.append(f"joint {bound_text(bounds['epsilon_joint'])}")
+        if "epsilon_table" in bounds:
+            told.append(f"table {bound_text(bounds['epsilon_table'])}")
+        return ", ".join(told)
+
+    def to_lines(self) -> tuple[str, ...]:
+        """Return what `verify` tells a person."""
+        owners = ", ".join(f"{owner} ({self.addendum.records[owner]:,})" for owner in self.plan.owners)
+        return (
+            f"release {self.plan.release}: signatures, consents, digests and numbers hold",
+            f"{self.n_records:,} records of {owners}",
+            *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
+            self._bounds_in_words(),
+            f"published {self.published.isoformat()} by {self.plan.aggregator}",
+            f"plan {self.plan_digest}, manifest {self.manifest_digest}",
+            *(f"note: {caveat}" for caveat in self.caveats),
+        )
+
+
+_PIN = "write --owner ID=FINGERPRINT with all digits: aggregator owners --json has them; ask the owner, too"
+
+
+def parse_pins(pins: Sequence[str]) -> dict[str, str]:
+    """Read `--owner ID=FINGERPRINT` options.
+
+    Raises:
+        UsageError: If one has another form, or an owner is named twice.
+    """
+    parsed: dict[str, str] = {}
+    for pin in pins:
+        owner, _, digits = pin.partition("=")
+        try:
+            key = parse_fingerprint(digits)
+        except ValueError as problem:
+            raise UsageError(f"--owner {pin}: {problem}", _PIN) from None
+        if not owner or owner in parsed:
+            raise UsageError(f"--owner {pin} names no owner, or one twice", _PIN)
+        parsed[owner] = key
+    return parsed
+
+
+def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, str] | None = None) -> Verified:
+    """Re-check everything that can be checked offline.
+
+    Args:
+        folder: A release folder.
+        ca: PEM file with the CA certificates that all identities must lead to; None leaves them unchecked.
+        owners: Fingerprints that owners' keys must have, by owner id.
+
+    Returns:
+        What was found to hold.
+
+    Raises:
+        IntegrityError: Naming the first thing that does not hold.
+        UsageError: If there is no such folder.
+        ConfigurationError: If the CA file cannot be used.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", "name a release folder")
+    judge = _Judge(tuple(load_chain(ca)) if ca is not None else None, dict(owners or {}))
+    data, manifest = _read_manifest(folder)
+    with _step("the manifest's signature"):
+        chain = load_certificates(manifest["aggregator"]["certificates"].encode())
+        verify(chain[0], Domain.MANIFEST, data, _read(folder, SIGNATURE_FILE))
+    with _step(MANIFEST_FILE):
+        evidence = Evidence.from_manifest(manifest)
+        published = datetime.fromisoformat(manifest["times"]["published"])
+        planned = datetime.fromisoformat(evidence.plan.created)
+        if published.tzinfo is None or planned.tzinfo is None:
+            raise IntegrityError("its time has no time zone")
+    period = (min(planned, published), published)
+    judge.aggregator(evidence, chain, period)
+    for owner in evidence.plan.owners:
+        judge.owner(evidence, owner, period)
+    if unknown := sorted(set(judge.pins) - set(evidence.plan.owners)):
+        raise IntegrityError(f"{', '.join(unknown)} took no part in this release", _HINT)
+    with _step(MANIFEST_FILE):
+        check_derived(manifest, evidence)
+        files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
+    n_records = _check_files(folder, files, evidence)
+    return Verified(
+        evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
+        tuple(files), ca is not None, tuple(judge.pins),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    """Checks who signed what."""
+
+    ca: tuple[x509.Certificate, ...] | None
+    pins: Mapping[str, str]
+
+    def aggregator(self, evidence: Evidence, chain: list[x509.Certificate], period: _Period) -> None:
+        plan, addendum = evidence.plan, evidence.addendum
+        with _step("the aggregator's certificate"):
+            party = Party.parse(plan.aggregator)
+            if party.kind is not PartyKind.AGGREGATOR:
+                raise IntegrityError("the plan was not made by an aggregator")
+            self._identity(chain, party, "server", (period[1], period[1]))
+        with _step("the plan's signature"):
+            self._signed(evidence.plan_signed, Domain.PLAN, plan.to_document(), party, "server", period)
+        with _step("the addendum's signature"):
+            self._signed(
+                evidence.addendum_signed, Domain.ADDENDUM, addendum.to_document(), party, "server", period
+            )
+        with _step("the addendum"):
+            if (addendum.release, addendum.plan_digest) != (plan.release, plan.digest):
+                raise IntegrityError("it belongs to another plan")
+            if set(addendum.records) != set(plan.owners) or set(evidence.owners) != set(plan.owners):
+                raise IntegrityError("it does not name the owners of the plan")
+
+    def owner(self, evidence: Evidence, owner: str, period: _Period) -> None:
+        plan, addendum, signed = evidence.plan, evidence.addendum, evidence.owners[owner]
+        party = Party(PartyKind.OWNER, owner, Party.parse(plan.aggregator).trust_domain)
+        consent, statement = signed.consent, signed.statement
+        with _step(f"the consent of {owner}"):
+            self._signed(
+                signed.consent_signed, Domain.CONSENT, consent.to_document(), party, "client", period
+            )
+            if (consent.release, consent.owner, consent.plan_digest) != (plan.release, owner, plan.digest):
+                raise IntegrityError("it is for another plan")
+            if consent.decision != "accept":
+                raise IntegrityError("it refuses the plan")
+        with _step(f"the fragment statement of {owner}"):
+            certificate = self._signed(
+                signed.statement_signed, Domain.FRAGMENT, statement.to_document(), party, "client", period
+            )
+            if (statement.release, statement.owner, statement.plan_digest, statement.addendum_digest) != (
+                plan.release, owner, plan.digest, addendum.digest,
+            ):  # fmt: skip
+                raise IntegrityError("it is for another plan")
+            if statement.records != addendum.records[owner]:
+                raise IntegrityError("its number of records is not that of the addendum")
+            if owner in self.pins and fingerprint(certificate.public_key()) != self.pins[owner]:
+                raise IntegrityError("it was signed with another key than the given fingerprint's")
+
+    def _signed(
+        self,
+        signed: Signed,
+        domain: Domain,
+        document: Mapping[str, Any],
+        party: Party,
+        purpose: Purpose,
+        period: _Period,
+    ) -> x509.Certificate:
+        chain = load_certificates(signed.certificates.encode())
+        self._identity(chain, party, purpose, period)
+        verify_document(chain[0], domain, document, signed.signature)
+        return chain[0]
+
+    def _identity(
+        self, chain: Sequence[x509.Certificate], party: Party, purpose: Purpose, period: _Period
+    ) -> None:
+        named = party_of_certificate(chain[0])
+        if named != party:
+            raise IntegrityError(f"the certificate is {named.uri}'s, not {party.uri}'s")
+        at = valid_moment(chain[0], *period)
+        if self.ca is not None:
+            verify_chain(chain[0], chain[1:], self.ca, at, purpose)
+        check_purpose(chain[0], purpose)
+
+
+@contextmanager
+def _step(what: str) -> Iterator[None]:
+    """Turn whatever fails in a step into one error that names the step."""
+    try:
+        yield
+    except TesseraError as error:
+        raise IntegrityError(f"{what} does not hold: {error.message}", _HINT, error.details) from None
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, RecursionError) as problem:
+        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
+    except (UnsupportedAlgorithm, x509.InvalidVersion, x509.DuplicateExtension) as problem:
+        raise IntegrityError(f"{what} cannot be read ({type(problem).__name__})", _HINT) from None
+
+
+def _read(folder: Path, name: str) -> bytes:
+    path = folder / name
+    try:
+        if path.is_symlink() or path.stat().st_size > _LARGEST_MANIFEST:
+            raise IntegrityError(f"{name} is not a file of a release", _HINT)
+        return path.read_bytes()
+    except OSError as error:
+        raise IntegrityError(f"{name} cannot be read: {error.strerror}", _HINT) from None
+
+
+def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    data = _read(folder, MANIFEST_FILE)
+    with _step(MANIFEST_FILE):
+        manifest = json.loads(data)
+        if not isinstance(manifest, dict):
+            raise IntegrityError("it is not a manifest")
+        if manifest["format"] != "1":
+            raise IntegrityError("its form is of another version of the software")
+    return data, manifest
+
+
+def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence) -> int:
+    """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
+    from common.release.summary import n_records
+
+    present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
+    if missing := sorted(set(files) - present):
+        raise IntegrityError(f"{', '.join(missing)} is missing from the folder", _HINT)
+    if extra := sorted(present - set(files)):
+        raise IntegrityError(f"{', '.join(extra)} does not belong to the release", _HINT)
+    for name, (expected, size) in files.items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file() or path.stat().st_size != size:
+            raise IntegrityError(f"{name} was changed: its size is not that of the manifest", _HINT)
+        with path.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != expected:
+                raise IntegrityError(f"{name} was changed: its digest is not that of the manifest", _HINT)
+    n_released = n_records(evidence.plan, evidence.addendum)
+    held = [name for name in DATA_FILES if name in files]
+    # A release may lack its report: data are not kept back for a page that could not be made.
+    if not held:
+        raise IntegrityError("the release has no data file", _HINT)
+    tables = {}
+    for name in held:
+        with _step(name):
+            tables[name] = read_data(folder / name, evidence.plan, n_released)
+    with _step("the data"):
+        check_values(tables, evidence.plan)
+    return n_released

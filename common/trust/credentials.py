@@ -1,0 +1,263 @@
+"""A key and its certificate in two files that change together, although no system renames two at once.
+
+A new pair is first written beside the old one, as `NAME.next`; then the certificate takes its place, then
+the key. Whoever finds a switch half done finishes it, so that a power cut between the two renames loses
+nothing. A key that waits for its certificate is `NAME.requested`.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from common.errors import ConfigurationError, IdentityError, TesseraError
+from common.files import read_private, sync_directory, write_atomic
+from common.settings import TlsSection
+from common.trust.identity import Party, fingerprint, load_certificates, renewal_begins
+from common.trust.signing import Signer, load_chain, load_key
+
+_PUBLIC_FILE = 0o644
+
+
+def _next(path: Path) -> Path:
+    return path.with_name(f"{path.name}.next")
+
+
+def requested_key(key: Path) -> Path:
+    """Return where the key waits that a certificate has been asked for."""
+    return key.with_name(f"{key.name}.requested")
+
+
+def switch_pair(certificate: Path, key: Path, chain_pem: bytes, key_pem: bytes) -> None:
+    """Replace a key and its certificate, so that no crash leaves one without the other.
+
+    Args:
+        certificate: File of the certificate chain.
+        key: File of the private key; it is 0600 from the moment it exists.
+        chain_pem: The new chain.
+        key_pem: The new key, which must be the chain's.
+
+    Raises:
+        OSError: If a file cannot be written; then the old pair is in place.
+    """
+    write_atomic(_next(key), key_pem)
+    write_atomic(_next(certificate), chain_pem, _PUBLIC_FILE)
+    finish_switch(certificate, key)
+
+
+def finish_switch(certificate: Path, key: Path) -> None:
+    """Finish a switch that was interrupted; nothing happens if there was none.
+
+    Raises:
+        OSError: If a file cannot be renamed.
+    """
+    if not _next(key).exists():
+        return
+    # Another process may finish the same switch at the same time.
+    with suppress(FileNotFoundError):
+        if _was_replaced(certificate, key):
+            _next(certificate).unlink(missing_ok=True)
+            _next(key).unlink()
+            return
+        if _belong_together(_next(certificate), _next(key)):
+            _next(certificate).replace(certificate)
+            sync_directory(certificate.parent)
+        if _belong_together(certificate, _next(key)):
+            _next(key).replace(key)
+            sync_directory(key.parent)
+
+
+def _was_replaced(certificate: Path, key: Path) -> bool:
+    """Whether the pair in place was put there after the one that waits was written, by somebody's hand."""
+    if not _belong_together(certificate, key) or not _belong_together(_next(certificate), _next(key)):
+        return False
+    # Not by what the certificates say: one that is installed on purpose may begin before the present one.
+    return certificate.stat().st_mtime_ns > _next(certificate).stat().st_mtime_ns
+
+
+def _belong_together(certificate: Path, key: Path) -> bool:
+    try:
+        private = load_key(read_private(key), key)
+        return fingerprint(load_chain(certificate)[0].public_key()) == fingerprint(private.public_key())
+    except TesseraError:
+        return False
+
+
+LOOK_SECONDS = 5.0
+"""How often the files are looked at."""
+_WARN_EVERY = timedelta(days=1)
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The three files of `[tls]` as they were at one moment, found to fit together."""
+
+    signer: Signer
+    """The party's key and certificate chain."""
+    authorities: tuple[x509.Certificate, ...]
+    """The CAs that are trusted."""
+    ca_pem: bytes
+    """Their certificates, as TLS takes them."""
+    chain_pem: bytes
+    """The party's certificate chain."""
+    key_pem: bytes = field(repr=False)
+    """Its private key."""
+
+    @property
+    def files(self) -> tuple[bytes, bytes, bytes]:
+        """What the files hold."""
+        return self.ca_pem, self.chain_pem, self.key_pem
+
+
+def read_identity(tls: TlsSection) -> Identity:
+    """Read the files of `[tls]`.
+
+    Raises:
+        ConfigurationError: If a file is absent, open to others or of the wrong kind, or key and certificate
+            do not belong together.
+        IdentityError: If the certificate names no party.
+    """
+    with suppress(OSError):
+        finish_switch(tls.cert, tls.key)
+    ca_pem, chain_pem, key_pem = _read(tls.ca), _read(tls.cert), read_private(tls.key)
+    signer = Signer(load_key(key_pem, tls.key), _certificates(chain_pem, tls.cert))
+    return Identity(signer, tuple(_certificates(ca_pem, tls.ca)), ca_pem, chain_pem, key_pem)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror}", hint="check the path and who may read the file"
+        ) from None
+
+
+def _certificates(pem: bytes, path: Path) -> list[x509.Certificate]:
+    try:
+        return load_certificates(pem)
+    except IdentityError as error:
+        raise ConfigurationError(f"{path}: {error.message}", hint=error.hint) from None
+
+
+class Credentials:
+    """A daemon's identity, as its files have it now.
+
+    Args:
+        tls: The files.
+        party: Whom they must name.
+        clock: Tells the time.
+
+    Raises:
+        ConfigurationError: If a file cannot be used, or the certificate is another party's.
+        IdentityError: If the certificate is not valid now.
+    """
+
+    def __init__(self, tls: TlsSection, party: Party, clock: Callable[[], datetime]) -> None:
+        self._tls, self._party, self._clock = tls, party, clock
+        self._lock = threading.Lock()
+        self._told = ""
+        self._warned: datetime | None = None
+        self._changed = asyncio.Event()
+        self._seen = self._stamps()
+        self._current = self._usable()
+
+    @property
+    def current(self) -> Identity:
+        """The identity of now."""
+        return self._current
+
+    def current_signer(self) -> Signer:
+        """Return the key of now."""
+        return self._current.signer
+
+    def authorities(self) -> tuple[x509.Certificate, ...]:
+        """Return the CAs that are trusted now."""
+        return self._current.authorities
+
+    def renewal_due(self) -> bool:
+        """Whether the certificate is in the last part of its validity."""
+        return self._clock() >= renewal_begins(self._current.signer.certificate)
+
+    async def replaced(self, identity: Identity) -> None:
+        """Wait until another identity is in use than the given one."""
+        while self._current is identity:
+            await self._changed.wait()
+
+    async def look(self) -> bool:
+        """Look at the files once; returns whether another identity is in use now."""
+        found = await asyncio.to_thread(self._refresh)
+        if found:
+            self._changed, changed = asyncio.Event(), self._changed
+            changed.set()
+        return found
+
+    async def watch(self) -> None:
+        """Look at the files for ever, and tell in the log when the certificate nears its end."""
+        while True:
+            await self.look()
+            self._warn()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _stamps(self) -> tuple[tuple[int, int, int], ...]:
+        """Return what changes when a file does."""
+        return tuple(self._stamp())
+
+    def _stamp(self) -> Iterator[tuple[int, int, int]]:
+        for path in (self._tls.ca, self._tls.cert, self._tls.key):
+            try:
+                found = path.stat()
+            except OSError:
+                yield (0, 0, 0)
+            else:
+                yield (found.st_mtime_ns, found.st_ino, found.st_size)
+
+    def _usable(self) -> Identity:
+        identity = read_identity(self._tls)
+        if identity.signer.party != self._party:
+            raise ConfigurationError(
+                f"{self._tls.cert} is the certificate of {identity.signer.party.uri}",
+                hint=f"this is {self._party.kind} {self._party.name} of {self._party.trust_domain}: "
+                "name its certificate",
+            )
+        identity.signer.check_validity(self._clock())
+        return identity
+
+    def _refresh(self) -> bool:
+        """Take the files if they have changed and fit; blocks."""
+        with self._lock:
+            seen = self._stamps()
+            if seen == self._seen:
+                return False
+            try:
+                identity = self._usable()
+            except TesseraError as error:
+                # Perhaps they are being written: looked at again, and told once.
+                if error.message != self._told:
+                    _log.warning("changed files not taken", extra={"reason": error.message})
+                    self._told = error.message
+                return False
+            if self._stamps() != seen:
+                return False
+            self._seen, self._told = seen, ""
+            if identity.files == self._current.files:
+                return False
+            self._current, self._warned = identity, None
+            until = identity.signer.certificate.not_valid_after_utc.isoformat()
+            _log.info("identity renewed", extra={"fingerprint": identity.signer.fingerprint, "until": until})
+            return True
+
+    def _warn(self) -> None:
+        now, ends = self._clock(), self._current.signer.certificate.not_valid_after_utc
+        if not self.renewal_due() or (self._warned is not None and now - self._warned < _WARN_EVERY):
+            return
+        self._warned = now
+        event = "certificate has expired" if now > ends else "certificate expires soon"
+        _log.warning(event, extra={"until": ends.isoformat(), "days": max((ends - now).days, 0)})

@@ -1,0 +1,211 @@
+"""Signatures: ECDSA with SHA-256 over a domain line and canonical bytes (DESIGN §7).
+
+The domain line keeps a signature made for one purpose from being shown for another: a signed receipt is
+never a signed plan, even if someone finds bytes that read as both.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.canonical import canonical
+from common.errors import ConfigurationError, IdentityError, IntegrityError
+from common.files import read_private
+from common.trust.identity import (
+    Party,
+    check_key,
+    check_validity,
+    describe,
+    fingerprint,
+    load_certificates,
+    party_of_certificate,
+)
+
+_ALGORITHM = ec.ECDSA(hashes.SHA256())
+
+
+class Domain(StrEnum):
+    """What a signature is for; its first line."""
+
+    PLAN = "tessera/v1/plan"
+    ADDENDUM = "tessera/v1/addendum"
+    CONSENT = "tessera/v1/consent"
+    FRAGMENT = "tessera/v1/fragment"
+    RECEIPT = "tessera/v1/receipt"
+    MANIFEST = "tessera/v1/manifest"
+    LEDGER_HEAD = "tessera/v1/ledger-head"
+    LINKAGE_EXPORT = "tessera/v1/linkage-export"
+
+
+def signed_bytes(domain: Domain, payload: bytes) -> bytes:
+    """Return the bytes that are signed: the domain line, a line feed, the payload."""
+    return domain.encode() + b"\n" + payload
+
+
+class SignerSource(Protocol):
+    """Where the key to sign with comes from: it is renewed while a daemon runs."""
+
+    def current_signer(self) -> "Signer":
+        """Return the key of now. Sign and take the chain from one of these, not from two."""
+
+
+class Signer:
+    """A party's private key with the certificate chain that says whose it is.
+
+    Args:
+        key: The P-256 private key.
+        chain: Its certificate first, then those between it and the CA.
+
+    Raises:
+        ConfigurationError: If the chain is empty or its first certificate is for another key.
+        IdentityError: If the first certificate names no party.
+    """
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey, chain: list[x509.Certificate]) -> None:
+        if not chain:
+            raise ConfigurationError("a signer needs a certificate", hint="name the certificate's PEM file")
+        if fingerprint(chain[0].public_key()) != fingerprint(key.public_key()):
+            raise ConfigurationError(
+                f"the certificate of {describe(chain[0])} is not for the given key",
+                hint="name the key and the certificate that were made together",
+            )
+        self._key = key
+        self.chain = tuple(chain)
+        """The party's certificate first, then those between it and the CA."""
+        self.party: Party = party_of_certificate(chain[0])
+        """Who signs."""
+
+    @classmethod
+    def load(cls, key_file: Path, certificate_file: Path) -> "Signer":
+        """Read a key and its certificate chain from PEM files.
+
+        Args:
+            key_file: Private key, readable by this user alone, without a passphrase.
+            certificate_file: Certificate chain, the party's first.
+
+        Raises:
+            ConfigurationError: If a file is absent, open to others or of the wrong kind, or the two
+                do not belong together.
+            IdentityError: If the certificate names no party.
+        """
+        return cls(load_key(read_private(key_file), key_file), load_chain(certificate_file))
+
+    def current_signer(self) -> Self:
+        """Return itself: a key that is never renewed."""
+        return self
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        """The signing party's own certificate."""
+        return self.chain[0]
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the public key, 64 hexadecimal digits."""
+        return fingerprint(self._key.public_key())
+
+    @property
+    def chain_pem(self) -> str:
+        """The certificate chain as PEM text, as manifests carry it."""
+        return "".join(each.public_bytes(serialization.Encoding.PEM).decode() for each in self.chain)
+
+    def check_validity(self, at: datetime) -> None:
+        """Check that the own certificate is valid at a moment.
+
+        Raises:
+            IdentityError: If it is not.
+        """
+        check_validity(self.certificate, at)
+
+    def sign(self, domain: Domain, payload: bytes) -> bytes:
+        """Sign bytes for a purpose.
+
+        Args:
+            domain: The purpose.
+            payload: Canonical bytes of a document, or the bytes of a file.
+
+        Returns:
+            The signature, DER.
+        """
+        return self._key.sign(signed_bytes(domain, payload), _ALGORITHM)
+
+    def sign_document(self, domain: Domain, document: Mapping[str, Any]) -> bytes:
+        """Sign the canonical bytes of a document; see `sign`."""
+        return self.sign(domain, canonical(document))
+
+
+def verify(certificate: x509.Certificate, domain: Domain, payload: bytes, signature: bytes) -> None:
+    """Check a signature.
+
+    Whether the certificate may be believed is another question: `common.trust.identity.verify_chain`.
+
+    Args:
+        certificate: The certificate of who is said to have signed.
+        domain: What the signature is said to be for.
+        payload: The bytes that are said to be signed.
+        signature: DER.
+
+    Raises:
+        IntegrityError: If the signature does not hold.
+        IdentityError: If the certificate's key is not a P-256 key.
+    """
+    try:
+        check_key(certificate).verify(signature, signed_bytes(domain, payload), _ALGORITHM)
+    except InvalidSignature:
+        raise IntegrityError(
+            f"the signature of {describe(certificate)} under {domain} does not hold",
+            "what was signed has changed, or another key signed it: get it again from where it came from",
+            {"domain": str(domain), "fingerprint": fingerprint(certificate.public_key())},
+        ) from None
+
+
+def verify_document(
+    certificate: x509.Certificate, domain: Domain, document: Mapping[str, Any], signature: bytes
+) -> None:
+    """Check a signature over the canonical bytes of a document; see `verify`."""
+    verify(certificate, domain, canonical(document), signature)
+
+
+def load_key(pem: bytes, path: Path) -> ec.EllipticCurvePrivateKey:
+    """Read a P-256 private key.
+
+    Args:
+        pem: PEM text, unencrypted.
+        path: Where it came from, for the error.
+
+    Raises:
+        ConfigurationError: If it is no such key.
+    """
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError):
+        raise ConfigurationError(
+            f"{path} holds no private key that can be read",
+            hint="a PEM file without a passphrase is needed; it begins with -----BEGIN PRIVATE KEY-----",
+        ) from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ConfigurationError(f"{path} holds no P-256 key", hint="make a P-256 key and enrol it")
+    return key
+
+
+def load_chain(path: Path) -> list[x509.Certificate]:
+    """Read the certificates of a PEM file, in their order.
+
+    Raises:
+        ConfigurationError: If it is absent or holds none.
+    """
+    try:
+        return load_certificates(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be read: {error.strerror}", hint="check the path and who may read the file"
+        ) from None
+    except IdentityError as error:
+        raise ConfigurationError(f"{path}: {error.message}", hint=error.hint) from None

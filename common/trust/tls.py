@@ -1,0 +1,340 @@
+"""gRPC over mutual TLS: credentials, limits, and who is at the other end (DESIGN §3, §8).
+
+gRPC checks chains and host names when a connection is made and says only UNAVAILABLE when that fails.
+Here is what it leaves out: the sender's identity is checked again on every call, since a live connection
+outlives its certificate, and `explain_handshake` finds out why a connection cannot be made.
+"""
+
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import grpc
+from cryptography import x509
+
+from common.errors import ConfigurationError, IdentityError, NotConnectedError
+from common.settings import TlsSection
+from common.trust.credentials import Identity, read_identity
+from common.trust.identity import (
+    PartyKind,
+    check_key,
+    check_purpose,
+    check_validity,
+    describe,
+    host_names,
+    load_certificates,
+    party_of_certificate,
+)
+from common.trust.signing import Signer
+
+MESSAGE_LIMIT = 4 * 1024 * 1024
+"""Most bytes of one message, either way."""
+
+TIME_KEY = "tessera-time"
+"""Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
+
+_KEEPALIVE_MS = 30_000
+_BEGUN_SECONDS = 0.1
+"""Longer than a handshake takes from asking for the certificate until it holds what was made of it."""
+_CLIENT_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_HOST_MISMATCH = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
+
+
+class CallContext(Protocol):
+    """The part of a gRPC call's context that says who calls."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Return the properties of the connection's TLS session."""
+
+
+def channel_options() -> list[tuple[str, int]]:
+    """Return the options of an owner's channel: limits, keepalive, backoff (gRPC adds the jitter)."""
+    return [
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.initial_reconnect_backoff_ms", 1_000),
+        ("grpc.min_reconnect_backoff_ms", 5_000),
+        ("grpc.max_reconnect_backoff_ms", 60_000),
+    ]
+
+
+def server_options() -> list[tuple[str, int]]:
+    """Return the options of the aggregator's server; it tolerates the owners' keepalive."""
+    return [
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.keepalive_time_ms", 2 * _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 3),
+        # An owner waits with one call and answers each piece of work that it does with another.
+        ("grpc.max_concurrent_streams", 256),
+        # A second listener on a port would take a share of the owners' connections silently.
+        ("grpc.so_reuseport", 0),
+    ]
+
+
+def channel_credentials(ca: Path, cert: Path, key: Path) -> grpc.ChannelCredentials:
+    """Return an owner's credentials, read from its files.
+
+    Args:
+        ca: PEM of the CA certificates that the aggregator's certificate must lead to.
+        cert: PEM of the owner's certificate chain, its own first.
+        key: PEM of its private key, mode 0600.
+
+    Raises:
+        ConfigurationError: If a file is absent, open to others or of the wrong kind.
+        IdentityError: If the certificate names no party.
+    """
+    return channel_credentials_of(read_identity(TlsSection(ca, cert, key)))
+
+
+def channel_credentials_of(identity: Identity) -> grpc.ChannelCredentials:
+    """Return an owner's credentials."""
+    return grpc.ssl_channel_credentials(identity.ca_pem, identity.key_pem, identity.chain_pem)
+
+
+def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentials:
+    """Return the aggregator's credentials; a connection without a client certificate is refused.
+
+    They are for one port: what has changed is told once. gRPC frees what it made of the former certificate
+    when it takes a new one, and a handshake in another thread may be about to use that: it ends the process
+    (grpc/grpc#36693). So a certificate is handed over only where it has changed, and a moment late. Those
+    handshakes that begin meanwhile are held back by gRPC, those that had begun are past it.
+
+    Args:
+        identity: Asked at every handshake, so that a renewed certificate needs no restart.
+    """
+    given = identity()
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal given
+        now = identity()
+        if now.files == given.files:
+            return None
+        time.sleep(_BEGUN_SECONDS)
+        given = now
+        return _configuration(now)
+
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(given),
+        changed,  # type: ignore[arg-type]  # None, for no change, is missing in the stubs
+        require_client_authentication=True,
+    )
+
+
+def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(identity.key_pem, identity.chain_pem)], identity.ca_pem
+    )
+
+
+def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> x509.Certificate:
+    """Return the certificate of the owner that makes a call, checked anew on every call.
+
+    TLS has checked when the connection was made that it leads to the CA and that its holder has its key.
+
+    Args:
+        context: The call.
+        trust_domain: The only trust domain whose owners may call.
+        now: The moment of the call, with a time zone.
+
+    Returns:
+        A certificate that is valid now, for a client, and names one owner of the trust domain.
+
+    Raises:
+        IdentityError: If there is none, or one of these does not hold.
+    """
+    pem = next(iter(context.auth_context().get("x509_pem_cert", ())), None)
+    if pem is None:
+        raise IdentityError(
+            "the call came without a certificate", "call over TLS with the owner's certificate"
+        )
+    certificate = load_certificates(pem)[0]
+    party = party_of_certificate(certificate)
+    check_validity(certificate, now)
+    check_purpose(certificate, "client")
+    check_key(certificate)
+    if party.kind is not PartyKind.OWNER or party.trust_domain != trust_domain:
+        raise IdentityError(
+            f"{party.uri} is no owner of the trust domain {trust_domain}",
+            f"owners are named spiffe://{trust_domain}/owner/ID",
+        )
+    if hosts := host_names(certificate):
+        raise IdentityError(
+            f"the certificate of {party.uri} also names hosts ({', '.join(hosts)})",
+            "have it issued without host names, else it could pose as the aggregator",
+        )
+    return certificate
+
+
+def explain_handshake(
+    address: tuple[str, int], ca: Path, cert: Path, key: Path, now: datetime, timeout: float = 5.0
+) -> NotConnectedError | IdentityError | None:
+    """Find out why gRPC calls an aggregator UNAVAILABLE, by one real handshake with the same files.
+
+    It blocks: at most about three times `timeout`, and what the system's resolver takes to look up a name.
+
+    Args:
+        address: Host and port, as dialled.
+        ca: PEM of the CA certificates.
+        cert: PEM of the owner's certificate chain.
+        key: PEM of its private key, mode 0600.
+        now: The present moment, with a time zone.
+        timeout: Seconds for connecting, for the handshake and for the answer, each.
+
+    Returns:
+        The reason, to be raised or logged; None if the handshake works.
+
+    Raises:
+        ConfigurationError: If a file is absent, open to others or of the wrong kind.
+    """
+    host, port = address
+    place = f"{host}:{port}"
+    try:
+        signer = Signer.load(key, cert)
+        signer.check_validity(now)
+        check_purpose(signer.certificate, "client")
+        with socket.create_connection(address, timeout) as connection:
+            return _shake_hands(connection, host, place, _context(ca, cert, key))
+    except IdentityError as error:
+        return error
+    except ssl.SSLCertVerificationError as error:
+        return _server_certificate(address, place, ca, error, now, timeout)
+    except ssl.SSLError as error:
+        return _no_tls(place, (error.reason or "no TLS answer").replace("_", " ").lower())
+    except OSError as error:
+        return _unreachable(host, place, error)
+
+
+def _context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # As in gRPC, whatever the CA file holds is trusted, also an authority under another one.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_verify_locations(ca)
+        context.load_cert_chain(cert, key)
+    except (OSError, ssl.SSLError):
+        raise ConfigurationError(
+            f"{ca}, {cert} and {key} cannot be used for TLS", hint="check that they are PEM files"
+        ) from None
+    return context
+
+
+def _shake_hands(
+    connection: socket.socket, host: str, place: str, context: ssl.SSLContext
+) -> NotConnectedError | IdentityError | None:
+    """Do the handshake and wait for the first byte: with TLS 1.3 a server refuses a client after it."""
+    try:
+        session = context.wrap_socket(connection, server_hostname=host)
+    except TimeoutError:
+        return _no_tls(place, "it takes connections and says nothing")
+    except (ConnectionError, ssl.SSLEOFError):
+        return _no_tls(place, "it hung up during the handshake")
+    with session:
+        if session.selected_alpn_protocol() != "h2":
+            return NotConnectedError(
+                f"{place} speaks TLS, but not gRPC", "check the address; is there a proxy in between?"
+            )
+        try:
+            session.sendall(_CLIENT_PREFACE)
+            answered = session.recv(1)
+        except TimeoutError:
+            return NotConnectedError(f"{place} took the connection and does not answer", "is it overloaded?")
+        except ssl.SSLError as error:
+            return _refused(place, (error.reason or "no reason given").replace("_", " ").lower())
+        except ConnectionError:
+            answered = b""
+    return None if answered else _refused(place, "it hung up without saying why")
+
+
+def _refused(place: str, reason: str) -> IdentityError:
+    return IdentityError(
+        f"the aggregator at {place} refused this owner's certificate: {reason}",
+        "check that the certificate was issued by the CA that the aggregator trusts, and both clocks",
+        {"reason": reason},
+    )
+
+
+def _no_tls(place: str, reason: str) -> NotConnectedError:
+    return NotConnectedError(
+        f"no TLS is spoken at {place}: {reason}",
+        "check host and port; the aggregator's port takes TLS only",
+        {"reason": reason},
+    )
+
+
+def _unreachable(host: str, place: str, error: OSError) -> NotConnectedError:
+    """Say why there is no connection at all."""
+    if isinstance(error, socket.gaierror):
+        return NotConnectedError(f"the name {host!r} is not found", "check the address and the name service")
+    if isinstance(error, TimeoutError):
+        return NotConnectedError(f"{place} does not answer", "is a firewall in between?")
+    if error.errno == errno.ECONNREFUSED:
+        return NotConnectedError(f"{place} refuses connections", "is the aggregator running, on that port?")
+    return NotConnectedError(
+        f"{place} cannot be reached: {error.strerror or 'network error'}", "check the network"
+    )
+
+
+def _server_certificate(
+    address: tuple[str, int],
+    place: str,
+    ca: Path,
+    error: ssl.SSLCertVerificationError,
+    now: datetime,
+    timeout: float,
+) -> NotConnectedError | IdentityError:
+    """Say what is wrong with the certificate that the server shows."""
+    try:
+        shown = _shown_certificate(address, timeout)
+    except OSError as fault:
+        return _unreachable(address[0], place, fault)
+    if shown is None:
+        return _no_tls(place, "it shows no certificate that can be read")
+    try:
+        check_validity(shown, now)
+        check_purpose(shown, "server")
+    except IdentityError as reason:
+        return IdentityError(f"at {place}: {reason.message}", reason.hint)
+    if error.verify_code in _HOST_MISMATCH:
+        return IdentityError(
+            f"{place} shows the certificate of {describe(shown)}, which is for the hosts "
+            f"{', '.join(host_names(shown)) or '(none)'}, not for {address[0]}",
+            "dial a name that is in the aggregator's certificate, or have this one added",
+            {"expected": address[0], "seen": list(host_names(shown))},
+        )
+    return IdentityError(
+        f"the certificate of {describe(shown)} that {place} shows was not issued under the CA of {ca}",
+        f"get the CA file of this aggregator; the reason given is: {error.verify_message}",
+        {"reason": error.verify_message},
+    )
+
+
+def _shown_certificate(address: tuple[str, int], timeout: float) -> x509.Certificate | None:
+    """Fetch the server's certificate without believing it, only to describe it; our own is not shown."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(address, timeout) as connection,
+        context.wrap_socket(connection, server_hostname=address[0]) as session,
+    ):
+        shown = session.getpeercert(binary_form=True)
+    if not shown:
+        return None
+    try:
+        return load_certificates(ssl.DER_cert_to_PEM_cert(shown).encode())[0]
+    except IdentityError:
+        return None

@@ -1,0 +1,451 @@
+"""What rank noise promises and what it leaves, in plain words, derived from a plan (MECHANISMS §8).
+
+The number for the whole table is large, and says little by itself. What protects is distance: a change that
+moves a record by few ranks is hardly seen, one that moves it far is. The words say both, and no more.
+"""
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
+from typing import NamedTuple
+
+from common.model.plan import Plan
+from common.model.privacy import MECHANISMS, is_ordered_by_data, rank_loss
+from common.model.schema import CategoryOrder
+from common.model.task import PlannedAttribute
+from common.words.linking import WRITTEN_DIFFERENTLY, compared_as
+from common.words.numbers import bound_text
+
+_NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
+_SMALL = Decimal(3)
+"""Up to it a factor exp(x) is written out."""
+_HARDLY = Decimal(1)
+"""Up to it a factor exp(x) is called hardly telling: no result becomes three times as probable."""
+
+
+def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
+    """Say what is promised about who has which value; nothing where no attribute has rank noise.
+
+    Args:
+        plan: The plan.
+        notion: The notion of privacy that all its attributes together have.
+    """
+    if not plan.has_rank_noise:
+        return ()
+    return (
+        (
+            "Who has which value: a record's rank in an attribute is its place when all records of its owner "
+            "are sorted by it. Before the values of the list are given to records, every rank is moved by "
+            "random noise, and so a record gets the value of another one near it: rank noise "
+            f"{_by_attribute(plan)}."
+        ),
+        *(_by_distance(share, plan.max_records_per_person) for share in _bounded_shares(plan)),
+        *_unbounded(plan),
+        _table(plan, notion),
+    )
+
+
+def shown_by_lists(plan: Plan) -> str:
+    """Say what is not hidden about which values a record has together."""
+    if without_rank_noise(plan):
+        return (
+            "Which of its values a record has together: the bounds speak of each attribute's list of "
+            "released values, not of the attachment of these values to records, and so not of the released "
+            "table as a whole."
+        )
+    return (
+        "About which of its values a record has together, and about how high they are: rank noise blurs "
+        "this, near by and not far away. Who knows the original numbers of many attributes of a person can "
+        "still find records. How many depends on the data: of the tens of thousands of records of the data "
+        "set Adult, with ten known attributes and ε = 1, it was 70 % without rank noise, 28 % with 0.03 and "
+        "4 % with 0.1; of fewer records with continuous attributes it can be most of them. For its own data "
+        "each owner sees it with `owner-node explore`, and with `owner-node show` before agreeing."
+    )
+
+
+def shown_by_clusters(plan: Plan, k: str) -> str:
+    """Say what equal released values of records that share a cluster do not hide.
+
+    Args:
+        plan: The plan.
+        k: The minimum cluster sizes.
+    """
+    if not without_rank_noise(plan):
+        return (
+            f"Which records share a cluster (k = {k}): they have equal released values. Because of the rank "
+            "noise that need not be the cluster which their original values belong to."
+        )
+    return (
+        f"Which records share a cluster (k = {k}): they have equal released values, and ε does not limit "
+        "what that pattern of equal values shows. Who knows the original numbers of a few attributes of "
+        "a person can often find that person's record by the pattern alone, whatever ε is (measured: 90 "
+        "to 100 % of the records with two or three continuous attributes at k = 10)."
+    )
+
+
+def without_rank_noise(plan: Plan) -> tuple[str, ...]:
+    """Return the attributes with a list at some owner that has no rank noise, each once."""
+    return tuple(
+        dict.fromkeys(
+            each.name
+            for task in plan.tasks
+            for each in task.attributes
+            if MECHANISMS[each.mechanism].listed and not each.rank_noise
+        )
+    )
+
+
+def _noisy(plan: Plan) -> list[PlannedAttribute]:
+    return [each for task in plan.tasks for each in task.attributes if each.rank_noise]
+
+
+def _is_bounded(plan: Plan, planned: PlannedAttribute) -> bool:
+    """Whether the bound on rank noise holds: not where one record can change the order of all."""
+    by_frequency = plan.attribute(planned.name).by_frequency
+    return not is_ordered_by_data(planned.mechanism, frequency_order=by_frequency)
+
+
+def _bounded_shares(plan: Plan) -> list[Decimal]:
+    return sorted({each.rank_noise for each in _noisy(plan) if _is_bounded(plan, each)})
+
+
+def _ordered_by_data(plan: Plan) -> tuple[str, ...]:
+    """Return the attributes whose rank noise has no bound at some owner, each once."""
+    return tuple(dict.fromkeys(each.name for each in _noisy(plan) if not _is_bounded(plan, each)))
+
+
+def _by_attribute(plan: Plan) -> str:
+    """Return every rank noise with its attributes."""
+    names: dict[Decimal, list[str]] = {}
+    for each in sorted(_noisy(plan), key=lambda noisy: noisy.rank_noise):
+        of_share = names.setdefault(each.rank_noise, [])
+        if each.name not in of_share:
+            of_share.append(each.name)
+    return "; ".join(f"{share:f} of the number of records for {', '.join(of)}" for share, of in names.items())
+
+
+def _by_distance(share: Decimal, g: int) -> str:
+    whole = rank_loss(share, g)
+    near, far = _factor(whole * _NEAR, then=","), _factor(whole * _FAR)
+    records = "a record's value is" if g == 1 else f"the values of up to {g} records of a person are"
+    return (
+        f"Protection by distance, with rank noise {share:f}: if {records} replaced by one that is 1 % of "
+        f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
+        f"depends on ranks; at 10 % {far}; whatever it is replaced by, {_factor(whole)}. "
+        f"{_what_is_told(whole * _NEAR)}"
+    )
+
+
+def _what_is_told(near: Decimal) -> str:
+    """Say which values the release tells apart, given the exponent for values 1 % of the ranks away."""
+    if near > _HARDLY:
+        return (
+            "With so little rank noise the release can tell a value even from one that is 1 % of the ranks "
+            "away."
+        )
+    return (
+        "So the release hardly tells a value from its neighbours, and does tell it from very different ones."
+    )
+
+
+def _unbounded(plan: Plan) -> tuple[str, ...]:
+    names = ", ".join(_ordered_by_data(plan))
+    if not names:
+        return ()
+    return (
+        (
+            f"Protection by distance of {names}: not bounded, the order depends on the data. The categories "
+            "are in the order of how often they occur, and one record can make two of them change places, "
+            "and so move every record that has either. Rank noise blurs who has which value; no number says "
+            "how much."
+        ),
+    )
+
+
+def _factor(exponent: Decimal, then: str = "") -> str:
+    """Return exp of it; a small one as a number that is at least as large, and what closes the insertion."""
+    written = f"exp({bound_text(exponent)})"
+    if exponent > _SMALL:
+        return f"{written} times"
+    return f"{exponent.exp().quantize(Decimal('0.01'), rounding=ROUND_CEILING):f} times, {written}{then}"
+
+
+def _table(plan: Plan, notion: str) -> str:
+    unit = "person" if plan.linking.tokens else "record"
+    if plan.epsilon_table is None:
+        reasons = {
+            "no rank noise": without_rank_noise(plan), "the order depends on the data": _ordered_by_data(plan)
+        }  # fmt: skip
+        whys = [f"{', '.join(names)}: {reason}" for reason, names in reasons.items() if names]
+        why = "; ".join(whys) or "there is none for the list of one of them"
+        return f"For the released table as a whole, who has which value included, there is no bound ({why})."
+    at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
+    return (
+        f"The released table as a whole, all attributes of one {unit} and who has which value included"
+        f"{at_most}: "
+        f"{notion} with ε = {bound_text(plan.epsilon_table)}. It is the sum of the ε above and, for every "
+        "attribute, of what can be told about ranks at most. Taken alone so large a number promises next to "
+        "nothing; what it is worth is the protection by distance."
+    )
+
+
+INDIVIDUAL = "individual differential privacy"
+GLOBAL = "differential privacy"
+_CHANGE = (
+    "replacing the attribute values of {records} by any others of their domains changes the probability of "
+    "what is protected by a factor of at most exp(ε)."
+)
+_MEANING: Mapping[str, str] = {
+    INDIVIDUAL: (
+        f"Individual differential privacy: for the original data as they are, {_CHANGE} The noise is "
+        "calibrated to these data and not to all conceivable data, which makes it a weaker promise than "
+        "differential privacy."
+    ),
+    GLOBAL: f"Differential privacy: whatever the original data are, {_CHANGE}",
+}
+_PER_VALUE = (
+    "{notion} with ε = {epsilon} for every released value by itself, taking as given which records it stands "
+    "for"
+)
+_WHOLE_LIST = (
+    "{notion} with ε = {epsilon} for the whole list of the attribute's released values, in order of size."
+)
+_EVERY_RECORD = "{notion} with ε = {epsilon} for the released values of all records together"
+_PROMISE: Mapping[str, str] = {
+    "dp": f"{_EVERY_RECORD}, and for which record has which.",
+    "dp-ir": _WHOLE_LIST,
+    "idp": f"{_EVERY_RECORD}, and for which record has which, the scales of the noise left aside.",
+    "idp-ls": f"{_PER_VALUE}; for the whole list of the attribute's released values ε = {{joint}}.",
+    "idp-cbls": (
+        f"{_PER_VALUE}; for the whole list of the attribute's released values ε = {{joint}}, a bound that "
+        "grows with the number of clusters."
+    ),
+    "idp-joint": _WHOLE_LIST,
+    "dp-hist": f"{_WHOLE_LIST} The list is made from noisy counts of the attribute's values.",
+    "exponential": (
+        f"{_PER_VALUE}, a category drawn from the taxonomy; for the whole list of the attribute's released "
+        "values ε = {joint}, a bound that grows with the number of clusters."
+    ),
+}
+_FREQUENCY_PROMISE = (
+    f"{_PER_VALUE} and in which order the categories are. They are ordered by how often they occur, "
+    "and one record can change that order: there is no bound for the whole list of released values."
+)
+
+
+class _Kind(NamedTuple):
+    """Attributes that get the same promise."""
+
+    mechanism: str
+    epsilon: Decimal
+    joint: Decimal | None
+    by_frequency: bool
+
+
+def promises(plan: Plan) -> tuple[str, ...]:
+    """Say what a release promises, one sentence or two per line, with the plan's numbers."""
+    return (
+        *_meanings(plan),
+        *_attribute_promises(plan),
+        _total(plan),
+        *rank_promises(plan, _notions(plan)[0]),
+        _unit(plan),
+        composition(plan),
+    )
+
+
+def composition(plan: Plan) -> str:
+    """Say by which rule the owners' and attributes' epsilons make the release's."""
+    sequential = "The ε of different attributes of one record add up (sequential composition)"
+    if plan.n_groups > 1:
+        sequential += ", also where different owners hold them"
+    several = len(plan.tasks) > plan.n_groups
+    rules = [_parallel(plan)] if several else []
+    return " ".join([
+        *rules,
+        f"{sequential}.",
+        "Releases from the same data add up as well: every owner's ledger counts them, for ever.",
+    ])  # fmt: skip
+
+
+def _parallel(plan: Plan) -> str:
+    """Say what owners of the same attributes make of their epsilons, and what that takes as given."""
+    shared = plan.linking.max_overlap
+    if not plan.linking.tokens:
+        return (
+            "The owners of the same attributes assert that they hold different persons, which was not "
+            "checked: so the largest of their ε counts and not the sum (parallel composition). Of a person "
+            "who is at two owners all the same, they add up."
+        )
+    how = compared_as(plan.identifier)
+    if shared == 1:
+        return (
+            f"No identifier is at two owners of the same attributes ({how}), so the largest of their ε "
+            f"counts and not the sum (parallel composition). {WRITTEN_DIFFERENTLY}"
+        )
+    return (
+        f"An identifier can be at up to {shared} owners of the same attributes ({how}), so the ε of as many "
+        "of them add up, the largest ones (sequential composition); those of the others do not. "
+        f"{WRITTEN_DIFFERENTLY}"
+    )
+
+
+_INTERSECTED = (
+    "That a person is in the data of every group of owners, where only such persons are released: each owner "
+    "learns which of its own these are."
+)
+
+
+def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
+    """Say what linking found about persons at several owners, and what that makes of their ε.
+
+    Args:
+        plan: A plan that lets owners hold the same person.
+        multiples: By group: the largest number of owners that hold one person.
+    """
+    joint = plan.epsilon_joint_of_person(multiples)
+    bound = "no bound, because there is none for one of them" if joint is None else f"ε = {bound_text(joint)}"
+    table = plan.epsilon_table_of_person(multiples)
+    if table is not None and plan.has_rank_noise:
+        bound += f", and ε = {bound_text(table)} with who has which value included"
+    most = max(multiples)
+    seen = (
+        f"persons at up to {most} owners of the same attributes, and nobody at more"
+        if most > 1
+        else "no identifier at two owners of the same attributes"
+    )
+    return (
+        f"Linking found {seen}. All attributes of one person together, as found: {bound}."
+        f"{_charged(plan, multiples) if most > 1 else ''}"
+    )
+
+
+def _charged(plan: Plan, multiples: Sequence[int]) -> str:
+    """Say how often the owners of each group are charged what the plan says."""
+    attributes = {task.group: [each.name for each in task.attributes] for task in plan.tasks}
+    times = [
+        f"{'once' if multiple == 1 else f'{multiple} times'} for {', '.join(attributes[group])} at "
+        f"{', '.join(owners)}"
+        for group, (owners, multiple) in enumerate(zip(plan.groups, multiples, strict=True))
+    ]
+    return (
+        " An owner is charged its share of a group of attributes as often as owners of that group hold one "
+        f"person: {'; '.join(times)}."
+    )
+
+
+def invariants(plan: Plan) -> tuple[str, ...]:
+    """Say what no mechanism of a release hides, whatever ε is."""
+    several = plan.n_groups > 1
+    return (
+        "The exact number of records, of the release and of every owner.",
+        "That a record exists: what is protected are the values of a record, not that it is there.",
+        "Which owner a record came from.",
+        "Which values are missing, where a record was left out or a category stands for a missing value.",
+        *(["That the owners' attributes are about the same records."] if several else []),
+        *([_INTERSECTED] if plan.linking.intersects else []),
+        *(
+            ["The scales of the noise: they are calibrated to the original data."]
+            if INDIVIDUAL in _notions(plan)
+            else []
+        ),
+        *_shown_by_clusters(plan),
+    )
+
+
+def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
+    """Return what equal released values of records that share a cluster do not hide."""
+    ks = sorted({a.k for task in plan.tasks for a in task.attributes if a.k is not None})
+    together = (shown_by_lists(plan),) if _has_lists(plan) else ()
+    if not ks:
+        return together
+    k = str(ks[0]) if len(ks) == 1 else f"{ks[0]} to {ks[-1]}"
+    return (
+        shown_by_clusters(plan, k),
+        *together,
+        "A larger k means less noise. It does not mean more privacy.",
+    )
+
+
+def _has_lists(plan: Plan) -> bool:
+    """Whether for any attribute a list and its attachment to records are two things."""
+    return any(MECHANISMS[each.mechanism].listed for task in plan.tasks for each in task.attributes)
+
+
+def _notions(plan: Plan) -> list[str]:
+    """Return the notions of privacy that the mechanisms of a plan give, the weaker first."""
+    found = {MECHANISMS[each.mechanism].individual for task in plan.tasks for each in task.attributes}
+    return [_notion(individual=individual) for individual in sorted(found, reverse=True)]
+
+
+def _notion(*, individual: bool) -> str:
+    return INDIVIDUAL if individual else GLOBAL
+
+
+def _meanings(plan: Plan) -> list[str]:
+    g = plan.max_records_per_person
+    records = "one record" if g == 1 else f"up to {g} records, all that one person has at an owner,"
+    return [_MEANING[notion].format(records=records) for notion in _notions(plan)]
+
+
+def _attribute_promises(plan: Plan) -> list[str]:
+    """Return one line for all attributes that the same owners mask in the same way."""
+    kinds: dict[tuple[_Kind, str], list[str]] = {}
+    for task in plan.tasks:
+        for each in task.attributes:
+            by_frequency = plan.attribute(each.name).order is CategoryOrder.FREQUENCY
+            kind = _Kind(each.mechanism, each.epsilon, each.epsilon_joint, by_frequency)
+            kinds.setdefault((kind, each.name), []).append(task.owner)
+    lines: dict[tuple[_Kind, tuple[str, ...]], list[str]] = {}
+    for (kind, name), owners in kinds.items():
+        lines.setdefault((kind, tuple(owners)), []).append(name)
+    return [_sentence(kind, names, owners) for (kind, owners), names in lines.items()]
+
+
+def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
+    unordered = is_ordered_by_data(kind.mechanism, frequency_order=kind.by_frequency)
+    promise = _FREQUENCY_PROMISE if unordered else _PROMISE[kind.mechanism]
+    notion = _notion(individual=MECHANISMS[kind.mechanism].individual)
+    told = promise.format(notion=notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
+    return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {told}"
+
+
+def _total(plan: Plan) -> str:
+    unit = "person" if plan.linking.tokens else "record"
+    if plan.epsilon_joint is None:
+        return f"All attributes of one {unit} together: no bound, because there is none for one of them."
+    protected = "the lists of released values of all attributes" if _has_lists(plan) else "the released table"
+    at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
+    return (
+        f"All attributes of one {unit} together{at_most}: {_notions(plan)[0]} with ε = "
+        f"{bound_text(plan.epsilon_joint)} for {protected}."
+    )
+
+
+def _unit(plan: Plan) -> str:
+    if not plan.linking.tokens and len(plan.owners) == 1:
+        return (
+            "The unit of privacy is the record: no identifier is declared, so nothing is promised about "
+            "several records of one person together."
+        )
+    if not plan.linking.tokens:
+        return (
+            "The unit of privacy is the record: no identifier was compared. That no person has records at "
+            "several owners is asserted by the owners: disjointness asserted, not checked."
+        )
+    g = plan.max_records_per_person
+    held = "one record" if g == 1 else f"at most {g} records"
+    checks = []
+    if len(plan.tasks) > plan.n_groups:
+        shared = plan.linking.max_overlap
+        most = "at two owners" if shared == 1 else f"at more than {shared} owners"
+        checks.append(f"that no identifier is {most} of the same attributes")
+    if plan.n_groups > 1:
+        checks.append(
+            "that the owners of different attributes hold the same identifiers"
+            if not plan.linking.intersects
+            else "that the masked persons are those whose identifiers the owners of all attributes hold"
+        )
+    checked = " and ".join(checks)
+    how = "compared before anything is masked, by keyed tokens of identifiers; else there is no release"
+    told = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
+    return f"The unit of privacy is the person: every person has {held} at an owner.{told}"

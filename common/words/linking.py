@@ -1,0 +1,51 @@
+"""What a plan lets linking find, and what linking found, in words for operators and owners."""
+
+from common.model.fragment import Addendum
+from common.model.plan import Plan
+from common.model.schema import IdentifierRules
+
+WRITTEN_DIFFERENTLY = (
+    "A person who is written differently at two owners counts as two there, and then their ε add up."
+)
+"""What no comparison of identifiers can rule out."""
+
+
+def compared_as(rules: IdentifierRules | None) -> str:
+    """Say how identifiers are written before they are compared; equal ones are all that is ever found."""
+    if rules is None:
+        return "not compared"
+    of_columns = [f"column {n}: {', '.join(steps)}" for n, steps in enumerate(rules.also, 1) if steps]
+    steps = "; ".join([*([", ".join(rules.normalise)] if rules.normalise else []), *of_columns])
+    return f"as normalised: {steps}" if steps else "as they are written: no normalisation is declared"
+
+
+def allowed(plan: Plan) -> tuple[str, ...]:
+    """Say what linking may find besides disjoint parts and equal groups; nothing if no more than these."""
+    lines = []
+    if plan.linking.max_overlap > 1:
+        most = plan.linking.max_overlap
+        lines.append(
+            f"A person may be at up to {most} owners of the same attributes. Every owner reserves its charge "
+            "as often as that, but no more often than there are owners of these attributes, spends it as "
+            "often as linking finds such owners, and has the rest returned."
+        )
+    if plan.linking.intersects:
+        lines.append(
+            "Where the owners of different attributes hold different persons, only those that all of them "
+            f"hold are masked, at least {plan.linking.min_common}; k stays as it is. Every owner learns "
+            "which of its own persons these are."
+        )
+    return tuple(lines)
+
+
+def found(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
+    """Say what linking found of that."""
+    lines = []
+    for owners, multiple in zip(plan.groups, addendum.multiples, strict=False):
+        if multiple > 1:
+            lines.append(f"persons at up to {multiple} of {', '.join(owners)}")
+    if addendum.multiples and not lines:
+        lines.append("nobody at two owners of the same attributes, by equal identifiers")
+    if addendum.common is not None:
+        lines.append(f"{addendum.common:,} persons whom the owners of all attributes hold, alone masked")
+    return tuple(lines)

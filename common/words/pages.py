@@ -1,0 +1,60 @@
+"""Pages for people: one self-contained HTML file each, without script and without network.
+
+A page is a template of the package that makes it, built on `templates/page.html` (structure and style) and
+`templates/charts.html` (drawings of `common.words.charts`). Everything that comes from outside is escaped.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from common.words.numbers import bound_text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_COMMAND = re.compile("`([^`]+)`")
+
+
+def render(package: str, template: str, values: Mapping[str, Any]) -> str:
+    """Return a page.
+
+    Args:
+        package: The package whose folder `templates` holds the page's template.
+        template: Name of the template.
+        values: What it shows. Every text is escaped.
+
+    Returns:
+        HTML that asks for nothing else: styles and drawings are inside, and a content security policy forbids
+        all the rest.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=ChoiceLoader([PackageLoader(package), PackageLoader("common")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["grouped"] = grouped
+    environment.filters["bound"] = _bound
+    environment.filters["commands"] = _commands
+    return environment.get_template(template).render(values)
+
+
+def _commands(text: str) -> "Markup":
+    """Return a text whose `commands` are set as code; everything in it is escaped."""
+    from markupsafe import Markup, escape
+
+    return Markup(_COMMAND.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
+
+
+def _bound(value: Decimal | None) -> str:
+    return bound_text(value, "not bounded")
+
+
+def grouped(value: int) -> str:
+    """Return a whole number with its thousands apart."""
+    return f"{value:,}"

@@ -1,0 +1,149 @@
+"""The URL of a database as `source`: taken apart, and told without anything that lets somebody in.
+
+A URL is written as SQLAlchemy takes it, `dialect+driver://user@host:port/database?option=value`, but never
+with a password: that has a place of its own, so that this file can be shown, copied and kept with others.
+"""
+
+import os
+import re
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from common.canonical import digest
+
+if TYPE_CHECKING:
+    from owner_node.config import DatasetConfig
+
+
+_PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306, "mssql": 1433, "oracle": 1521}
+_FORM = re.compile(
+    r"(?P<dialect>[a-z][a-z0-9_]*)(?:\+(?P<driver>[a-z][a-z0-9_]*))?://"
+    r"(?:(?P<user>[^:@/?#]*)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/?#]*)(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:/(?P<database>[^@?#]*))?(?:\?(?P<options>[^@#]*))?"
+)
+_SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
+SQLITE = "sqlite"
+"""The one dialect whose databases are files."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseUrl:
+    """Where a database is, without its password."""
+
+    dialect: str
+    """Kind of database, as SQLAlchemy names it."""
+    driver: str
+    """Library to ask it through; empty for the usual one."""
+    host: str
+    """Host name or address, or the folder of a Unix socket; empty if the URL names none."""
+    port: int | None
+    """Port, the usual one of the dialect if the URL names none; None if neither is known."""
+    database: str
+    """Name of the database; for SQLite the path of its file."""
+
+    @property
+    def shown(self) -> str:
+        """The address as it may be printed, logged and compared: without user, driver and options."""
+        if self.dialect == SQLITE:
+            return f"{SQLITE}:///{self.database}"
+        port = "" if self.port is None or self.host.startswith("/") else f":{self.port}"
+        return f"{self.dialect}://{self.host.lower()}{port}/{self.database}"
+
+
+def parse_database_url(url: str) -> DatabaseUrl:
+    """Take a URL apart.
+
+    Raises:
+        ValueError: If it is none, or holds a password; the text quotes nothing of it.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] == SQLITE:
+        return _sqlite(scheme, rest)
+    if ":" in rest.rpartition("@")[0]:
+        raise ValueError(
+            "it holds a password; name the file that holds that as password_file, or an environment variable "
+            "as password_env"
+        )
+    found = _FORM.fullmatch(url)
+    if found is None or int(found["port"] or 1) not in range(1, 65536):
+        raise ValueError(
+            'expected a URL such as "postgresql+psycopg://user@host:5432/database"; "@", ":", "?" and "#" '
+            "inside a part are written as %40, %3A, %3F and %23"
+        )
+    options = dict(parse_qsl(found["options"] or "", keep_blank_values=True))
+    if any(map(_SECRET.search, options)):
+        raise ValueError("an option of it is a secret; use password_file or password_env")
+    dialect, port = found["dialect"], found["port"]
+    return DatabaseUrl(
+        dialect,
+        found["driver"] or "",
+        found["host"].strip("[]") or options.get("host", ""),
+        int(port) if port else _PORTS.get(dialect),
+        found["database"] or "",
+    )
+
+
+def _sqlite(scheme: str, rest: str) -> DatabaseUrl:
+    """Take the path of a SQLite database as it is written: whatever a path may hold is no option."""
+    path = rest.removeprefix("/")
+    if scheme != SQLITE or path == rest or path in ("", ":memory:"):
+        raise ValueError('expected the path of its file, such as "sqlite:///patients.db"')
+    return DatabaseUrl(SQLITE, "", "", None, path)
+
+
+_HIDDEN = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|\$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$",
+    re.DOTALL,
+)
+_FIRST = re.compile(r"[\s(]*(?P<word>\w*)")
+_DEPTH = {"(": 1, ")": -1}
+
+
+def one_select(query: str) -> str:
+    """Return a query without the semicolon that may end it.
+
+    Raises:
+        ValueError: If it is not one SELECT.
+    """
+    # Comments and quoted texts become blanks of the same length, so that positions stay.
+    bare = _HIDDEN.sub(lambda found: " " * len(found[0]), query)
+    last = len(bare.rstrip()) - 1
+    if bare[last:].startswith(";"):
+        bare, query = bare[:last], query[:last] + query[last + 1 :]
+    first = _FIRST.match(bare)
+    word = first["word"] if first is not None else ""
+    if word.lower() not in ("select", "with", "values", "table"):
+        raise ValueError(f"expected one SELECT, not {word.upper() or 'an empty text'}")
+    if ";" in bare:
+        raise ValueError("expected one SELECT, not several statements")
+    if re.search(r"['\"`]|/\*", bare):
+        raise ValueError("a quote or comment in it is never closed")
+    depths = list(accumulate(_DEPTH.get(each, 0) for each in bare))
+    if min(depths) < 0 or depths[-1] != 0:
+        raise ValueError("its parentheses do not match")
+    return query
+
+
+def place_of(dataset: "DatasetConfig") -> str:
+    """Return where a source is, without credentials, and without what was written of a query.
+
+    Args:
+        dataset: Settings of the data set.
+
+    Returns:
+        For a file its real path, whatever links lead to it; for a database its address and a digest of the
+        query.
+
+    Raises:
+        ValueError: If the source is an address that cannot be one.
+    """
+    if "://" not in dataset.source:
+        return f"file:{os.path.realpath(dataset.source)}"
+    query = digest(" ".join((dataset.query or "").split()).encode())[:16]
+    address = parse_database_url(dataset.source)
+    if address.dialect == SQLITE:
+        return f"sqlite:{Path(address.database).resolve()}#{query}"
+    return f"{address.shown}#{query}"

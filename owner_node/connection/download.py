@@ -1,0 +1,87 @@
+"""Fetch a published release into a folder that appears whole, verified, or not at all."""
+
+import shutil
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from common.errors import IntegrityError, NotConnectedError, UsageError
+from common.files import check_out, whole_folder
+from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.connection.client import AggregatorClient, explain
+from owner_node.state.database import Database
+from owner_node.state.sessions import Session, Sessions
+
+if TYPE_CHECKING:
+    from common.release.verification import Verified
+
+
+async def download(config: OwnerConfig, release: str, out: Path, aggregator: str | None = None) -> "Verified":
+    """Download a release.
+
+    Args:
+        config: The owner's configuration.
+        release: Release id.
+        out: An empty or absent folder.
+        aggregator: Name of the aggregator; may be left out if only one made a release of this id.
+
+    Returns:
+        What was found to hold in it, identities included.
+
+    Raises:
+        UsageError: If this owner took no part in such a release, or the folder cannot be used.
+        NotConnectedError: If the aggregator cannot be reached.
+        IntegrityError: If what came does not hold, or is not what the aggregator had told this owner.
+    """
+    from common.release.verification import verify_release
+    from owner_node.release.own_fragment import check_told
+
+    check_out(out)
+    section, session = _find(config, release, aggregator)
+    out.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with whole_folder(out.absolute()) as folder:
+        try:
+            async with AggregatorClient(section.address, config.tls) as client:
+                listed = await client.files(release)
+                _check_listed(listed, folder)
+                for name, size in listed.items():
+                    await client.download(release, name, folder / name, size)
+        except NotConnectedError as error:
+            raise explain(section, config.tls, datetime.now(UTC)) or error from None
+        verified = verify_release(folder, config.tls.ca)
+        check_told(session, verified)
+    return verified
+
+
+def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
+    """Check names and sizes before anything is written."""
+    if any(Path(name).name != name or name.startswith(".") for name in listed):
+        raise IntegrityError("the aggregator names a file outside the release folder")
+    needed, free = sum(listed.values()), shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"the release has {needed} bytes, and there is room for {free}",
+            "name a folder on a disk with room",
+            {"needed": needed, "free": free},
+        )
+
+
+def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[AggregatorSection, Session]:
+    with Database(config.owner.state_dir, make=False) as db:
+        known = Sessions(db, lambda: datetime.now(UTC)).all()
+    found = [each for each in known if each.release == release and aggregator in (None, each.aggregator)]
+    if not found:
+        raise UsageError(
+            f"{config.owner.id} took no part in a release {release!r}", "see owner-node history for releases"
+        )
+    if len(found) > 1:
+        names = ", ".join(each.aggregator for each in found)
+        raise UsageError(f"several aggregators made a release {release!r}", f"name one: --aggregator {names}")
+    session = found[0]
+    for section in config.aggregators:
+        if section.name == session.aggregator:
+            return section, session
+    raise UsageError(
+        f"{config.path} does not name aggregator {session.aggregator}", "add it as [[aggregator]]"
+    )

@@ -1,0 +1,242 @@
+"""Watches what aggregators show of this owner's ledger, and stops all work once it lacks what was signed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import datetime
+
+from common.errors import IntegrityError, NotConnectedError, TesseraError
+from common.model.fragment import MOST_ENTRIES, Consent, FragmentStatement, LedgerHead
+from common.model.plan import Plan
+from common.trust.signing import Domain, load_chain
+from common.wire.v1 import owner_pb2 as wire
+from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.connection.client import AggregatorClient, explain
+from owner_node.ledger.recovery import Recalled, Shown
+from owner_node.release.records import Records
+from owner_node.state.chain import Head
+from owner_node.trust import Trust
+
+_log = logging.getLogger(__name__)
+
+
+class LedgerGuard:
+    """Whether any aggregator has shown that this owner's ledger lost entries: then no connection works.
+
+    What stops the work is kept in owner.db (`owner_node.ledger.heads`): a restart does not forget it.
+
+    Args:
+        records: The owner's state.
+        owner: This owner's id.
+    """
+
+    def __init__(self, records: Records, owner: str) -> None:
+        self._records, self._owner = records, owner
+        self.broken = asyncio.Event()
+        """Set once, and for as long as the process runs."""
+        self._seen: dict[str, Head] = {}
+        self._error: IntegrityError | None = None
+        self._note(records.ledger.halt.reason())
+
+    def check(self) -> None:
+        """Let work go on, or not.
+
+        Raises:
+            IntegrityError: If the ledger lost entries.
+        """
+        if self._error is not None:
+            raise self._error
+
+    async def examine(self, trust: Trust, aggregator: str, shown: wire.LedgerHead) -> None:
+        """Compare the newest head that an aggregator keeps with the ledger.
+
+        Args:
+            trust: Knows this owner's certificates.
+            aggregator: Name of the aggregator.
+            shown: What it keeps.
+
+        Raises:
+            IntegrityError: If the ledger lacks it, which stops the work for all aggregators; or if this owner
+                cannot have signed it, which stops it for this one.
+        """
+        if shown.sequence >= MOST_ENTRIES:
+            raise IntegrityError(f"aggregator {aggregator} shows a place that no ledger has")
+        head = Head(shown.sequence, shown.hash)
+        if self._seen.get(aggregator) == head:
+            return
+        try:
+            await asyncio.to_thread(self._examine, trust, aggregator, shown)
+        except IntegrityError:
+            self._note(self._records.ledger.halt.reason())
+            raise
+        self._seen[aggregator] = head
+
+    def _examine(self, trust: Trust, aggregator: str, shown: wire.LedgerHead) -> None:
+        heads, head = self._records.ledger.heads, Head(shown.sequence, shown.hash)
+        if not heads.misses(head):
+            return
+        if not own_head(self._records, self._owner, trust, shown):
+            raise IntegrityError(
+                f"aggregator {aggregator} keeps entry {shown.sequence} of this owner's ledger under a "
+                "signature that none of this owner's keys made; no work is done for it",
+                "if owner.db was lost and the keys or the CA were replaced since, run owner-node ledger "
+                "recover; if not, ask the aggregator's operator where it has this from",
+                {"aggregator": aggregator, "signed": shown.sequence},
+            )
+        try:
+            heads.check(head)
+        except IntegrityError as error:
+            with self._records.db.transaction() as tx:
+                self._records.ledger.halt.stop(tx, error)
+            _log.error("ledger halted", extra={"aggregator": aggregator, "reason": error.message})
+            raise
+
+    def _note(self, reason: IntegrityError | None) -> None:
+        if reason is not None:
+            self._error = reason
+            self.broken.set()
+
+
+def own_head(records: Records, owner: str, trust: Trust, shown: wire.LedgerHead) -> bool:
+    """Whether this owner signed a ledger head, as an aggregator keeps it; see `own_signature`."""
+    try:
+        payload = LedgerHead(owner, shown.sequence, shown.hash).to_bytes()
+    except ValueError:
+        return False
+    return own_signature(records, trust, Domain.LEDGER_HEAD, payload, shown.signature, shown.certificate)
+
+
+def own_signature(
+    records: Records, trust: Trust, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes
+) -> bool:
+    """Whether this owner signed something: by a key it is known to have had, or by its certificate.
+
+    A key outlives the CA that vouched for it; a certificate is what is left when owner.db was lost.
+
+    Args:
+        records: The owner's state.
+        trust: Knows this owner's certificates.
+        domain: What the signature is for.
+        payload: What was signed.
+        signature: DER.
+        chain_pem: The certificate chain that came with it.
+    """
+    return records.own_keys.signed(domain, payload, signature) or trust.own(
+        domain, payload, signature, chain_pem
+    )
+
+
+_MOST_PLACES = 100_000
+_MOST_RELEASES = 100_000
+_MOST_BYTES = 1 << 30
+"""Of one aggregator: what is collected lies in memory until all of it is there."""
+
+
+async def recall(
+    config: OwnerConfig, records: Records, without: Iterable[str], clock: Callable[[], datetime]
+) -> tuple[Shown, ...]:
+    """Ask every aggregator of the configuration.
+
+    Args:
+        config: The owner's configuration.
+        records: The owner's state.
+        without: Names of aggregators to leave out.
+        clock: Tells the time.
+
+    Raises:
+        NotConnectedError: If one does not answer; nothing was changed.
+        IntegrityError: If what one shows is not about this owner.
+    """
+    left_out = set(without)
+    return tuple(
+        [
+            await _ask(config, section, records, clock)
+            for section in config.aggregators
+            if section.name not in left_out
+        ]
+    )
+
+
+async def _ask(
+    config: OwnerConfig, section: AggregatorSection, records: Records, clock: Callable[[], datetime]
+) -> Shown:
+    authorities = load_chain(config.tls.ca)
+    trust = Trust(lambda: authorities, config.owner.trust_domain, config.owner.id, section.name, clock)
+    places: list[Head] = []
+    releases: list[Recalled] = []
+    try:
+        async with AggregatorClient(section.address, config.tls) as client:
+            response = await client.connect([dataset.name for dataset in config.datasets])
+            async for item in _bounded(client.recall(), section.name):
+                places += [Head(each.sequence, each.hash) for each in item.heads]
+                if item.HasField("release"):
+                    releases.append(_checked(item.release, config.owner.id, section.name, records, trust))
+    except NotConnectedError as error:
+        found = explain(section, config.tls, clock()) or error
+        raise NotConnectedError(
+            f"aggregator {section.name} does not answer: {found.message}",
+            "every aggregator has to show what it knows; one that is gone for ever is left out with "
+            f"--without {section.name}, and what was released there is then not charged",
+            {"aggregator": section.name},
+        ) from None
+    shown = response.newest_ledger_head
+    newest = Head(shown.sequence, shown.hash) if response.HasField("newest_ledger_head") else None
+    proved = newest is not None and own_head(records, config.owner.id, trust, shown)
+    return Shown(section.name, newest, proved, tuple(places), tuple(releases))
+
+
+async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> AsyncIterator[wire.RecallItem]:
+    """Pass on what an aggregator shows, as long as an honest one could.
+
+    Raises:
+        IntegrityError: If it shows more than that, or a place that no ledger has.
+    """
+    n_places = n_releases = n_bytes = 0
+    async for item in items:
+        n_places += len(item.heads)
+        n_releases += item.HasField("release")
+        n_bytes += item.ByteSize()
+        too_many = n_places > _MOST_PLACES or n_releases > _MOST_RELEASES or n_bytes > _MOST_BYTES
+        if too_many or any(each.sequence >= MOST_ENTRIES for each in item.heads):
+            raise IntegrityError(
+                f"aggregator {aggregator} shows more than this owner can have signed",
+                f"ask its operator; --without {aggregator} leaves it out, and what was released there is "
+                "then not charged",
+                {"aggregator": aggregator},
+            )
+        yield item
+
+
+def _checked(
+    item: wire.RecalledRelease, owner: str, aggregator: str, records: Records, trust: Trust
+) -> Recalled:
+    """Check one release; the aggregator may be mistaken, or lie, and what is charged stays charged.
+
+    Raises:
+        IntegrityError: If it is about another owner, or not what it says.
+    """
+    try:
+        plan, statement = _read(item, owner)
+        agreed = (item.key_check, "accept", item.key_generation)
+        consent = Consent(plan.release, owner, plan.digest, *agreed)
+    except (ValueError, TesseraError):
+        raise IntegrityError(
+            f"aggregator {aggregator} shows a release that is not this owner's, or not readable",
+            "both sides must run compatible versions; ask the aggregator's operator",
+            {"aggregator": aggregator},
+        ) from None
+    signed = (item.consent_signature, item.consent_certificate)
+    proved = own_signature(records, trust, Domain.CONSENT, consent.to_bytes(), *signed)
+    return Recalled(aggregator, plan, proved, item.masking_asked, statement is not None, item.settled)
+
+
+def _read(item: wire.RecalledRelease, owner: str) -> tuple[Plan, FragmentStatement | None]:
+    plan = Plan.from_bytes(item.plan)
+    if item.release != plan.release or owner not in plan.owners:
+        raise ValueError("a release of others")
+    if not item.fragment:
+        return plan, None
+    statement = FragmentStatement.from_bytes(item.fragment)
+    if (statement.release, statement.owner, statement.plan_digest) != (plan.release, owner, plan.digest):
+        raise ValueError("a fragment of others")
+    return plan, statement

@@ -1,0 +1,153 @@
+"""What the columns of a loaded data set are recognised by, so that a copy of them is known as one.
+
+Every column has two digests, of its values in record order and in any order, under a key that stays in
+owner.db: whoever reads a ledger learns nothing about the data from them. A number is digested without its
+trailing zeros, a category by its label, so that a copy declared with more decimals or in another order of
+categories is still known. An edited copy is not. Identifiers are digested as texts, since equal ones are the
+same persons, unless they are serial numbers, which are equal everywhere.
+"""
+
+import hmac
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from common.arrays import Int64Array
+from common.model.schema import Attribute, AttributeType
+from owner_node.ledger.budget_terms import Column
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BLOCK = 2**15
+"""Values that are mixed at a time, so that they stay in the processor's cache."""
+_SAMPLE = 4096
+"""Values that the weight of a column is taken from."""
+_FALSE_AND_TRUE = ("false", "true")
+_DIGITS = 32
+_DIGITS_OF_INT64 = 18
+
+
+def columns_of(
+    values: Mapping[str, Int64Array],
+    attributes: Sequence[Attribute],
+    key: bytes,
+    identifiers: Mapping[str, Any] | None = None,
+) -> tuple[Column, ...]:
+    """Return what columns are recognised by.
+
+    Args:
+        values: Original values in resolution units by attribute, each of shape (n_records,).
+        attributes: The attributes, at least those of `values`.
+        key: The owner's secret.
+        identifiers: Identifiers by column, each an Arrow string array of shape (n_records,).
+
+    Returns:
+        One for every column of `values` and of `identifiers`.
+    """
+    by_name = {attribute.name: attribute for attribute in attributes}
+    columns = []
+    for name, column in values.items():
+        exponent, plain = _plain(by_name[name], column, key)
+        columns.append(_column(name, exponent, plain, plain[:_SAMPLE], key))
+    for name, found in (identifiers or {}).items():
+        codes = _codes(found, key)
+        columns.append(_column(name, 0, codes, _numbers(found, codes), key))
+    return tuple(columns)
+
+
+def _column(name: str, exponent: int, plain: Int64Array, sample: Int64Array, key: bytes) -> Column:
+    ordered = hmac.new(key, struct.pack("<qq", exponent, len(plain)), "sha256")
+    ordered.update(np.ascontiguousarray(plain, dtype="<i8").data)
+    sums = [_mixed(plain, seed) for seed in _seeds(key)]
+    unordered = hmac.new(key, struct.pack("<qqQQ", exponent, len(plain), *sums), "sha256")
+    return Column(
+        name,
+        unordered.hexdigest()[:_DIGITS],
+        ordered.hexdigest()[:_DIGITS],
+        _changes(np.sort(sample)),
+        _changes(sample),
+    )
+
+
+def _plain(attribute: Attribute, column: Int64Array, key: bytes) -> tuple[int, Int64Array]:
+    """Return values in a form that says as little as possible of how they were declared."""
+    if attribute.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN):
+        labels = attribute.categories or _FALSE_AND_TRUE
+        codes = [hmac.digest(key, label.encode(), "sha256")[:8] for label in labels]
+        return 0, np.frombuffer(b"".join(codes), dtype="<i8").astype(np.int64)[column]
+    exponent = -(attribute.decimals or 0)
+    while column.any() and not (column % 10).any():
+        column, exponent = column // 10, exponent + 1
+    return exponent, column
+
+
+def _seeds(key: bytes) -> tuple[int, int]:
+    first, second = struct.unpack("<QQ", hmac.digest(key, b"seeds", "sha256")[:16])
+    return first, second
+
+
+def _mixed(values: Int64Array, seed: int) -> int:
+    """Return the sum of a hash of every value, which is the same in any order (modulo 2^64).
+
+    References:
+        Steele, Lea and Flood (2014), Fast splittable pseudorandom number generators, figure 14: the hash.
+    """
+    total = 0
+    for start in range(0, len(values), _BLOCK):
+        block: NDArray[np.uint64] = values[start : start + _BLOCK].view(np.uint64) + np.uint64(seed)
+        _mix(block)
+        total += int(block.sum(dtype=np.uint64))
+    return total % 2**64
+
+
+def _mix(block: "NDArray[np.uint64]") -> None:
+    """Replace integers by a hash of them."""
+    block ^= block >> np.uint64(30)
+    block *= np.uint64(0xBF58476D1CE4E5B9)
+    block ^= block >> np.uint64(27)
+    block *= np.uint64(0x94D049BB133111EB)
+    block ^= block >> np.uint64(31)
+
+
+def _codes(texts: Any, key: bytes) -> Int64Array:
+    """Return a hash of every text: the sum of those of its bytes, each with its place (modulo 2^64)."""
+    _, offsets, data = texts.buffers()
+    codes = np.zeros(len(texts), dtype=np.int64)
+    if data is None or not len(texts):
+        return codes
+    letters, (seed, _) = np.frombuffer(data, dtype=np.uint8), _seeds(key)
+    ends = np.frombuffer(offsets, dtype=np.int32)[texts.offset :][: len(texts) + 1].astype(np.int64)
+    for start in range(0, len(texts), _BLOCK):
+        cuts = ends[start : start + _BLOCK + 1]
+        places = np.arange(cuts[0], cuts[-1]) - np.repeat(cuts[:-1], np.diff(cuts))
+        mixed = (letters[cuts[0] : cuts[-1]] + 256 * places).astype(np.uint64) + np.uint64(seed)
+        _mix(mixed)
+        sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+        # Differences modulo 2^64 are exact, however often the sums went round.
+        codes[start : start + _BLOCK] = np.diff(sums[cuts - cuts[0]]).view(np.int64)
+    return codes
+
+
+def _numbers(texts: Any, codes: Int64Array) -> Int64Array:
+    """Return what identifiers are weighed by: the numbers in them, so that serial ones weigh nothing.
+
+    `P-0001`, `P-0002` and so on are at many places, and say nothing about whose they are.
+    """
+    digits = pc.replace_substring_regex(texts.slice(0, _SAMPLE), r"[^0-9]", "")
+    length = pc.binary_length(digits)
+    numbered = pc.and_(pc.greater(length, 0), pc.less_equal(length, _DIGITS_OF_INT64))
+    numbers = pc.if_else(numbered, digits, "0").cast("int64").to_numpy()
+    found: Int64Array = np.where(numbered.to_numpy(zero_copy_only=False), numbers, codes[:_SAMPLE])
+    return found
+
+
+def _changes(values: Int64Array) -> int:
+    """Count where a column does not go on as it did before: a constant or a serial number never does else.
+
+    Each such place would have had to come out the same by chance, so it is evidence of about a bit.
+    """
+    return int(np.count_nonzero(np.diff(values, n=2)))

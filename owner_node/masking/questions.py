@@ -1,0 +1,221 @@
+"""Questions about one attribute: what can be asked, how it is written, and what is promised about an answer.
+
+References:
+    Soria-Comas et al. 2017, Definition 5 and Section VI.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from itertools import pairwise
+
+from common.errors import UsageError
+from common.model.schema import Attribute, AttributeType, to_units
+
+_BOOLEANS = ("false", "true")
+
+
+class Kind(StrEnum):
+    """What can be asked."""
+
+    MEDIAN = "median"
+    """Of an even number of records: half-way between the two in the middle."""
+    MAXIMUM = "maximum"
+    SECOND_MAXIMUM = "second-maximum"
+    """Of several records with the largest value it is that value. Where it is near the maximum it has less
+    noise: one changed record can take the maximum to the end of the domain, the second largest not."""
+    COUNT = "count"
+    """How many records have a value in a range."""
+    HISTOGRAM = "histogram"
+    """How many records have a value in each of the ranges that the domain is cut into."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether records are counted."""
+        return self in (Kind.COUNT, Kind.HISTOGRAM)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values from `first` up to, and not including, `end`, in resolution units."""
+
+    first: int
+    """Its lowest value."""
+    end: int
+    """The value after its highest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about one attribute."""
+
+    kind: Kind
+    """What is asked."""
+    attribute: Attribute
+    """About which attribute."""
+    epsilon: Decimal
+    """For the whole answer."""
+    g: int = 1
+    """The most records that one person has."""
+    ranges: tuple[Range, ...] = ()
+    """What is counted: one range, or for a histogram those that the domain is cut into."""
+
+    def __post_init__(self) -> None:
+        attribute, kind = self.attribute, self.kind
+        ordered = attribute.ordered or not attribute.is_categorical
+        if not kind.counts and not ordered:
+            raise UsageError(
+                f"attribute {attribute.name!r} has no {kind}: its categories have no order",
+                "ask for a count or a histogram, or declare the categories as ordered",
+            )
+        whole = Range(attribute.lower, attribute.upper + 1)
+        if kind is Kind.COUNT and (len(self.ranges) != 1 or self.ranges[0] == whole):
+            raise UsageError(
+                "a count needs a condition: the number of all records is not protected",
+                "add --equals, --at-least or --below",
+            )
+        if kind is Kind.HISTOGRAM and len(self.ranges) < 2:
+            raise UsageError(
+                f"a histogram of attribute {attribute.name!r} needs ranges", "cut its domain: --bins 20,40,60"
+            )
+
+
+def units_of(attribute: Attribute, text: str) -> int:
+    """Read a value of an attribute's domain as a person writes it.
+
+    Raises:
+        UsageError: If it is none.
+    """
+    labels = _BOOLEANS if attribute.type is AttributeType.BOOLEAN else attribute.categories
+    if labels:
+        if text not in labels:
+            raise UsageError(
+                f"{text!r} is no value of attribute {attribute.name!r}", f"accepted: {', '.join(labels)}"
+            )
+        return labels.index(text)
+    ends = f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}"
+    try:
+        units = to_units(attribute.type, text, attribute.decimals)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is no {attribute.type} of attribute {attribute.name!r}",
+            f"accepted: {ends}" + (f", {attribute.decimals} decimals" if attribute.decimals else ""),
+        ) from None
+    if not attribute.lower <= units <= attribute.upper:
+        raise UsageError(f"{text} is outside the domain of attribute {attribute.name!r}", f"it is {ends}")
+    return units
+
+
+def text_of(attribute: Attribute, units: int) -> str:
+    """Return a value, given in resolution units, as a person writes it."""
+    if attribute.type is AttributeType.BOOLEAN:
+        return _BOOLEANS[units]
+    return attribute.categories[units] if attribute.categories else attribute.text(units)
+
+
+def counted_range(
+    attribute: Attribute, equals: str | None, at_least: str | None, below: str | None
+) -> tuple[Range, ...]:
+    """Return the range that a count's conditions describe; nothing if there are none.
+
+    Raises:
+        UsageError: If they do not go together or with the attribute.
+    """
+    if equals is not None:
+        if at_least is not None or below is not None:
+            raise UsageError("--equals excludes --at-least and --below", "name one value, or a range")
+        value = units_of(attribute, equals)
+        return (Range(value, value + 1),)
+    if at_least is None and below is None:
+        return ()
+    if attribute.is_categorical and not attribute.ordered:
+        raise UsageError(f"the values of attribute {attribute.name!r} have no order", "use --equals")
+    first = attribute.lower if at_least is None else units_of(attribute, at_least)
+    end = attribute.upper + 1 if below is None else units_of(attribute, below)
+    if first >= end:
+        raise UsageError(
+            "no value is in that range", "--at-least is its first value, --below is above its last"
+        )
+    return (Range(first, end),)
+
+
+def histogram_ranges(attribute: Attribute, bins: Sequence[str]) -> tuple[Range, ...]:
+    """Cut a domain into ranges: one per category, or at the values given.
+
+    Args:
+        attribute: The attribute.
+        bins: Where a range begins, ascending; the first range begins at the domain's lowest value.
+
+    Raises:
+        UsageError: If they are needed and absent, or not ascending within the domain.
+    """
+    if attribute.is_categorical:
+        if bins:
+            raise UsageError(f"attribute {attribute.name!r} has a count per category", "leave --bins out")
+        return tuple(Range(index, index + 1) for index in range(attribute.n_values))
+    cuts = [units_of(attribute, text) for text in bins]
+    edges = [attribute.lower, *(cut for cut in cuts if cut != attribute.lower), attribute.upper + 1]
+    if any(first >= end for first, end in pairwise(edges)):
+        raise UsageError("--bins must ascend", "name each value once, smallest first: --bins 20,40,60")
+    return tuple(Range(first, end) for first, end in pairwise(edges))
+
+
+def range_texts(question: Question) -> tuple[dict[str, str], ...]:
+    """Return the ranges that are counted, as documents."""
+    attribute = question.attribute
+    if attribute.is_categorical and all(each.end == each.first + 1 for each in question.ranges):
+        return tuple({"equals": text_of(attribute, each.first)} for each in question.ranges)
+    return tuple(
+        {"first": text_of(attribute, each.first), "last": text_of(attribute, each.end - 1)}
+        for each in question.ranges
+    )
+
+
+def _reach(question: Question) -> tuple[str, ...]:
+    """Say how large the noise of a maximum can be: its scale itself depends on the data."""
+    if question.kind is not Kind.MAXIMUM:
+        return ()
+    return (
+        (
+            "One changed record can take a maximum to the end of the domain. If the largest value is far "
+            "from there, the noise has that distance divided by ε for a scale, which may be more than the "
+            "domain is wide; an answer outside the domain becomes its nearest end, and then says nothing."
+        ),
+    )
+
+
+def promises(question: Question) -> tuple[str, ...]:
+    """Say in plain words what is promised about an answer, and what is not."""
+    g = question.g
+    records = "one record" if g == 1 else f"up to {g} records, all that one person has,"
+    change = (
+        f"replacing the attribute values of {records} by any others of their domains changes the "
+        f"probability of the answer by a factor of at most exp(ε), ε = {question.epsilon:f}."
+    )
+    words: tuple[str, ...]
+    if question.kind.counts:
+        scale = g if question.kind is Kind.COUNT else 2 * g
+        words = (
+            f"Differential privacy: whatever the original data are, {change}",
+            f"The noise of every count has a scale of {scale}/ε records.",
+        )
+    else:
+        words = (
+            (
+                f"Individual differential privacy: for the original data as they are, {change} The noise is "
+                "calibrated to these data and not to all conceivable data, which makes it a weaker promise "
+                "than differential privacy."
+            ),
+            (
+                "The scale of the noise depends on the data, so it is not told. Many answers together show "
+                "it, and no ε covers what it shows."
+            ),
+            *_reach(question),
+            f"Nothing is promised about more than {'one record' if g == 1 else f'{g} records'} together.",
+        )
+    return (
+        *words,
+        "That a record exists, and the exact number of records, are not protected.",
+        "Answers add up: their ε, and those of releases of the same data, are counted for ever.",
+    )

@@ -1,0 +1,263 @@
+"""Before consent: the source loaded once, the fragment's forecast, and what the policy says to it.
+
+What is loaded here is what linking pins and masking uses. It is kept in memory for a few releases only, and
+not while a person is waited for; a release whose data are no longer there loads them again, and they must be
+the same.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from common.errors import DataChangedError, DataError, RefusedError, UnusableDataError
+from common.model.plan import Plan
+from common.model.task import Assignment
+from owner_node.config.database import place_of
+from owner_node.linking.tokens import ReleaseKey
+from owner_node.masking.foreseen import Forecast, has_limits, is_close, objections
+from owner_node.release.attempts import UNSPENT, has_answered, open_answers
+from owner_node.release.cases import Cases
+from owner_node.state.database import Transaction
+from owner_node.state.session import State
+from owner_node.state.sessions import Session
+
+if TYPE_CHECKING:
+    from owner_node.release.preparation import Prepared
+
+MOST_KEPT = 2
+"""Releases of one aggregator whose original data are kept in memory at a time."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Appraised:
+    """What was found about the data of a release."""
+
+    source_digest: str
+    """What the source is pinned by."""
+    n_records: int
+    """Exact number of records."""
+    forecast: Forecast
+    """What masking is expected to do."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The same as a session keeps it."""
+        return {
+            "source_digest": self.source_digest,
+            "n_records": self.n_records,
+            "forecast": self.forecast.to_text(),
+        }
+
+
+class Appraisal:
+    """Loads and looks at the data of one aggregator's releases.
+
+    Args:
+        cases: The sessions.
+    """
+
+    def __init__(self, cases: Cases) -> None:
+        self._cases = cases
+        self._kept: OrderedDict[str, tuple[str, Prepared]] = OrderedDict()
+        self._lock = Lock()
+
+    @contextmanager
+    def looking(self, session: Session) -> Iterator[None]:
+        """Let a release's data be looked at, and what was found be stored.
+
+        Raises:
+            RefusedError: After too many answers that nothing was charged for.
+        """
+        attempts = self._cases.records.attempts
+        with attempts.looking(self._budget(session), lambda: self._n_open(session)):
+            yield
+
+    def check_linking(self, session: Session) -> None:
+        """Check, in the transaction that lets a release be linked, that exact numbers may be told once more.
+
+        Raises:
+            RefusedError: After too many answers that nothing was charged for.
+        """
+        self._cases.records.attempts.check(self._budget(session), self._n_open(session))
+
+    def appraise(
+        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
+    ) -> Appraised:
+        """Load the data of a release that is not decided yet, and foresee what masking does to them.
+
+        The same data under the same plan get the forecast they had, drawn once. To be called, and its result
+        stored, while `looking`.
+
+        Raises:
+            RefusedError: If the policy speaks against what is foreseen, or another budget was charged for
+                these data; the answer is counted.
+            UnusableDataError: If the source cannot be used, or not masked as planned; the answer is counted.
+        """
+        try:
+            prepared = self._load(session, plan, assignment, key)
+        except (DataError, UnusableDataError) as error:
+            # What is found depends on the data and on which attributes a plan names: one code for all of it.
+            self._count(session, error.message)
+            raise UnusableDataError(error.message, error.hint, error.details) from None
+        self.check_charged(session, prepared)
+        pinned = self._pinned(session, prepared)
+        if session.forecast and session.source_digest == pinned:
+            forecast = Forecast.from_text(session.forecast)
+        else:
+            forecast = self._foresee(prepared)
+        self._judge(session, forecast)
+        self._tell(session, forecast)
+        return Appraised(pinned, prepared.n_records, forecast)
+
+    def prepared(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
+        """Return the data that this owner consented with; what pins them is as the session has it.
+
+        Raises:
+            DataChangedError: If the source is not what it was at consent, or cannot be used any more; before
+                the charge is spent, the answer is counted.
+        """
+        key = self._cases.release_key(plan, session)
+        try:
+            prepared = self._load(session, plan, assignment, key)
+        except (DataError, UnusableDataError) as error:
+            self._count(session, error.message)
+            raise DataChangedError(error.message, error.hint, error.details) from None
+        pinned = self._pinned(session, prepared)
+        if session.source_digest not in ("", pinned):
+            self._count(session, "the source changed after this owner consented")
+            raise DataChangedError(
+                f"the source of data set {session.dataset!r} changed after this owner consented",
+                "start the release again once the source is at rest",
+                {"pinned": session.source_digest, "found": pinned},
+            )
+        return replace(prepared, source_digest=pinned)
+
+    def check_charged(self, session: Session, prepared: "Prepared") -> None:
+        """Check that loaded data were not charged to another budget, before anything is spent for them.
+
+        Raises:
+            RefusedError: If they were; the answer is counted.
+        """
+        dataset = self._cases.config.dataset(session.dataset)
+        try:
+            self._cases.records.ledger.check_budget(
+                dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by
+            )
+        except RefusedError as error:
+            self._count(session, error.message)
+            raise
+
+    def check_selected(self, session: Session, prepared: "Prepared") -> None:
+        """Check the policy's limits once more for the records that are masked, where some were left out.
+
+        Raises:
+            RefusedError: If the policy speaks against what is foreseen of them; nothing was spent.
+        """
+        if has_limits(self._cases.config.policy):
+            self._judge(session, self._foresee(prepared))
+
+    def forget(self, release: str) -> None:
+        """Drop the original data of a release from memory."""
+        with self._lock:
+            self._kept.pop(release, None)
+
+    def count_passed(self, session: Session, found: Appraised, what: str) -> None:
+        """Count an answer that another reason gives after the data passed: it tells as much as an acceptance.
+
+        Args:
+            session: The session as it was judged.
+            found: What was found about its data.
+            what: The reason.
+        """
+        if has_answered(replace(session, **found.facts), self._cases.config):
+            self._count(session, f"after its data were looked at: {what}")
+
+    def count_end(self, tx: Transaction, session: Session, end: str) -> None:
+        """Count a release that ends without a charge after it told something about the data, once.
+
+        Args:
+            tx: The transaction.
+            session: The session as it is before its end.
+            end: How it ends.
+        """
+        attempts, config = self._cases.records.attempts, self._cases.config
+        if session.state not in UNSPENT or not has_answered(session, config) or attempts.is_noted(session):
+            return
+        after = "linking" if session.state is State.LINKED else "its data were looked at"
+        attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
+
+    def _load(
+        self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
+    ) -> "Prepared":
+        from owner_node.release.preparation import prepare
+
+        check = "" if key is None else key.check
+        with self._lock:
+            made_with, found = self._kept.get(plan.release, ("", None))
+        if found is not None and made_with == check:
+            return found
+        dataset = self._cases.config.dataset(session.dataset)
+        source_key = self._cases.records.own_keys.source_key()
+        prepared = prepare(dataset, plan, assignment, None if key is None else key.key, source_key)
+        with self._lock:
+            self._kept[plan.release] = (check, prepared)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return prepared
+
+    def _pinned(self, session: Session, prepared: "Prepared") -> str:
+        """Return what pins loaded data: keyed, since it is written down and copied to wherever audits go.
+
+        A session that an older version opened is pinned by the digest itself, and stays so until its end.
+        """
+        if session.source_digest == prepared.source_digest:
+            return session.source_digest
+        return self._cases.records.own_keys.pin(prepared.source_digest)
+
+    def _foresee(self, prepared: "Prepared") -> Forecast:
+        from owner_node.masking.forecast import forecast
+
+        found = forecast(prepared.columns, prepared.tasks)
+        if is_close(found, self._cases.config.policy):
+            found = forecast(prepared.columns, prepared.tasks, closely=True)
+        return found
+
+    def _judge(self, session: Session, forecast: Forecast) -> None:
+        rules = objections(forecast, self._cases.config.policy)
+        if not rules:
+            return
+        self._count(session, rules[0])
+        raise RefusedError(
+            rules[0],
+            "nothing was spent; with a smaller epsilon, a larger k or other attributes less is expected to",
+            {"release": session.release, "rule": rules[0], "rules": list(rules)},
+        )
+
+    def _tell(self, session: Session, forecast: Forecast) -> None:
+        """Warn of what is worth no more than its means: by name, the numbers are in the history."""
+        extra = {"release": session.release, "attributes": list(forecast.no_better_than_means)}
+        if forecast.worth_less_than_means:
+            _log.warning("the fragment is expected to be worth less than its means", extra=extra)
+        elif forecast.no_better_than_means:
+            _log.warning("attributes are expected to be worth no more than their means", extra=extra)
+
+    def _count(self, session: Session, what: str) -> None:
+        """Let go of the data, and count an answer about them: once per release, and none that is paid for."""
+        self.forget(session.release)
+        attempts = self._cases.records.attempts
+        if session.state in UNSPENT and not attempts.is_noted(session):
+            with self._cases.records.db.transaction() as tx:
+                attempts.note(tx, session, self._budget(session), what)
+
+    def _n_open(self, session: Session) -> int:
+        records, config = self._cases.records, self._cases.config
+        found = records.sessions.within({*UNSPENT, State.REFUSED})
+        return open_answers(found, config, self._budget(session), records.attempts.since(), session)
+
+    def _budget(self, session: Session) -> str:
+        return self._cases.config.dataset(session.dataset).budget

@@ -1,0 +1,136 @@
+"""A plan as the owner's people see it before anything leaves: what, about whom, for what, at what price."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from common.model.fragment import Addendum
+from common.model.plan import Plan
+from common.model.privacy import charge
+from common.model.schema import Attribute, AttributeType, most_records
+from common.model.task import Assignment, PlannedAttribute
+from common.planning.attributes import CARRIER_RULE, carrier_reason
+from common.words.guarantee import invariants, promises
+from common.words.linking import allowed, found
+from owner_node.config import OwnerConfig, PolicyConfig
+from owner_node.state.sessions import Session
+
+
+def request_view(session: Session, config: OwnerConfig, remaining: Decimal | None) -> dict[str, Any]:
+    """Return what a person has to know about a plan, from the plan itself and this owner's own state.
+
+    Args:
+        session: A session that has a plan.
+        config: The owner's configuration.
+        remaining: What is left of the data set's budget; None if the data set is not configured any more.
+    """
+    plan = Plan.from_bytes(session.plan or b"")
+    assignment = plan.assignment_of(config.owner.id)
+    most = plan.most_multiples
+    taken = charge(config.policy.accounting, assignment.epsilon_at(most), assignment.epsilon_joint_at(most))
+    # An accepted plan has been taken from the balance already.
+    after = None if remaining is None or taken is None else remaining - taken
+    return {
+        **_about(session, plan),
+        "dataset": assignment.dataset,
+        "records": {"told": assignment.records_rounded, "at_most": most_records(assignment.records_rounded)}
+        | ({} if session.n_records is None else {"exact": session.n_records}),
+        "epsilon": assignment.epsilon,
+        "epsilon_joint": assignment.epsilon_joint,
+        "epsilon_table": assignment.epsilon_table,
+        "rank_loss": assignment.rank_loss,
+        "accounting": config.policy.accounting,
+        "charge": taken,
+        "remaining": remaining,
+        "remaining_after": after,
+        "max_records_per_person": plan.max_records_per_person,
+        "attributes": [_attribute(plan, each, assignment.records_rounded) for each in assignment.attributes],
+        "carrier_rule": CARRIER_RULE,
+        "linking": list(allowed(plan)),
+        "linking_found": list(found(plan, Addendum.from_bytes(session.addendum))) if session.addendum else [],
+        "leaves": _leaves(plan, assignment),
+        "co_owners": [
+            _co_owner(each, config.policy)
+            for owner, each in plan.assignments.items()
+            if owner != config.owner.id
+        ],
+        "forecast": json.loads(session.forecast) if session.forecast else None,
+        "promises": list(promises(plan)),
+        "invariants": list(invariants(plan)),
+    }
+
+
+def _about(session: Session, plan: Plan) -> dict[str, Any]:
+    deadline = session.deadline
+    return {
+        "release": session.release,
+        "aggregator": session.aggregator,
+        "state": str(session.state),
+        "reason": session.reason,
+        "purpose": plan.purpose,
+        "layout": str(plan.layout),
+        "release_epsilon": plan.epsilon,
+        "created": plan.created,
+        "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC).isoformat(),
+        "plan_digest": plan.digest,
+    }
+
+
+def _attribute(plan: Plan, planned: PlannedAttribute, n_records: int) -> dict[str, Any]:
+    attribute, g = plan.attribute(planned.name), plan.max_records_per_person
+    return {
+        "name": attribute.name,
+        "type": str(attribute.type),
+        "domain": _domain(attribute),
+        "mechanism": planned.mechanism,
+        "epsilon": planned.epsilon,
+        "epsilon_joint": planned.epsilon_joint,
+        "k": planned.k,
+        "expected_error": planned.expected_error,
+        "rank_noise": planned.rank_noise,
+        "epsilon_table": planned.epsilon_table,
+        "carried_by": carrier_reason(planned, attribute.n_values, n_records, g),
+    }
+
+
+def _domain(attribute: Attribute) -> str:
+    if attribute.type is AttributeType.CATEGORY:
+        return f"{attribute.n_values} categories"
+    if attribute.type is AttributeType.BOOLEAN:
+        return "false, true"
+    return f"{attribute.text(attribute.lower)} … {attribute.text(attribute.upper)}"
+
+
+def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
+    """Say what goes out, in the order in which it does."""
+    names = ", ".join(each.name for each in assignment.attributes)
+    lines = ["the exact number of records, to the aggregator and to the users of the release"]
+    if plan.linking.tokens:
+        lines.append("one keyed pseudonym per record, to the aggregator, which compares and deletes them")
+    lines.append(
+        f"one masked value of every attribute for every record ({names}), once all owners have masked"
+    )
+    return lines
+
+
+def _co_owner(assignment: Assignment, policy: PolicyConfig) -> dict[str, Any]:
+    pins = policy.pins.get(assignment.owner)
+    if pins is None:
+        known = "as stated by the aggregator"
+    else:
+        known = "proves its pinned key before linking" if pins else "proves its certificate before linking"
+    return {
+        "id": assignment.owner,
+        "attributes": [each.name for each in assignment.attributes],
+        "records_told": assignment.records_rounded,
+        "known": known,
+    }
+
+
+def shown_records(records: Mapping[str, int]) -> str:
+    """Return the numbers of records as a person reads them."""
+    if "exact" in records:
+        return f"{records['exact']:,}"
+    return f"{records['told']:,} to {records['at_most']:,}"

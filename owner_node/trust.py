@@ -1,0 +1,142 @@
+"""Whom this owner node believes: one aggregator by name, under its CA, and itself.
+
+The certificate of a TLS session says which host was dialled; who plans, says its own signature, checked here
+(DESIGN §8). A ledger head that the aggregator returns is believed if this owner itself signed it.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+from cryptography import x509
+
+from common.errors import IdentityError, TesseraError
+from common.model.fragment import LedgerHead
+from common.trust.identity import (
+    Party,
+    PartyKind,
+    fingerprint,
+    load_certificates,
+    party_of_certificate,
+    valid_moment,
+    verify_chain,
+)
+from common.trust.signing import Domain, verify
+
+
+class Trust:
+    """Checks what comes from one aggregator.
+
+    Args:
+        authorities: Tells the CAs that are trusted now.
+        trust_domain: Trust domain of owner and aggregator.
+        owner: This owner's id.
+        aggregator: The aggregator's name.
+        clock: Tells the time.
+    """
+
+    def __init__(
+        self,
+        authorities: Callable[[], Sequence[x509.Certificate]],
+        trust_domain: str,
+        owner: str,
+        aggregator: str,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._authorities = authorities
+        self._owner = Party(PartyKind.OWNER, owner, trust_domain)
+        self._aggregator = Party(PartyKind.AGGREGATOR, aggregator, trust_domain)
+        self._clock = clock
+
+    def check(
+        self,
+        domain: Domain,
+        payload: bytes,
+        signature: bytes,
+        chain_pem: bytes,
+        since: datetime | None = None,
+    ) -> None:
+        """Check that the aggregator signed a document.
+
+        Args:
+            domain: What the signature is for.
+            payload: The document's bytes.
+            signature: DER.
+            chain_pem: The aggregator's certificate chain.
+            since: When the release began, as this owner wrote it down; then a certificate will do that was
+                valid at some moment since. None asks for one that is valid now.
+
+        Raises:
+            IdentityError: If the certificate is not the aggregator's, or not valid.
+            IntegrityError: If the signature does not hold.
+        """
+        leaf, *intermediates = load_certificates(chain_pem)
+        now = self._clock()
+        moment = now if since is None else valid_moment(leaf, since, now)
+        verify_chain(leaf, intermediates, self._authorities(), moment, "server")
+        if party_of_certificate(leaf) != self._aggregator:
+            raise IdentityError(
+                f"a document of {self._aggregator.uri} comes with the certificate of another party",
+                "check [[aggregator]] name in owner.toml, and which aggregator its address leads to",
+            )
+        verify(leaf, domain, payload, signature)
+
+    def check_owner(
+        self, owner: str, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes, since: datetime
+    ) -> str:
+        """Check that another owner signed a document.
+
+        Args:
+            owner: Its id.
+            domain: What the signature is for.
+            payload: The document's bytes.
+            signature: DER.
+            chain_pem: That owner's certificate chain.
+            since: When the release began, as this owner wrote it down.
+
+        Returns:
+            The fingerprint of its key.
+
+        Raises:
+            IdentityError: If the certificate is not that owner's, or was not valid since.
+            IntegrityError: If the signature does not hold.
+        """
+        leaf, *intermediates = load_certificates(chain_pem)
+        moment = valid_moment(leaf, since, self._clock())
+        verify_chain(leaf, intermediates, self._authorities(), moment, "client")
+        expected = Party(PartyKind.OWNER, owner, self._owner.trust_domain)
+        if party_of_certificate(leaf) != expected:
+            raise IdentityError(
+                f"a consent of {expected.uri} comes with the certificate of another party",
+                "every owner signs with the key of its own certificate",
+            )
+        verify(leaf, domain, payload, signature)
+        return fingerprint(leaf.public_key())
+
+    def own_head(self, sequence: int, digest: str, signature: bytes, chain_pem: bytes) -> LedgerHead | None:
+        """Return a ledger head that this owner signed, or None if it did not.
+
+        The certificate may have expired since; what counts is that it was this owner's.
+        """
+        try:
+            head = LedgerHead(self._owner.name, sequence, digest)
+        except ValueError:
+            return None
+        return head if self.own(Domain.LEDGER_HEAD, head.to_bytes(), signature, chain_pem) else None
+
+    def own(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> bool:
+        """Whether this owner signed something, by a certificate that leads to a trusted CA.
+
+        Args:
+            domain: What the signature is for.
+            payload: What was signed.
+            signature: DER.
+            chain_pem: The certificate chain that came with it; it may have expired since.
+        """
+        try:
+            leaf, *intermediates = load_certificates(chain_pem)
+            moment = min(self._clock(), leaf.not_valid_after_utc - timedelta(seconds=1))
+            verify_chain(leaf, intermediates, self._authorities(), moment, "client")
+            verify(leaf, domain, payload, signature)
+        except (TesseraError, ValueError):
+            return False
+        return party_of_certificate(leaf) == self._owner

@@ -1,0 +1,164 @@
+"""Joining: the inverse of fragmenting, whatever the grid, the types and the order."""
+
+from datetime import date, timedelta
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.release.joining import join
+from common.arrays import random_order
+from common.errors import IntegrityError
+from common.model.schema import Attribute, AttributeType
+from common.release.table import from_units, release_schema, release_type, to_units
+from tests.fakes.releases import (
+    ATTRIBUTES,
+    by_token,
+    make_plan,
+    random_columns,
+    random_tokens,
+    through_file,
+)
+
+EPOCH = date(1970, 1, 1)
+
+
+def naive(attribute, units):
+    """What a person expects to read for a value in resolution units."""
+    match attribute.type:
+        case AttributeType.NUMBER:
+            return Decimal(units).scaleb(-attribute.decimals)
+        case AttributeType.DATE:
+            return EPOCH + timedelta(days=units)
+        case AttributeType.CATEGORY:
+            return attribute.categories[units]
+        case AttributeType.BOOLEAN:
+            return bool(units)
+        case _:
+            return units
+
+
+def fragmented(tmp_path, rng, n, groups, owners_per_group):
+    """A table, its plan, and the decoded fragments of all owners."""
+    columns, tokens = random_columns(rng, ATTRIBUTES, n), random_tokens(rng, n)
+    grid = [(names, [f"g{g}o{o}" for o in range(owners_per_group[g])]) for g, names in enumerate(groups)]
+    plan = make_plan(grid)
+    parts = {}
+    for _, owners in grid:
+        pieces = np.array_split(rng.permutation(n), len(owners))
+        for owner, rows in zip(owners, pieces, strict=True):
+            assignment = plan.assignment_of(owner)
+            own = {a.name: columns[a.name][rows] for a in assignment.attributes}
+            keyed = tokens[rows] if len(groups) > 1 else None
+            order = by_token(keyed) if keyed is not None else random_order(len(rows))
+            path = tmp_path / f"{owner}.arrow"
+            parts[owner] = through_file(path, plan, assignment, own, order, keyed)
+    return columns, plan, parts
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    n=st.integers(4, 300),
+    cuts=st.sets(st.integers(1, 5), max_size=3),
+    owners=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+)
+def test_join_undoes_fragmenting(tmp_path_factory, seed, n, cuts, owners):
+    """On any grid the released records are exactly the fragmented ones, each once, in release types."""
+    rng = np.random.default_rng(seed)
+    names = [each.name for each in ATTRIBUTES]
+    ends = [0, *sorted(cuts), len(names)]
+    groups = [names[start:stop] for start, stop in pairwise(ends)]
+    columns, plan, parts = fragmented(tmp_path_factory.mktemp("join"), rng, n, groups, owners)
+    joined = join(plan, parts, random_order(n))
+    joined.validate(full=True)
+    assert joined.schema == release_schema(plan)
+    assert joined.column("record").to_pylist() == list(range(1, n + 1))
+    released = list(zip(*(joined.column(each.name).to_pylist() for each in ATTRIBUTES), strict=True))
+    expected = [tuple(naive(each, int(columns[each.name][row])) for each in ATTRIBUTES) for row in range(n)]
+    assert sorted(released, key=repr) == sorted(expected, key=repr)
+    for each in ATTRIBUTES:
+        back = to_units(each, joined.column(each.name)).to_pylist()
+        assert [naive(each, units) for units in back] == joined.column(each.name).to_pylist()
+
+
+def test_order_is_the_permutation_alone(tmp_path):
+    """Where groups are aligned, the order of parts and owners does not show in the released order."""
+    rng = np.random.default_rng(3)
+    n = 40
+    columns, tokens = random_columns(rng, ATTRIBUTES[:2], n), random_tokens(rng, n)
+    permutation = random_order(n)
+    released = []
+    for shuffled in (np.arange(n), rng.permutation(n)):
+        plan = make_plan([(["age"], ["a", "b"]), (["income"], ["c"])])
+        rows = {"a": shuffled[:15], "b": shuffled[15:], "c": rng.permutation(n)}
+        parts = {}
+        for task in plan.tasks:
+            own = {name: columns[name][rows[task.owner]] for name in columns}
+            keyed = tokens[rows[task.owner]]
+            path = tmp_path / f"{task.owner}.arrow"
+            assignment = plan.assignment_of(task.owner)
+            parts[task.owner] = through_file(path, plan, assignment, own, by_token(keyed), keyed)
+        released.append(join(plan, parts, permutation))
+    assert released[0].equals(released[1])
+
+
+def test_groups_that_differ_are_refused(tmp_path):
+    """Fragments that hold other tokens than each other, or one twice, never become a release."""
+    rng = np.random.default_rng(4)
+    plan = make_plan([(["age"], ["a", "b"]), (["income"], ["c"])])
+    columns, tokens = random_columns(rng, ATTRIBUTES[:2], 30), random_tokens(rng, 30)
+
+    def parts(**rows):
+        made = {}
+        for task in plan.tasks:
+            chosen = np.asarray(rows[task.owner])
+            own = {name: columns[name][chosen] for name in columns}
+            keyed = tokens[chosen]
+            path = tmp_path / f"{task.owner}.arrow"
+            assignment = plan.assignment_of(task.owner)
+            made[task.owner] = through_file(path, plan, assignment, own, by_token(keyed), keyed)
+        return made
+
+    assert join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), random_order(20)).num_rows == 20
+    with pytest.raises(IntegrityError, match="do not hold the same records"):
+        join(plan, parts(a=range(10), b=range(10, 20), c=range(1, 21)), random_order(20))
+    with pytest.raises(IntegrityError, match="appears twice in group 0"):
+        join(plan, parts(a=range(10), b=range(9, 19), c=range(20)), random_order(20))
+    with pytest.raises(IntegrityError, match="number of records that linking found"):
+        join(plan, parts(a=range(10), b=range(10, 20), c=range(20)), random_order(21))
+
+
+def test_types_are_exact():
+    """Every attribute type has the release type that users rely on; precision holds the whole domain."""
+    schema = release_schema(make_plan([([each.name for each in ATTRIBUTES], ["a"])]))
+    assert schema.names[0] == "record"
+    assert [field.type for field in schema] == [
+        pa.int64(),
+        pa.int64(),
+        pa.decimal128(9, 3),
+        pa.date32(),
+        pa.dictionary(pa.int32(), pa.string(), ordered=True),
+        pa.bool_(),
+        pa.decimal128(10, 9),
+    ]
+    assert not any(field.nullable for field in schema)
+    share = Attribute("share", AttributeType.NUMBER, -5, 5, decimals=3)
+    assert release_type(share) == pa.decimal128(4, 3)
+    wide = Attribute("wide", AttributeType.NUMBER, -(2**63), 2**63 - 1, decimals=18)
+    assert release_type(wide) == pa.decimal128(19, 18)
+    units = np.array([-(2**63), -1, 0, 2**63 - 1])
+    back = to_units(wide, pa.chunked_array([from_units(wide, units)]))
+    assert back.to_pylist() == units.tolist()
+
+
+def test_random_order_is_a_fresh_permutation():
+    """Every position comes once, and two calls do not give the same order."""
+    first, second = random_order(1000), random_order(1000)
+    assert np.array_equal(np.sort(first), np.arange(1000))
+    assert not np.array_equal(first, second)
+    assert len(random_order(0)) == 0

@@ -1,0 +1,139 @@
+"""Linking: counts and verdicts against plain Python sets."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator.release.linking import link
+from common.errors import ConflictError, ProtocolError, UnusableDataError
+from tests.fakes.releases import by_token, make_plan, random_tokens
+
+
+def token_list(numbers):
+    """Tokens made of numbers, with trailing zero bytes, sorted."""
+    tokens = np.zeros((len(numbers), 16), dtype=np.uint8)
+    for place, number in enumerate(numbers):
+        tokens[place, 0], tokens[place, 1] = divmod(number, 256)
+    return tokens[by_token(tokens)]
+
+
+def grid(owners_per_group):
+    """A plan of one attribute per group over a grid of owners named by group and place."""
+    names = ["age", "income", "admitted"]
+    return make_plan(
+        [([names[g]], [f"g{g}o{o}" for o in range(m)]) for g, m in enumerate(owners_per_group)], k=3
+    )
+
+
+people = st.sets(st.integers(0, 14), min_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_link_finds_what_sets_find(data):
+    """Overlaps per pair and lacking records per group equal the naive set oracle on any grid."""
+    shape = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
+    plan = grid(shape)
+    held = {(task.group, task.owner): data.draw(people) for task in plan.tasks}
+    records = {owner: len(each) for (_, owner), each in held.items()}
+    tokens = {owner: token_list(sorted(each)) for (_, owner), each in held.items()}
+
+    shared = {}
+    for (group, first), theirs in held.items():
+        for (other, second), others in held.items():
+            if group == other and first < second and theirs & others:
+                shared[group, first, second] = len(theirs & others)
+    union = set().union(*held.values())
+    in_group = {g: set().union(*(e for (h, _), e in held.items() if h == g)) for g, _ in enumerate(shape)}
+    lacking = {g: len(union - each) for g, each in in_group.items() if union - each}
+
+    if not shared and not lacking:
+        linked = link(plan, records, tokens)
+        assert linked.kind == ("equal" if len(shape) > 1 else "disjoint")
+        assert linked.records == records
+        return
+    with pytest.raises(ConflictError) as caught:
+        link(plan, records, tokens)
+    details = caught.value.details
+    assert {(e["group"], *e["owners"]): e["shared"] for e in details["overlaps"]} == shared
+    assert {e["group"]: e["lacking"] for e in details["lacking"]} == lacking
+
+
+def test_link_compares_all_sixteen_bytes():
+    """Tokens that differ only in trailing zero bytes or the last byte are different persons."""
+    plan = grid([2])
+    first = np.zeros((3, 16), dtype=np.uint8)
+    first[:, 0] = (1, 2, 3)
+    second = first.copy()
+    second[:, 15] = 1
+    linked = link(plan, {"g0o0": 3, "g0o1": 3}, {"g0o0": first, "g0o1": second})
+    assert linked.kind == "disjoint"
+
+
+def test_asserted_without_tokens():
+    """Without an identifier nothing is compared, and the result says so."""
+    plan = make_plan([(["age"], ["a", "b"])], tokens=False)
+    assert link(plan, {"a": 3, "b": 4}, {}).kind == "asserted"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "told"),
+    [
+        (None, "absent"),
+        (token_list([1, 2]), "2 tokens, 3 records"),
+        (token_list([1, 2, 3])[::-1], "not sorted"),
+        (token_list([1, 2, 2]), "more than 1 times"),
+    ],
+)
+def test_malformed_lists_are_refused(tokens, told):
+    """A list that is absent, of another length, unsorted or repeating is the peer's fault, and named."""
+    plan = grid([1])
+    lists = {} if tokens is None else {"g0o0": tokens}
+    with pytest.raises(ProtocolError, match=told) as caught:
+        link(plan, {"g0o0": 3}, lists)
+    assert caught.value.details == {"owner": "g0o0"}
+
+
+def test_as_many_records_per_person_as_declared():
+    """With g = 2 a token may come twice, not three times; between groups it still names one record."""
+    plan = make_plan([(["age"], ["a"])], max_records_per_person=2)
+    assert link(plan, {"a": 4}, {"a": token_list([1, 1, 2, 2])}).kind == "disjoint"
+    with pytest.raises(ProtocolError, match="more than 2 times"):
+        link(plan, {"a": 4}, {"a": token_list([1, 2, 2, 2])})
+    vertical = make_plan([(["age"], ["a"]), (["income"], ["b"])], max_records_per_person=2)
+    lists = {"a": token_list([1, 1, 2, 3]), "b": token_list([1, 1, 2, 3])}
+    with pytest.raises(ProtocolError, match="more than 1 times"):
+        link(vertical, {"a": 4, "b": 4}, lists)
+
+
+def test_fewer_than_k_records():
+    """Every owner with fewer records than its k is named before anything is spent."""
+    plan = make_plan([(["age"], ["a", "b", "c"])], tokens=False, k=5)
+    with pytest.raises(UnusableDataError, match="a has 4 records, k = 5; c has 0 records, k = 5") as caught:
+        link(plan, {"a": 4, "b": 5, "c": 0}, {})
+    assert [each["owner"] for each in caught.value.details["owners"]] == ["a", "c"]
+
+
+def test_errors_hold_no_token():
+    """The conflict names owners and counts, and no token in any spelling."""
+    rng = np.random.default_rng(5)
+    tokens = random_tokens(rng, 50)
+    tokens = tokens[by_token(tokens)]
+    plan = grid([2])
+    with pytest.raises(ConflictError) as caught:
+        link(plan, {"g0o0": 50, "g0o1": 40}, {"g0o0": tokens, "g0o1": tokens[:40]})
+    text = f"{caught.value.message}{caught.value.hint}{caught.value.to_document()}"
+    assert "g0o0 and g0o1 share 40 persons" in text
+    assert not any(each.tobytes().hex()[:8] in text or repr(each.tobytes())[2:8] in text for each in tokens)
+
+
+def test_intersecting_is_proposed_only_where_persons_are_common():
+    """A hint that would end in another refusal is not given; where it helps, it names --min-common."""
+    plan = make_plan([(["age"], ["a"]), (["income"], ["b"])])
+    for other, proposed in (([4, 5, 6], False), ([3, 4, 5], True)):
+        lists = {"a": token_list([1, 2, 3]), "b": token_list(other)}
+        with pytest.raises(ConflictError) as caught:
+            link(plan, {"a": 3, "b": 3}, lists)
+        assert ("--on-mismatch intersect" in caught.value.hint) is proposed
+        assert ("--min-common" in caught.value.hint) is proposed

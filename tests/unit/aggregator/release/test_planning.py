@@ -1,0 +1,274 @@
+"""Planning against plain arithmetic, and arguments that are refused."""
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from math import exp
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aggregator.protocol.request import Request, parse_request
+from aggregator.release.planning import conflicts, make_plan
+from common.errors import UnusableDataError, UsageError
+from common.model.plan import Plan
+from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
+from common.planning.attributes import expected_error
+from tests.fakes.protocol_peers import category, request, schema, vertical
+
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+
+
+def test_horizontal_shares():
+    """Every owner of a horizontal release gets the whole epsilon, each attribute its share of it."""
+    schemas = {owner: schema("x", "y", "z", records=1000) for owner in "ab"}
+    plan = make_plan(request("a", "b", k=10), schemas, **MADE)
+    shares = {attribute.epsilon for task in plan.tasks for attribute in task.attributes}
+    assert shares == {Decimal("0.333333333333")}
+    assert [task.epsilon for task in plan.tasks] == [Decimal("0.999999999999")] * 2
+    assert plan.epsilon_joint == Decimal("0.999999999999")
+    assert plan.linking.tokens
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+def test_vertical_shares():
+    """The owners of a vertical release share epsilon, then divide their share among their attributes."""
+    schemas = {"a": schema("x"), "b": schema("y", "z")}
+    plan = make_plan(vertical("a", "b"), schemas, **MADE)
+    assert [[each.epsilon for each in task.attributes] for task in plan.tasks] == [
+        [Decimal("0.5")],
+        [Decimal("0.25")] * 2,
+    ]
+    assert [attribute.name for attribute in plan.attributes] == ["x", "y", "z"]
+
+
+@given(
+    epsilon=st.decimals("0.001", "100", places=3),
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+)
+def test_shares_never_exceed_the_whole(epsilon, sizes):
+    """However epsilon is divided, a person's total over all groups is never above it, and barely below."""
+    owners = [f"o{i}" for i in range(len(sizes))]
+    schemas = {
+        owner: schema(*(f"{owner}-{i}" for i in range(size)))
+        for owner, size in zip(owners, sizes, strict=True)
+    }
+    plan = make_plan(vertical(*owners, epsilon=epsilon), schemas, **MADE)
+    spent = sum((Fraction(task.epsilon) for task in plan.tasks), Fraction(0))
+    assert 0 <= Fraction(epsilon) - spent <= Fraction(sum(sizes) + len(sizes), 10**12)
+
+
+@given(
+    k=st.integers(1, 5000),
+    n=st.integers(1, 10**7),
+    epsilon=st.decimals("0.0001", "50", places=4),
+    g=st.integers(1, 4),
+)
+def test_expected_error_is_the_formula(k, n, epsilon, g):
+    """The plan's expected error is (k/n)² + 24 (g/(kε))² to six digits; idp-cbls adds far less noise."""
+    for mechanism, steady in (("idp-joint", k), ("dp", k), ("idp-cbls", n)):
+        exact = Fraction(k, n) ** 2 + 24 * (Fraction(g) / (steady * Fraction(epsilon))) ** 2
+        found = expected_error(mechanism, k, n, epsilon, g, n_values=100)
+        assert abs(Fraction(found) / exact - 1) < Fraction(1, 10**4)
+
+
+@given(
+    k=st.integers(3, 5000),
+    n=st.integers(1, 10**6),
+    v=st.integers(2, 2000),
+    epsilon=st.decimals("0.001", "50", places=3),
+    g=st.integers(1, 3),
+)
+def test_expected_error_of_drawn_categories_is_the_formula(k, n, v, epsilon, g):
+    """Mixed clusters and wrong draws together never pass 1, where one category for all would do."""
+    mixed = v * k / n / (v * k / n + 8)
+    wrong = (v - 1) / (v - 1 + exp(min(0.4 * k * float(epsilon) / g, 99)))
+    found = expected_error("exponential", k, n, epsilon, g, n_values=v)
+    assert 0 <= found <= 1
+    assert abs(float(found) - (1 - (1 - mixed) * (1 - wrong))) < 1e-4
+
+
+def test_frequency_order_has_no_joint_bound():
+    """An attribute ordered by the data has no joint bound, and so has the plan."""
+    frequency = schema(attributes=(category("u", "v", order=CategoryOrder.FREQUENCY),))
+    plan = make_plan(request("a", mechanism="idp-joint"), {"a": frequency}, **MADE)
+    assert plan.tasks[0].attributes[0].epsilon_joint is None
+    assert plan.epsilon_joint is None
+
+
+def test_drawn_categories_have_a_mechanism_of_their_own():
+    """What owners declare to be drawn is planned so, whatever was asked for, with a bound by clusters."""
+    drawn = replace(category("u", "v"), taxonomy=64 * "0", method=TaxonomyMethod.EXPONENTIAL)
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    plan = make_plan(request("a", k=10), {"a": schema(attributes=(x, drawn), records=200)}, **MADE)
+    asked, own = plan.tasks[0].attributes
+    assert (asked.mechanism, own.mechanism) == ("idp-joint", "exponential")
+    assert own.epsilon_joint == 29 * own.epsilon
+
+
+def test_attributes_choose_and_order():
+    """--attributes picks a subset and decides the order of the columns."""
+    schemas = {owner: schema("x", "y", "z") for owner in "ab"}
+    asked = request("a", "b", attributes=("z", "x"))
+    assert conflicts(asked, schemas) == ()
+    less = {"a": schemas["a"], "b": schema("y", "x")}
+    (found,) = conflicts(request("a", "b"), less)
+    assert found.fix.endswith("--attributes x,y")
+    plan = make_plan(asked, schemas, **MADE)
+    assert [attribute.name for attribute in plan.attributes] == ["z", "x"]
+    assert plan.tasks[0].attributes[0].epsilon == Decimal("0.5")
+
+
+@pytest.mark.parametrize(("rounded", "fits"), [(0, False), (3, False), (4, False), (5, True), (10, True)])
+def test_too_few_records(rounded, fits):
+    """An owner is refused at planning only if it has fewer than k records whatever was rounded away."""
+    schemas = {"a": schema("x", records=1000), "b": schema("x", records=rounded)}
+    if fits:
+        make_plan(request("a", "b"), schemas, **MADE)
+    else:
+        with pytest.raises(UnusableDataError) as caught:
+            make_plan(request("a", "b"), schemas, **MADE)
+        assert [each["owner"] for each in caught.value.details["owners"]] == ["b"]
+    nineteen = {"a": schema("x", records=10)}
+    make_plan(request("a", k=19), nineteen, **MADE)
+    with pytest.raises(UnusableDataError):
+        make_plan(request("a", k=20), nineteen, **MADE)
+
+
+def test_k_is_chosen_for_every_owner_and_attribute():
+    """Without a k the owner's records and the attribute's domain decide, and every policy counts."""
+    x, y = Attribute("x", AttributeType.INTEGER, 0, 10**6), Attribute("y", AttributeType.INTEGER, 0, 39)
+    schemas = {
+        owner: schema(attributes=(x, y), records=n) for owner, n in {"a": 10_000, "b": 200, "c": 90}.items()
+    }
+    asked = request("a", "b", "c", k=None, epsilon=Decimal(2), mechanism="idp-joint")
+    plan = make_plan(asked, schemas, **MADE)
+    assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [14, 14]]
+    stricter = schemas | {"c": replace(schemas["c"], min_k=20)}
+    plan = make_plan(asked, stricter, **MADE)
+    assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [20, 20]]
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+def test_mechanisms_without_clusters(mechanism):
+    """They have no k in the plan, and the joint bound is epsilon."""
+    asked = request("a", k=None, mechanism=mechanism)
+    plan = make_plan(asked, {"a": schema("x", records=1000)}, **MADE)
+    (planned,) = plan.tasks[0].attributes
+    assert (planned.k, planned.epsilon_joint, planned.expected_error) == (
+        None,
+        Decimal(1),
+        Decimal("24.0000"),
+    )
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    changed = plan.to_bytes().replace(b'"k":null', b'"k":"5"')
+    with pytest.raises(ValueError, match="not a plan"):
+        Plan.from_bytes(changed)
+
+
+def test_the_joint_bound_of_idp_cbls_counts_the_most_clusters_there_can_be():
+    """7,000 records may be 7,999, which make 1,599 clusters of 5; from public numbers alone."""
+    plan = make_plan(request("a", mechanism="idp-cbls"), {"a": schema("x", records=7000)}, **MADE)
+    assert plan.tasks[0].attributes[0].epsilon_joint == 1599
+    assert plan.epsilon_joint == 1599
+
+
+def test_several_records_of_a_person_only_in_one_group():
+    """Groups are aligned on persons with one record each; the conflict names the owner and the way out."""
+    several = replace(schema("y"), max_records_per_person=2)
+    (found,) = conflicts(vertical("a", "b"), {"a": schema("x"), "b": several})
+    assert found.owner == "b"
+    assert "up to 2 records" in found.what
+    assert "horizontal" in found.fix
+    assert conflicts(request("a", "b"), {"a": schema("y"), "b": several}) == ()
+
+
+def test_k_and_records_per_person():
+    """The smallest k is 2g + 1 where centroids are trimmed, g being the largest of all owners."""
+    schemas = {"a": schema("x"), "b": replace(schema("x"), max_records_per_person=3)}
+    with pytest.raises(UsageError):
+        make_plan(request("a", "b", k=6), schemas, **MADE)
+    assert make_plan(request("a", "b", k=7), schemas, **MADE).max_records_per_person == 3
+
+
+GOOD: dict[str, Any] = {
+    "release": "r1",
+    "dataset": "d",
+    "layout": "horizontal",
+    "groups": [["a", "b"]],
+    "epsilon": "1",
+    "k": "5",
+}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"release": "../x"},
+        {"release": ""},
+        {"dataset": ""},
+        {"purpose": "two\nlines"},
+        {"purpose": "x" * 401},
+        {"purpose": "wide  gap"},
+        {"layout": "diagonal"},
+        {"layout": "mixed"},
+        {"groups": []},
+        {"groups": [["a", "a"]]},
+        {"groups": [["A!"]]},
+        {"groups": [["a"], ["b"]]},
+        {"layout": "vertical"},
+        {"epsilon": "0"},
+        {"epsilon": "-1"},
+        {"epsilon": "one"},
+        {"epsilon": "nan"},
+        {"epsilon": "1e9"},
+        {"k": "2"},
+        {"k": "2.5"},
+        {"k": "many"},
+        {"mechanism": "dp"},
+        {"mechanism": "idp"},
+        {"mechanism": "ir"},
+        {"attributes": ["x", "x"]},
+        {"budget_split": "weights"},
+        {"budget_split": "size"},
+        {"weights": ["x=1"]},
+        {"budget_split": "attribute", "weights": ["x=1"]},
+        *(
+            {"budget_split": "weights", "weights": [weight, "y=1"]}
+            for weight in ("x", "=1", "x=0", "x=-1", "x=one", "x=nan", "x=1e-13", "y=2")
+        ),
+        {"formats": ["xlsx"]},
+    ],
+)
+def test_arguments_that_are_refused(changed):
+    """What an operator cannot ask for is refused with a hint before any owner hears of it."""
+    with pytest.raises(UsageError) as caught:
+        parse_request(**(GOOD | changed))
+    assert caught.value.hint
+
+
+def test_ir_is_refused_with_its_reason():
+    """The papers' baseline without noise is no release, and the operator is told why."""
+    with pytest.raises(UsageError, match=r"for evaluation only .* no noise"):
+        parse_request(**(GOOD | {"mechanism": "ir"}))
+
+
+def test_weights_survive_the_journal():
+    """Weights are exact decimals in the journal as well; an attribute's name may hold an equals sign."""
+    weights = {"budget_split": "weights", "weights": ["x=1.50", "a=b=2"]}
+    asked = parse_request(**(GOOD | weights))
+    assert asked.weights == (("x", Decimal("1.5")), ("a=b", Decimal(2)))
+    assert Request.from_document(json.loads(json.dumps(asked.to_document()))) == asked
+
+
+def test_request_survives_the_journal():
+    """A request that is stored and read back is equal, so that repeating it re-attaches."""
+    asked = parse_request(**(GOOD | {"epsilon": "1.50", "attributes": ["x"], "purpose": "p", "out": "/o"}))
+    assert Request.from_document(asked.to_document()) == asked
+    assert asked == parse_request(
+        **(GOOD | {"epsilon": "1.5", "attributes": ["x"], "purpose": "p", "out": "/o"})
+    )

@@ -1,0 +1,107 @@
+"""Conflicts of every kind between what owners declare, told together."""
+
+from dataclasses import replace
+
+import pytest
+
+from aggregator.release.planning import conflict_error, conflicts, make_plan
+from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from tests.fakes.protocol_peers import category, request, schema, vertical
+
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+
+
+def test_all_conflicts_together():
+    """Every difference between owners is told at once, each with owner, attribute and a way out."""
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    mine = schema(attributes=(x, Attribute("y", AttributeType.BOOLEAN, 0, 1), category("u", "v")))
+    theirs = schema(
+        attributes=(replace(x, upper=90, outside="clamp"), category("u", "w"), Attribute("q", x.type, 0, 1)),
+        identifier=False,
+    )
+    found = conflicts(request("a", "b"), {"a": mine, "b": theirs})
+    assert {(each.owner, each.attribute, each.what.split()[0]) for each in found} == {
+        ("b", "x", "max"),
+        ("b", "x", "outside"),
+        ("b", "y", "is"),
+        ("a", "q", "is"),
+        ("b", "c", "categories"),
+        ("b", "", "no"),
+    }
+    fixes = [each.fix for each in found if each.attribute]
+    assert not any("--attributes" in fix for fix in fixes)
+    error = conflict_error(found)
+    assert len(error.details["conflicts"]) == 7
+    assert all(each.fix for each in found)
+    assert all(str(each) in error.message for each in found)
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"type": AttributeType.DATE}, "type"),
+        ({"lower": -1}, "min"),
+        ({"upper": 5}, "max"),
+        ({"outside": "clamp"}, "outside"),
+    ],
+)
+def test_each_setting_counts(changed, word):
+    """Owners of a group have to agree on every setting of an attribute."""
+    x = Attribute("x", AttributeType.INTEGER, 0, 100)
+    other = replace(x, **changed)
+    found = conflicts(request("a", "b"), {"a": schema(attributes=(x,)), "b": schema(attributes=(other,))})
+    assert [(each.owner, each.attribute) for each in found] == [("b", "x")]
+    assert found[0].what.startswith(word)
+
+
+def test_number_decimals_and_category_order_count():
+    """Resolution, order of labels, `ordered` and frequency order are settings like any other."""
+    number = Attribute("x", AttributeType.NUMBER, 0, 100, decimals=1)
+    pairs = [
+        (number, replace(number, decimals=2, upper=1000)),
+        (category("u", "v"), category("v", "u")),
+        (category("u", "v"), replace(category("u", "v"), ordered=True)),
+        (category("u", "v"), category("u", "v", order=CategoryOrder.FREQUENCY)),
+    ]
+    for one, other in pairs:
+        schemas = {"a": schema(attributes=(one,)), "b": schema(attributes=(other,))}
+        assert len(conflicts(request("a", "b"), schemas)) == 1
+
+
+def test_vertical_clashes():
+    """In a vertical release an attribute belongs to one owner, and leaving it out resolves a clash."""
+    schemas = {"a": schema("x", "s"), "b": schema("y", "s")}
+    (clash,) = conflicts(vertical("a", "b"), schemas)
+    assert (clash.owner, clash.attribute) == ("b", "s")
+    assert conflicts(vertical("a", "b", attributes=("x", "y")), schemas) == ()
+    assert len(conflicts(vertical("a", "b", attributes=("x", "y", "s")), schemas)) == 1
+    (nothing,) = conflicts(vertical("a", "b", attributes=("x",)), schemas)
+    assert (nothing.owner, nothing.what) == ("b", "none of its attributes takes part")
+    (missing,) = conflicts(vertical("a", "b", attributes=("x", "zz")), schemas)
+    assert (missing.attribute, missing.what) == ("zz", "no owner has it")
+
+
+def test_vertical_needs_equal_identifiers():
+    """Records of different groups can only be aligned where all owners declare the identifier alike."""
+    other = replace(schema("y"), identifier=IdentifierRules(2, ("trim",)))
+    assert len(conflicts(vertical("a", "b"), {"a": schema("x"), "b": other})) == 1
+    dated = replace(schema("y"), identifier=IdentifierRules(1, ("trim",), also=(("date",),)))
+    (differs,) = conflicts(vertical("a", "b"), {"a": schema("x"), "b": dated})
+    assert "trim, column 1 also date (version 1)" in differs.what
+    without = {"a": schema("x", identifier=False), "b": schema("y", identifier=False)}
+    assert [each.owner for each in conflicts(vertical("a", "b"), without)] == ["a", "b"]
+
+
+def test_horizontal_without_identifiers_is_asserted():
+    """Where nobody declares an identifier, nothing is linked and the plan says so."""
+    schemas = {owner: schema("x", identifier=False) for owner in "ab"}
+    assert conflicts(request("a", "b"), schemas) == ()
+    plan = make_plan(request("a", "b"), schemas, **MADE)
+    assert (plan.linking.tokens, plan.identifier) == (False, None)
+
+
+@pytest.mark.parametrize("name", ["record", "token"])
+def test_reserved_names(name):
+    """An attribute cannot be called like a column that a release or fragment has anyway."""
+    (found,) = conflicts(request("a"), {"a": schema(name)})
+    assert found.attribute == name

@@ -1,0 +1,194 @@
+"""Uploads on disk: whole and checked, or resumable, or gone."""
+
+import asyncio
+import hashlib
+import os
+import threading
+
+import pytest
+
+from aggregator.store.intake import Blob, Intake, Kind
+from common.errors import IntegrityError, NotConnectedError, ProtocolError
+
+DATA = os.urandom(1000)
+
+
+@pytest.fixture
+def intake(tmp_path):
+    """An empty intake."""
+    return Intake(tmp_path / "incoming")
+
+
+def blob_of(data: bytes, kind: Kind = Kind.FRAGMENT) -> Blob:
+    """Return the key of some bytes."""
+    return Blob("r1", "a", kind, hashlib.sha256(data).hexdigest(), len(data))
+
+
+async def chunks(data: bytes, size: int = 64):
+    """Yield bytes in pieces."""
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
+
+
+async def broken(data: bytes):
+    """Yield bytes and then lose the connection."""
+    async for chunk in chunks(data):
+        yield chunk
+    raise ConnectionResetError
+
+
+@pytest.mark.parametrize("cut", [0, 1, 63, 64, 65, 500, 999, 1000])
+async def test_resumes_from_every_offset(intake, cut):
+    """However much arrived before the connection broke, the rest completes it, byte for byte."""
+    blob = blob_of(DATA)
+    with pytest.raises(ConnectionResetError):
+        await intake.receive(blob, 0, broken(DATA[:cut]))
+    assert intake.offset(blob) == cut
+    assert intake.held("r1", "a", Kind.FRAGMENT) == cut
+    path = await intake.receive(blob, cut, chunks(DATA[cut:]))
+    assert path.read_bytes() == DATA
+    assert intake.offset(blob) == len(DATA)
+    assert intake.verify(blob)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 500, 1000])
+async def test_a_check_sees_everything(intake, cut):
+    """A check is shown every byte of a blob once and in order, also those of an earlier call."""
+    blob, seen = blob_of(DATA), bytearray()
+    with pytest.raises(ConnectionResetError):
+        await intake.receive(blob, 0, broken(DATA[:cut]))
+    await intake.receive(blob, cut, chunks(DATA[cut:]), seen.extend)
+    assert seen == DATA
+    again = bytearray()
+    await intake.receive(blob, len(DATA), chunks(b""), again.extend)
+    assert again == DATA
+
+
+@pytest.mark.parametrize("offset", [1, 499, 501, 1000])
+async def test_wrong_offset(intake, offset):
+    """An upload that starts elsewhere than where the last one stopped is refused and told where."""
+    with pytest.raises(ConnectionResetError):
+        await intake.receive(blob_of(DATA), 0, broken(DATA[:500]))
+    with pytest.raises(ProtocolError) as caught:
+        await intake.receive(blob_of(DATA), offset, chunks(DATA))
+    assert caught.value.details == {"offset": 500}
+
+
+async def test_wrong_digest(intake):
+    """Bytes that are not what was declared never get a name, and are not resumed either."""
+    blob = blob_of(DATA)
+    with pytest.raises(IntegrityError):
+        await intake.receive(blob, 0, chunks(DATA[:-1] + bytes([DATA[-1] ^ 1])))
+    assert intake.offset(blob) == 0
+    assert not intake.verify(blob)
+    assert (await intake.receive(blob, 0, chunks(DATA))).read_bytes() == DATA
+
+
+async def test_too_long(intake):
+    """An owner cannot fill the disk beyond what it declared."""
+    blob = blob_of(DATA)
+    with pytest.raises(ProtocolError, match="more than the declared"):
+        await intake.receive(blob, 0, chunks(DATA + b"x"))
+    assert intake.offset(blob) == 0
+
+
+async def test_another_blob_begins_anew(intake):
+    """Bytes of two blobs are never mixed, although they have the same place and size."""
+    other = bytes(reversed(DATA))
+    with pytest.raises(ConnectionResetError):
+        await intake.receive(blob_of(DATA), 0, broken(DATA[:500]))
+    assert intake.offset(blob_of(other)) == 0
+    assert (await intake.receive(blob_of(other), 0, chunks(other))).read_bytes() == other
+    with pytest.raises(IntegrityError):
+        await intake.receive(blob_of(DATA), len(DATA), chunks(b""))
+    assert (await intake.receive(blob_of(DATA), 0, chunks(DATA))).read_bytes() == DATA
+
+
+async def test_repeated_upload(intake):
+    """Uploading again what is whole already gives the same file and reads no more bytes."""
+    blob = blob_of(DATA)
+    first = await intake.receive(blob, 0, chunks(DATA))
+    assert await intake.receive(blob, len(DATA), chunks(b"")) == first
+    assert first.read_bytes() == DATA
+
+
+async def test_one_call_at_a_time(intake):
+    """Two calls cannot write the same blob at once; the second is told to try again."""
+    blob = blob_of(DATA)
+
+    async def second_during_the_first():
+        with pytest.raises(NotConnectedError):
+            await intake.receive(blob, 0, chunks(DATA))
+        yield DATA
+
+    assert (await intake.receive(blob, 0, second_during_the_first())).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("cut", [9 << 20, (9 << 20) + 1, 1])
+async def test_large_blob_in_batches(intake, cut):
+    """A blob of several batches arrives whole, resumed at the end of a block of the disk or within one."""
+    data = os.urandom(3 << 20) * 9
+    blob = blob_of(data)
+    with pytest.raises(ConnectionResetError):
+        await intake.receive(blob, 0, broken(data[:cut]))
+    held = intake.offset(blob)
+    assert held == cut
+    path = await intake.receive(blob, held, chunks(data[held:], 1 << 18))
+    assert path.read_bytes() == data
+
+
+async def test_cancelled_call(intake):
+    """What had arrived when a call was cancelled is on disk in its order, and the rest completes it."""
+    data, arrived = os.urandom(9 << 20), asyncio.Event()
+    blob = blob_of(data)
+
+    async def halting():
+        async for chunk in chunks(data[:-7], 1 << 18):
+            yield chunk
+        arrived.set()
+        await asyncio.Event().wait()
+
+    call = asyncio.create_task(intake.receive(blob, 0, halting()))
+    await arrived.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    held = intake.offset(blob)
+    assert held == len(data) - 7
+    assert (await intake.receive(blob, held, chunks(data[held:]))).read_bytes() == data
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+async def test_cancelled_while_the_last_batch_is_written(intake, presses):
+    """A call goes on until nothing is written any more, so that the next one finds a file that is still."""
+    looking, looked = threading.Event(), threading.Event()
+
+    def slow(_data):
+        looking.set()
+        looked.wait()
+
+    blob = blob_of(DATA)
+    call = asyncio.create_task(intake.receive(blob, 0, chunks(DATA), slow))
+    await asyncio.to_thread(looking.wait)
+    for _ in range(presses):
+        call.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    with pytest.raises(NotConnectedError):
+        await intake.receive(blob, intake.offset(blob), chunks(b""))
+    looked.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert (await intake.receive(blob, len(DATA), chunks(b""))).read_bytes() == DATA
+
+
+async def test_removal(intake):
+    """What is removed is gone, whole or in part, and only that."""
+    await intake.receive(blob_of(DATA), 0, chunks(DATA))
+    await intake.receive(blob_of(DATA, Kind.TOKENS), 0, chunks(DATA))
+    intake.remove("r1", "a", Kind.TOKENS)
+    assert intake.held("r1", "a", Kind.TOKENS) == 0
+    assert intake.verify(blob_of(DATA))
+    intake.remove_all("r1")
+    assert intake.held("r1", "a", Kind.FRAGMENT) == 0

@@ -1,0 +1,246 @@
+"""The checks of `doctor` one by one: each passes, warns or fails on what it is there for, and says so."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.cli import doctor
+from common.cli.doctor import Finding, Outcome
+from common.cli.doctor_network import Seen, name, proxy, shown_names, skew
+from common.errors import ConfigurationError, ExitCode, IdentityError, IntegrityError
+from common.settings import TlsSection
+from common.trust.identity import Party, PartyKind
+from deploy.development_ca import DevelopmentCa
+
+# Later than any certificate that a test makes, however long after its import that is.
+NOW = datetime.now(UTC) + timedelta(minutes=40)
+DOMAIN = "doctor.test"
+OWNER = Party(PartyKind.OWNER, "north", DOMAIN)
+
+
+def outcomes(findings: Iterable[Finding]) -> list[str]:
+    """Return how checks ended."""
+    return [str(each.outcome) for each in findings]
+
+
+def test_one_check_that_breaks_stops_no_other():
+    """An error of the catalogue, and one of the system, become failures with their own words and codes."""
+
+    def broken() -> Iterable[Finding]:
+        yield doctor.passed("a", "so far")
+        raise IntegrityError("it does not hold", "look closer")
+
+    def locked() -> Iterable[Finding]:
+        raise PermissionError(13, "Permission denied")
+
+    found = list(doctor.examine([("a", broken), ("b", locked), ("c", lambda: [doctor.passed("c", "fine")])]))
+    assert outcomes(found) == ["pass", "fail", "fail", "pass"]
+    assert (found[1].text, found[1].hint, found[1].exit_code) == (
+        "it does not hold", "look closer", ExitCode.INTEGRITY,
+    )  # fmt: skip
+    assert found[2].text == "Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"),
+    [
+        ((), ExitCode.DONE),
+        ((Outcome.WARN, Outcome.SKIP, Outcome.PASS), ExitCode.DONE),
+        ((Outcome.PASS, Outcome.FAIL), ExitCode.NOT_CONNECTED),
+    ],
+)
+def test_the_exit_code_is_that_of_the_first_failure(capsys, kinds, code):
+    """Warnings fail no command; a failure does, in a document, too."""
+    given = [
+        Finding("x", kind, "t", "h", ExitCode.NOT_CONNECTED if kind is Outcome.FAIL else ExitCode.DONE)
+        for kind in kinds
+    ]
+    assert doctor.report(given, as_json=False) is code
+    assert f"{len([k for k in kinds if k is Outcome.FAIL])} fail" in capsys.readouterr().out
+    assert doctor.report(given, as_json=True) is code
+    assert '"healthy": ' + str(code is ExitCode.DONE).lower() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"), [(0o600, "pass"), (0o400, "pass"), (0o640, "fail"), (0o604, "fail")]
+)
+def test_secrets_are_for_their_owner(tmp_path, mode, outcome):
+    """A key that others may read fails, with the command that closes it."""
+    path = tmp_path / "key"
+    path.touch()
+    path.chmod(mode)
+    (found, *_) = doctor.private_file("key", path)
+    assert str(found.outcome) == outcome
+    assert (found.hint == f"chmod 600 {path}") is (outcome == "fail")
+
+
+def test_files_and_folders_that_are_not_there(tmp_path):
+    """A folder is made when it is needed; a file that was named is missed."""
+    assert outcomes(doctor.private_folder("state", tmp_path / "state")) == ["skip"]
+    assert outcomes(doctor.private_file("key", tmp_path / "key")) == ["fail"]
+    assert outcomes(doctor.database("database", tmp_path / "owner.db")) == ["skip"]
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o755)
+    assert outcomes(doctor.private_folder("state", open_to_all)) == ["fail"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_told(tmp_path):
+    """Whoever runs doctor as another user than the daemon learns that it may see other things."""
+    path = tmp_path / "key"
+    path.touch(0o600)
+    os.chown(path, 65534, 65534)
+    (found, *_) = doctor.private_file("key", path)
+    assert str(found.outcome) == "warn"
+    assert "belongs to" in found.text
+
+
+@pytest.mark.parametrize(("free", "outcome"), [(2**34, "pass"), (2**28, "warn"), (2**20, "fail")])
+def test_a_disk_that_fills_up(tmp_path, monkeypatch, free, outcome):
+    """Room is looked at where the folder will be, before it is there."""
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=free))
+    assert outcomes(doctor.free_disk("disk", tmp_path / "a" / "b")) == [outcome]
+
+
+def test_a_damaged_database_is_found_without_changing_it(tmp_path):
+    """A page that was overwritten fails the check; a sound database passes and stays as it is."""
+    path = tmp_path / "owner.db"
+    path.touch(0o600)
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table t (x)")
+        connection.executemany("insert into t values (?)", [(f"{n:050}",) for n in range(2000)])
+    connection.close()
+    before = path.read_bytes()
+    assert outcomes(doctor.database("database", path)) == ["pass", "pass"]
+    assert path.read_bytes() == before
+    path.write_bytes(before[:8192] + b"\xff" * 4096 + before[12288:])
+    (_, found) = doctor.database("database", path)
+    assert found.exit_code is ExitCode.INTEGRITY
+    path.write_bytes(b"nothing of the kind" * 100)
+    assert outcomes(doctor.database("database", path)) == ["pass", "fail"]
+
+
+class TestIdentity:
+    """The files of [tls], from before enrolment to after their end."""
+
+    @pytest.fixture
+    def tls(self, tmp_path: Path) -> TlsSection:
+        """Where they are."""
+        return TlsSection(tmp_path / "ca.pem", tmp_path / "north.pem", tmp_path / "north.key")
+
+    def check(self, tls: TlsSection, now: datetime = NOW) -> list[Finding]:
+        """Look at them as an owner."""
+        found, own = doctor.identity("identity", tls, OWNER, "client", now)
+        assert (own is None) is (found[-1].outcome is Outcome.FAIL or not tls.cert.exists())
+        return found
+
+    def test_before_enrolment(self, tls):
+        """No certificate yet is no failure: what to do next is told."""
+        (found,) = self.check(tls)
+        assert str(found.outcome) == "warn"
+        assert "owner-node enroll request" in found.hint
+
+    def test_from_enrolment_to_the_end(self, tls):
+        """Valid, due for renewal, expired: with the day, and the key's whole fingerprint."""
+        ca = DevelopmentCa(DOMAIN)
+        ca.issued.write(tls.ca.parent, "ca")
+        ca.owner("north", not_after=NOW + timedelta(days=90)).write(tls.ca.parent, "north")
+        found = self.check(tls)
+        assert outcomes(found) == ["pass", "pass"]
+        assert OWNER.uri in found[1].text
+        assert f"{NOW + timedelta(days=90):%Y-%m-%d}" in found[1].text
+        assert outcomes(self.check(tls, NOW + timedelta(days=80))) == ["pass", "warn"]
+        late = self.check(tls, NOW + timedelta(days=91))
+        assert outcomes(late) == ["pass", "fail"]
+        assert "expired" in late[1].text
+
+    @pytest.mark.parametrize("wrong", ["name", "ca", "key", "mode"])
+    def test_files_that_do_not_fit(self, tls, wrong):
+        """Another party's certificate, another CA, another key, a key open to all."""
+        ca = DevelopmentCa(DOMAIN)
+        ca.issued.write(tls.ca.parent, "ca")
+        ca.owner("south" if wrong == "name" else "north").write(tls.ca.parent, "north")
+        if wrong == "ca":
+            DevelopmentCa(DOMAIN).issued.write(tls.ca.parent, "ca")
+        if wrong == "key":
+            ca.owner("north").write(tls.ca.parent, "other")
+            (tls.ca.parent / "other.key").replace(tls.key)
+        if wrong == "mode":
+            tls.key.chmod(0o644)
+        assert "fail" in outcomes(self.check(tls))
+
+
+@pytest.mark.parametrize(
+    ("environment", "outcome", "direct"),
+    [
+        ({}, "pass", True),
+        ({"https_proxy": "http://me:hunter2@proxy.example:3128"}, "warn", False),
+        ({"http_proxy": "http://proxy.example"}, "warn", False),
+        ({"https_proxy": "http://p", "no_proxy": "other, hospitals.example"}, "pass", True),
+        ({"https_proxy": "http://p", "no_proxy": "other.example"}, "warn", False),
+        ({"https_proxy": "[", "no_proxy": ""}, "warn", False),
+    ],
+)
+def test_proxies_that_grpc_would_take(environment, outcome, direct):
+    """The variables that gRPC obeys are told with the proxy's host, and without its password."""
+    found, is_direct = proxy("proxy", "aggregator.hospitals.example", environment)
+    assert (str(found.outcome), is_direct) == (outcome, direct)
+    assert "hunter2" not in f"{found.text}{found.hint}"
+    assert ("proxy.example" in found.text) is ("proxy.example" in str(environment))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "outcome"),
+    [
+        (None, "skip"),
+        (1000, "pass"),
+        (1015, "pass"),
+        (960, "warn"),
+        (1100, "warn"),
+        (600, "fail"),
+        (1400, "fail"),
+    ],
+)
+def test_clocks_are_compared_to_the_second(theirs, outcome):
+    """Seconds do no harm, a minute is worth a warning, and five break certificates."""
+    assert str(skew("clock", theirs, 1000.0, 1001.0).outcome) == outcome
+
+
+def test_names_are_looked_up():
+    """An address needs no name service, a known name passes, one that cannot exist fails."""
+    assert outcomes(name("name", "::1")) == ["pass"]
+    assert outcomes(name("name", "localhost")) == ["pass"]
+    (found,) = name("name", "nowhere.invalid")
+    assert found.exit_code is ExitCode.NOT_CONNECTED
+
+
+def test_the_systems_clock_is_judged_somehow():
+    """Asking the system whether a time service keeps its clock works here, whatever the answer."""
+    (found,) = doctor.kept_clock()
+    assert found.outcome in (Outcome.PASS, Outcome.WARN, Outcome.SKIP)
+
+
+def test_errors_keep_their_own_code():
+    """A configuration that cannot be read ends the command as it ends any other."""
+    assert doctor.failed_with("x", ConfigurationError("no")).exit_code is ExitCode.USAGE
+
+
+def test_names_of_a_certificate_are_compared_with_the_host_that_is_dialled():
+    """A name that is not in the certificate fails with both names; a wildcard stands for one label."""
+    ca, hub = DevelopmentCa(DOMAIN), Party(PartyKind.AGGREGATOR, "hub", DOMAIN)
+    certificate = ca.aggregator("hub", ["*.hub.example", "127.0.0.1"]).certificate
+    seen = Seen("TLSv1.3", speaks_grpc=True, certificate=certificate)
+    dialled = {"a.HUB.example": "pass", "127.0.0.1": "pass", "hub.example": "fail", "a.b.hub.example": "fail"}
+    for host, outcome in dialled.items():
+        (found,) = shown_names("names", host, seen, hub, NOW)
+        assert str(found.outcome) == outcome
+        assert f"for {host}; seen {hub.uri} for *.hub.example, 127.0.0.1" in found.text
+    with pytest.raises(IdentityError, match="expired"):
+        list(shown_names("names", "127.0.0.1", seen, hub, NOW + timedelta(days=4000)))

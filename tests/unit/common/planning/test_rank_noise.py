@@ -1,0 +1,307 @@
+"""Rank noise as it is asked for, planned and told: in arguments, documents and words."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from aggregator.protocol.request import Request, parse_request
+from aggregator.release.planning import make_plan
+from common.errors import UsageError
+from common.model.plan import Plan
+from common.model.privacy import MOST_HISTOGRAM_VALUES
+from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.planning.arguments import DEFAULT, NONE, RankNoise, parse_rank_noise
+from common.planning.attributes import carrier_reason, expected_error, most_counted_values
+from common.words.guarantee import invariants, promises
+from common.words.numbers import rounded_up
+from tests.fakes.protocol_peers import request, schema
+
+MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
+WIDE = Attribute("wide", AttributeType.INTEGER, 0, 10**6)
+FEW = Attribute("few", AttributeType.BOOLEAN, 0, 1)
+BY_FREQUENCY = Attribute(
+    "c", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), order=CategoryOrder.FREQUENCY
+)
+USUAL = RankNoise()
+THIRD = Decimal("66.666666666667")
+
+
+def planned(noise: RankNoise = USUAL, records: int = 1000, **changes) -> Plan:
+    """A plan of one owner with an attribute of many values and one of two."""
+    own = schema(attributes=(WIDE, FEW), records=records)
+    return make_plan(request("a", k=None, rank_noise=noise, **changes), {"a": own}, **MADE)
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([], RankNoise(DEFAULT)),
+        (["0"], NONE),
+        (["0.10"], RankNoise(Decimal("0.1"))),
+        (["age=0.1", "ward=0"], RankNoise(DEFAULT, (("age", Decimal("0.1")), ("ward", Decimal(0))))),
+        ([" age = 0.1 ", "0.2"], RankNoise(Decimal("0.2"), (("age", Decimal("0.1")),))),
+    ],
+)
+def test_rank_noise_is_read(texts, expected):
+    """For all, for some, or not said at all; and what is written down reads as the same."""
+    assert parse_rank_noise(texts) == expected
+    assert parse_rank_noise(expected.to_texts()) == expected
+
+
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (["x"], "no rank noise"),
+        (["-0.1"], "no rank noise"),
+        (["1.01"], "no rank noise"),
+        (["nan"], "no rank noise"),
+        (["0.0000000000001"], "no rank noise"),
+        (["=0.1"], "names no attribute"),
+        (["0.1", "0.2"], "all attributes is given twice"),
+        (["a=0.1", "a=0.2"], "rank noise of a is given twice"),
+    ],
+)
+def test_what_is_no_rank_noise_is_refused(texts, words):
+    """With the way to write it."""
+    with pytest.raises(UsageError, match=words) as caught:
+        parse_rank_noise(texts)
+    assert "--rank-noise" in caught.value.hint
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+def test_mechanisms_without_a_list_take_none(mechanism):
+    """Asked for by name it is refused; 0 and the default are no rank noise there."""
+    for texts in (["0.03"], ["age=0.1"]):
+        with pytest.raises(UsageError, match="takes no rank noise"):
+            parse_rank_noise(texts, mechanism)
+    for texts in ([], ["0"]):
+        assert parse_rank_noise(texts, mechanism).of("age", mechanism) == 0
+
+
+def test_the_default_carries_few_values_by_counts_and_has_rank_noise():
+    """What nobody asked for otherwise: the better carrier of each attribute, and rank noise for both."""
+    wide, few = planned().tasks[0].attributes
+    assert (wide.mechanism, few.mechanism) == ("idp-joint", "dp-hist")
+    assert (few.k, few.epsilon_joint) == (None, few.epsilon)
+    assert wide.rank_noise == few.rank_noise == DEFAULT
+    assert wide.rank_loss == few.rank_loss == THIRD
+    assert wide.epsilon_table == Decimal("0.5") + THIRD
+
+
+def test_named_mechanism_and_no_rank_noise_are_the_papers():
+    """Nothing of rank noise is left in the plan's document: plans of the papers are as they were."""
+    plan = planned(NONE, mechanism="idp-joint")
+    assert {each.mechanism for each in plan.tasks[0].attributes} == {"idp-joint"}
+    assert "rank" not in plan.to_bytes().decode()
+    assert "epsilon_table" not in plan.to_bytes().decode()
+    assert plan.epsilon_table is None
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+
+
+def test_naming_a_mechanism_keeps_the_default_rank_noise():
+    """Who chooses a mechanism has not given up the protection of who is who."""
+    assert {each.rank_noise for each in planned(mechanism="idp-ls").tasks[0].attributes} == {DEFAULT}
+
+
+@pytest.mark.parametrize("g", [1, 2])
+def test_counts_carry_up_to_one_and_a_half_roots(g):
+    """V <= 1.5 sqrt(n ε/g), exactly, from public numbers."""
+    limit = most_counted_values(1000, Decimal("0.5"), g)
+    assert limit == {1: 33, 2: 23}[g]
+    for n_values, expected in ((limit, "dp-hist"), (limit + 1, "idp-joint")):
+        one = Attribute("one", AttributeType.INTEGER, 1, n_values)
+        own = replace(schema(attributes=(one, WIDE), records=1000), max_records_per_person=g)
+        plan = make_plan(request("a", k=None), {"a": own}, **MADE)
+        assert plan.tasks[0].attributes[0].mechanism == expected
+
+
+def test_every_owner_has_its_own_carrier():
+    """An owner of few records may have to make clusters where another can count."""
+    own = {"a": schema(attributes=(FEW,), records=1000), "b": schema(attributes=(FEW,), records=9)}
+    plan = make_plan(request("a", "b", k=None, epsilon=Decimal("0.1")), own, **MADE)
+    assert [task.attributes[0].mechanism for task in plan.tasks] == ["dp-hist", "idp-joint"]
+
+
+def test_a_k_goes_to_the_clusters_only():
+    """An explicit k with the automatic choice: counts take none."""
+    own = schema(attributes=(WIDE, FEW), records=1000)
+    plan = make_plan(request("a", k=17), {"a": own}, **MADE)
+    assert [each.k for each in plan.tasks[0].attributes] == [17, None]
+    with pytest.raises(UsageError, match="k must be at least 5"):
+        make_plan(request("a", k=4), {"a": replace(own, max_records_per_person=2)}, **MADE)
+
+
+def by_frequency(mechanism: str, **changes) -> Plan:
+    """A plan of one owner with categories in the order of their frequency, and an attribute of numbers."""
+    own = schema(attributes=(BY_FREQUENCY, WIDE), records=1000)
+    return make_plan(request("a", k=None, mechanism=mechanism, **changes), {"a": own}, **MADE)
+
+
+def test_frequency_order_is_bounded_with_counts():
+    """Counts are the same in any order, so the order of the data is not used, and no bound is lost."""
+    own = {"a": schema(attributes=(BY_FREQUENCY,), records=1000)}
+    plan = make_plan(request("a", k=None), own, **MADE)
+    assert plan.epsilon_joint == 1
+    assert plan.tasks[0].rank_loss == THIRD
+    assert "no bound" not in " ".join(promises(plan))
+    assert "not bounded" not in " ".join(promises(plan))
+
+
+@pytest.mark.parametrize("mechanism", ["idp-ls", "idp-joint", "idp-cbls", "dp-ir"])
+def test_rank_noise_on_an_order_of_the_data_has_no_bound(mechanism):
+    """One record can swap two categories, and move every record that has either: no number is stated."""
+    plan = by_frequency(mechanism)
+    ordered, wide = plan.tasks[0].attributes
+    assert (ordered.rank_noise, ordered.rank_loss, ordered.told_ranks) == (DEFAULT, None, None)
+    assert wide.rank_loss == THIRD
+    assert plan.tasks[0].rank_loss is plan.assignment_of("a").rank_loss_at([2]) is plan.epsilon_table is None
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert ordered.to_document()["rank_loss"] is None
+
+
+def test_protection_by_distance_is_promised_of_public_orders_only():
+    """The words leave out what has an order of the data, and say that nothing bounds it."""
+    noise = RankNoise(DEFAULT, (("c", Decimal("0.05")),))
+    told = promises(by_frequency("idp-ls", rank_noise=noise))
+    assert [line[:45] for line in told if line.startswith("Protection by distance, with")] == [
+        "Protection by distance, with rank noise 0.03:"
+    ]
+    (unbounded,) = (line for line in told if line.startswith("Protection by distance of"))
+    assert unbounded.startswith("Protection by distance of c: not bounded, the order depends on the data. ")
+    assert "there is no bound (c: the order depends on the data)." in " ".join(told)
+    shares = "rank noise 0.03 of the number of records for wide; 0.05 of the number of records for c."
+    assert shares in " ".join(told)
+
+
+def test_too_many_values_for_counts():
+    """Refused when planned, before any owner is asked."""
+    many = Attribute("many", AttributeType.INTEGER, 0, MOST_HISTOGRAM_VALUES)
+    with pytest.raises(UsageError, match="too many for it"):
+        make_plan(request("a", k=None, mechanism="dp-hist"), {"a": schema(attributes=(many,))}, **MADE)
+
+
+def test_rank_noise_of_an_attribute_that_is_not_released():
+    """A misspelt name would leave an attribute with other rank noise than was meant."""
+    with pytest.raises(UsageError, match="not released: wid"):
+        planned(RankNoise(DEFAULT, (("wid", Decimal(0)),)))
+
+
+def test_requests_keep_their_rank_noise_and_old_ones_had_none():
+    """The journal is read back to the same request, also one of before there was rank noise."""
+    asked = parse_request(
+        release="r1", dataset="d", layout="horizontal", groups=[["a"]], epsilon="1", rank_noise=["x=0.1"]
+    )
+    document = asked.to_document()
+    assert Request.from_document(document) == asked
+    del document["rank_noise"]
+    assert Request.from_document(document).rank_noise == NONE
+
+
+def test_plans_that_state_no_rank_noise_in_another_way_are_no_plans():
+    """One canonical form: 0 is never written."""
+    text = planned(NONE).to_bytes()
+    written = text.replace(b'"rank_noise"', b'"x"')
+    assert written == text
+    with pytest.raises(ValueError, match="canonical"):
+        Plan.from_bytes(text.replace(b'"name":"wide",', b'"name":"wide","rank_loss":"0","rank_noise":"0",'))
+
+
+def test_the_document_has_the_bound_for_the_whole_table():
+    """Plan, task and attribute state it, and a plan that states another is none."""
+    plan = planned()
+    document = plan.to_document()
+    assert document["epsilon_table"] == plan.epsilon_table == 1 + 2 * THIRD
+    assert document["tasks"][0]["rank_loss"] == 2 * THIRD
+    with pytest.raises(ValueError, match="canonical"):
+        Plan.from_bytes(plan.to_bytes().replace(b'"epsilon_table":"134.', b'"epsilon_table":"1.'))
+
+
+@pytest.mark.parametrize(("noise", "error"), [("0", "0.0001"), ("0.03", "0.0214692"), ("1", "1.84625")])
+def test_expected_error_grows_with_rank_noise_up_to_a_random_order(noise, error):
+    """(k/n)² + 24 w², at most what values put at random would come to."""
+    found = expected_error("idp-joint", 10, 1000, Decimal(10**6), n_values=100, rank_noise=Decimal(noise))
+    assert abs(found - Decimal(error)) < Decimal("1e-6")
+
+
+def test_expected_error_of_counts():
+    """Falls with the square of n·ε where boundaries move by several values, linearly below; one value: 0."""
+    few = [expected_error("dp-hist", 1, n, Decimal(1), n_values=2) for n in (1000, 10_000)]
+    many = [expected_error("dp-hist", 1, n, Decimal("0.1"), n_values=100_000) for n in (10**6, 10**7)]
+    assert 9 < few[0] / few[1] < 11
+    assert 90 < many[0] / many[1] < 110
+    assert expected_error("dp-hist", 1, 1000, Decimal(1), n_values=1) == 0
+    assert expected_error("dp-hist", 1, 1, Decimal("0.001"), n_values=2) <= 2
+
+
+def test_why_an_attribute_is_carried_so():
+    """Both carriers say which public numbers decided, and whether somebody decided otherwise."""
+
+    def reasons(**changes):
+        plan = planned(**changes)
+        return [
+            carrier_reason(each, plan.attribute(each.name).n_values, 1000, 1)
+            for each in plan.tasks[0].attributes
+        ]
+
+    assert reasons() == [
+        "clusters: 1000001 possible values, counts are better up to 33",
+        "counts: 2 possible values, counts are better up to 33",
+    ]  # fmt: skip
+    asked = reasons(mechanism="idp-joint")[1]
+    assert asked == "clusters, as asked for: 2 possible values, counts are better up to 33"
+    assert reasons(mechanism="dp") == ["every record by itself"] * 2
+
+
+# --- words ----------------------------------------------------------------------------------------------
+
+
+def test_words_say_the_distance_and_the_bound():
+    """A data protection officer reads what a small change, a large one and any change can do."""
+    told = " ".join(promises(planned(RankNoise(Decimal("0.03"), (("few", Decimal("0.1")),)))))
+    assert "0.03 of the number of records for wide; 0.1 of the number of records for few" in told
+    assert "1 % of the ranks away, no result becomes more than 1.95 times, exp(0.6667)," in told
+    assert "at 10 % exp(6.6667) times; whatever it is replaced by, exp(66.6667) times" in told
+    assert "more than 1.23 times, exp(0.2)," in told
+    assert "at 10 % 7.39 times, exp(2); whatever it is replaced by, exp(20) times. So" in told
+    table = Decimal(1) + THIRD + 20
+    assert (
+        f"who has which value included: individual differential privacy with ε = {rounded_up(table):f}."
+        in told
+    )
+
+
+@pytest.mark.parametrize(("share", "hardly"), [("0.03", True), ("0.02", True), ("0.019", False)])
+def test_words_do_not_praise_little_rank_noise(share, hardly):
+    """Neighbours are called hardly told apart only where 1 % of the ranks changes a probability less than
+    threefold.
+    """
+    told = " ".join(promises(planned(RankNoise(Decimal(share)))))
+    assert ("hardly tells a value from its neighbours" in told) is hardly
+    assert ("With so little rank noise the release can tell a value even from one" in told) is not hardly
+
+
+def test_words_of_what_rank_noise_does_not_hide():
+    """With rank noise it is not said that nothing limits the pattern, nor that nobody can be found."""
+    told = " ".join(invariants(planned()))
+    assert "can still find records. How many depends on the data" in told
+    assert "not of the attachment" not in told
+    partly = planned(RankNoise(DEFAULT, (("few", Decimal(0)),)))
+    assert "not of the attachment" in " ".join(invariants(partly))
+    assert "there is no bound (few: no rank noise)" in " ".join(promises(partly))
+
+
+def test_words_without_rank_noise_say_nothing_of_it():
+    """Plans of the papers keep their words."""
+    told = " ".join([*promises(planned(NONE)), *invariants(planned(NONE))])
+    assert "rank noise" not in told
+    assert "not of the attachment" in told
+
+
+def test_words_for_several_records_of_a_person():
+    """The distance is that of all records of a person together: twice the loss for two."""
+    own = Schema((WIDE,), IdentifierRules(1, ("trim",)), 2, 1000)
+    told = " ".join(promises(make_plan(request("a", k=None), {"a": own}, **MADE)))
+    assert "up to 2 records of a person are replaced" in told
+    assert "3.80 times, exp(1.3334)," in told
+    assert "exp(133.3334)" in told

@@ -1,0 +1,97 @@
+"""Verification: holds for an honest release, and names the first thing that does not hold."""
+
+import shutil
+
+import pytest
+
+from common.errors import IntegrityError, UsageError
+from common.release.verification import parse_pins, verify_release
+from tests.fakes.published import make_release
+from tests.fuzz.mutations import N_MUTATIONS
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A published release of two owners, in both formats."""
+    return make_release(tmp_path_factory.mktemp("made"), n_records=30)
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of it to damage."""
+    return shutil.copytree(made.folder, tmp_path / "copy")
+
+
+def test_honest_release_holds(made, tmp_path):
+    """Everything holds, against the CA and against the owners' true fingerprints."""
+    pins = {owner: signer.fingerprint for owner, signer in made.owners.items()}
+    verified = verify_release(made.folder, made.ca_file(tmp_path), pins)
+    assert verified.identities_checked
+    assert verified.pinned == ("a", "b")
+    assert verified.n_records == 30
+    assert verified.manifest_digest == made.manifest_digest
+    assert verified.plan == made.plan
+    assert not verify_release(made.folder).identities_checked
+
+
+def test_every_byte_counts(made, folder):
+    """A change of any byte of any file is found: every byte of small files, and as many of the others."""
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        step = max(1, len(data) * 3 // N_MUTATIONS)
+        for position in [*range(0, len(data), step), len(data) - 1]:
+            changed = bytearray(data)
+            changed[position] ^= 1
+            path.write_bytes(bytes(changed))
+            with pytest.raises(IntegrityError):
+                verify_release(folder)
+        path.write_bytes(data[:-1])
+        with pytest.raises(IntegrityError):
+            verify_release(folder)
+        path.write_bytes(data + b"\n")
+        with pytest.raises(IntegrityError):
+            verify_release(folder)
+        path.write_bytes(data)
+    assert verify_release(folder).manifest_digest == made.manifest_digest
+
+
+def test_missing_and_extra_files(folder):
+    """A file that is gone, that was added, or that is a link somewhere else is named."""
+    (folder / "notes.txt").write_text("hello")
+    with pytest.raises(IntegrityError, match=r"notes\.txt does not belong"):
+        verify_release(folder)
+    (folder / "notes.txt").unlink()
+    moved = folder.parent / "elsewhere.csv"
+    (folder / "data.csv").rename(moved)
+    with pytest.raises(IntegrityError, match=r"data\.csv is missing"):
+        verify_release(folder)
+    (folder / "data.csv").symlink_to(moved)
+    with pytest.raises(IntegrityError, match=r"data\.csv was changed"):
+        verify_release(folder)
+    for name in ("manifest.sig", "manifest.json"):
+        (folder / name).unlink()
+        with pytest.raises(IntegrityError, match=f"{name} cannot be read"):
+            verify_release(folder)
+    with pytest.raises(UsageError):
+        verify_release(folder / "nowhere")
+
+
+def test_another_ca(made, tmp_path):
+    """Certificates of another CA with the very same names do not pass with --ca."""
+    other = make_release(tmp_path, n_records=30)
+    assert verify_release(made.folder).plan_digest == other.plan.digest
+    with pytest.raises(IntegrityError, match=r"aggregator's certificate does not hold: .* not issued under"):
+        verify_release(made.folder, other.ca_file(tmp_path))
+
+
+def test_pins(made):
+    """Another key than the pinned one, or a pin for nobody, is refused and named."""
+    with pytest.raises(IntegrityError, match=r"statement of b .* another key"):
+        verify_release(made.folder, owners={"b": made.owners["a"].fingerprint})
+    with pytest.raises(IntegrityError, match="c took no part"):
+        verify_release(made.folder, owners={"c": made.owners["a"].fingerprint})
+    digits = made.owners["a"].fingerprint
+    assert parse_pins([f"a={digits[:4]} {digits[4:].upper()}"]) == {"a": digits}
+    for wrong in (["a"], ["a=12"], [f"={digits}"], [f"a={digits}", f"a={digits}"]):
+        with pytest.raises(UsageError):
+            parse_pins(wrong)

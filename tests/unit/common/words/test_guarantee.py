@@ -1,0 +1,145 @@
+"""The words of a release: what they promise follows from the plan, and never more than that."""
+
+from dataclasses import replace
+
+import pytest
+
+from common.model.plan import Linking
+from common.model.privacy import MECHANISMS
+from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from common.words.guarantee import composition, invariants, promises
+from common.words.linking import compared_as
+from tests.fakes.releases import ATTRIBUTES, make_plan
+
+
+def with_mechanism(plan, mechanism, factor):
+    """The same plan under another mechanism."""
+    tasks = [
+        replace(
+            task,
+            attributes=tuple(
+                replace(
+                    each,
+                    mechanism=mechanism,
+                    epsilon_joint=each.epsilon * factor,
+                    k=each.k if MECHANISMS[mechanism].clustered else None,
+                )
+                for each in task.attributes
+            ),
+        )
+        for task in plan.tasks
+    ]
+    return replace(plan, tasks=tuple(tasks))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_every_mechanism_has_its_words(mechanism):
+    """A mechanism that can be in a plan has a promise, with its own ε, its joint bound and its notion."""
+    factor = int(MECHANISMS[mechanism].joint_factor or 3)
+    notion = "individual differential privacy" if MECHANISMS[mechanism].individual else "differential privacy"
+    plan = with_mechanism(make_plan([(["age", "income"], ["a", "b"])]), mechanism, factor)
+    told = " ".join(promises(plan))
+    assert f"age, income of a, b ({mechanism}): {notion} with ε = 0.1 " in told
+    if factor != 1:
+        assert f"released values ε = 0.{factor}" in told
+    assert f"All attributes of one person together: {notion} with ε = 0.{2 * factor}" in told
+    assert ("Individual differential" in told) is MECHANISMS[mechanism].individual
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp"])
+def test_without_clusters_nothing_is_said_of_them(mechanism):
+    """Where every record is released by itself the bound covers which record has which value."""
+    plan = with_mechanism(make_plan([(["age"], ["a"])]), mechanism, 1)
+    told = " ".join([*promises(plan), *invariants(plan)])
+    assert "which record has which" in told
+    assert "for the released table." in told
+    assert "cluster" not in told
+    assert "as a whole" not in told
+    assert ("scales of the noise: they are" in told) is (mechanism == "idp")
+
+
+def test_several_records_of_a_person_are_what_is_replaced():
+    """With g records per person the words speak of a change of all of them."""
+    told = " ".join(promises(make_plan([(["age"], ["a"])], max_records_per_person=4)))
+    assert "values of up to 4 records, all that one person has at an owner," in told
+
+
+def test_individual_differential_privacy_is_never_shortened():
+    """The words never call it DP, and differential privacy only to say that this is weaker."""
+    plan = make_plan([(["age"], ["a"]), (["income"], ["b"])])
+    told = " ".join([*promises(plan), *invariants(plan)])
+    assert "DP" not in told
+    rest = told.replace("individual differential privacy", "").replace("Individual differential privacy", "")
+    assert rest.count("differential privacy") == 1
+    assert "weaker promise than differential privacy" in rest
+
+
+def test_frequency_order_has_no_joint_bound():
+    """Categories ordered by the data get no bound, for the attribute and for the whole."""
+    ward = Attribute(
+        "ward", AttributeType.CATEGORY, 0, 1, categories=("x", "y"), order=CategoryOrder.FREQUENCY
+    )
+    plan = make_plan([(["age", "ward"], ["a"])], attributes=(ATTRIBUTES[0], ward))
+    tasks = [
+        replace(task, attributes=(task.attributes[0], replace(task.attributes[1], epsilon_joint=None)))
+        for task in plan.tasks
+    ]
+    told = promises(replace(plan, tasks=tuple(tasks)))
+    line = next(each for each in told if each.startswith("ward"))
+    assert "no bound for the whole list" in line
+    assert "for the whole list of the attribute's released values" not in line
+    assert any("All attributes of one person together: no bound" in each for each in told)
+
+
+def test_unit_of_privacy():
+    """Without an identifier the words say record, and that disjointness was asserted, not checked."""
+    asserted = " ".join(promises(make_plan([(["age"], ["a", "b"])], tokens=False)))
+    assert "unit of privacy is the record" in asserted
+    assert "disjointness asserted, not checked" in asserted
+    assert "person together" not in asserted
+    alone = " ".join(promises(make_plan([(["age"], ["a"])], tokens=False)))
+    assert "nothing is promised about several records of one person" in alone
+    assert "asserted" not in alone
+    checked = " ".join(promises(make_plan([(["age"], ["a", "b"])])))
+    assert "unit of privacy is the person" in checked
+    assert "asserted" not in checked
+    several = " ".join(promises(make_plan([(["age"], ["a"])], max_records_per_person=4)))
+    assert "at most 4 records" in several
+
+
+def test_only_what_was_compared_is_promised_of_persons():
+    """No person is said to be at one owner only: no equal identifier is, and how they were made equal."""
+    plan = make_plan([(["age"], ["a", "b"])])
+    shared = replace(plan, linking=Linking(tokens=True, max_overlap=2))
+    asserted = make_plan([(["age"], ["a", "b"])], tokens=False)
+    told = " ".join(promises(plan))
+    assert "No identifier is at two owners of the same attributes (as normalised: trim)" in told
+    for each in (plan, shared):
+        assert "written differently at two owners counts as two" in composition(each)
+    assert "which was not checked" in composition(asserted)
+    for each in (plan, shared, asserted):
+        assert "hold different records" not in composition(each)
+
+
+def test_columns_of_an_identifier_are_told_with_their_steps():
+    """What was done to every column before it was compared is in the words, and that nothing was."""
+    steps = IdentifierRules(2, ("trim",), also=((), ("date",)))
+    assert compared_as(steps) == "as normalised: trim; column 2: date"
+    assert compared_as(IdentifierRules()) == "as they are written: no normalisation is declared"
+
+
+def test_composition_follows_the_grid():
+    """Parallel composition is named only where a group has several owners."""
+    assert "parallel" in composition(make_plan([(["age"], ["a", "b"])]))
+    vertical = composition(make_plan([(["age"], ["a"]), (["income"], ["b"])]))
+    assert "parallel" not in vertical
+    assert "different owners hold them" in vertical
+
+
+def test_invariants_name_everything_that_is_not_hidden():
+    """Every invariant is listed, with the plan's k."""
+    told = " ".join(invariants(make_plan([(["age"], ["a"])], k=25)))
+    for word in ("exact number", "a record exists", "owner", "missing", "scales", "k = 25", "as a whole"):
+        assert word in told
+    assert "same records" not in told
+    assert "same records" in " ".join(invariants(make_plan([(["age"], ["a"]), (["income"], ["b"])])))

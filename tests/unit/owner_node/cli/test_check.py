@@ -1,0 +1,146 @@
+"""`owner-node check`, run as its user runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.cli import console
+from owner_node.cli import application
+
+OWNER = """
+[owner]
+id = "north"
+trust_domain = "hospitals.example"
+state_dir = "state"
+
+[[aggregator]]
+name = "central"
+address = "localhost:8443"
+
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+
+[[dataset]]
+name = "patients"
+source = "patients.csv"
+total_epsilon = "2.5"
+identifier = "id"
+normalise = ["trim"]
+missing = "drop"
+
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+outside = "clamp"
+
+[dataset.attributes.weight]
+type = "number"
+min = 0
+max = 5000
+decimals = 1
+"""
+SECOND = """
+[[dataset]]
+name = "visits"
+source = "visits.csv"
+total_epsilon = "1"
+
+[dataset.attributes.ward]
+type = "category"
+categories = ["A", "B"]
+"""
+PATIENTS = "id,age,weight\n" + "".join(f"person{n},{n},61.25\n" for n in range(130)) + "person130,,61.2\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A folder with a configuration and good data, in which the command is run."""
+    (tmp_path / "owner.toml").write_text(OWNER)
+    (tmp_path / "patients.csv").write_text(PATIENTS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    """Run the command line and return its exit code."""
+    return console.run(application(), "owner-node", ["check", *arguments])
+
+
+def test_it_shows_what_would_be_sent(folder, capsys):
+    """The owner sees the schema, what stays at home, what loading changed, and what to think about."""
+    assert run() == 0
+    shown = capsys.readouterr().out
+    assert "records: 130 (known only here), told as 100" in shown
+    assert "dropped: 1 records with a missing value" in shown
+    assert "identifier: 1 column, normalised by trim; at most 1 record(s) per person" in shown
+    assert "'weight': the declared domain is more than 10 times as wide as the data" in shown
+    assert "'weight': decimals = 1 tells more values apart than there are records" in shown
+    assert "every owner has dropped the same persons" in shown
+
+
+def test_the_json_document_holds_the_schema_itself(folder, capsys):
+    """Programs get the very document that an invitation is answered with, beside the local counts."""
+    assert run("--json", "--dataset", "patients") == 0
+    (document,) = json.loads(capsys.readouterr().out)["datasets"]
+    assert document["schema"]["records_rounded"] == "100"
+    assert [each["name"] for each in document["schema"]["attributes"]] == ["age", "weight"]
+    assert document["records"] == 130
+    age, weight = document["attributes"]
+    assert (age["clamped"], age["values"], age["domain"]) == (9, 121, "0 … 120")
+    assert (weight["rounded"], weight["settings"]) == (130, "decimals = 1")
+
+
+def test_every_bad_data_set_is_told_and_good_ones_are_shown(folder, capsys):
+    """One run is enough to see the state of every data set; the exit code is 2; no value is shown."""
+    (folder / "owner.toml").write_text(OWNER + SECOND + SECOND.replace("visits", "stays"))
+    (folder / "visits.csv").write_text("ward\nA\nsecretward\n")
+    assert run() == 2
+    captured = capsys.readouterr()
+    assert "records: 130" in captured.out
+    assert "column 'ward': unknown category (1 record)" in captured.err
+    assert "there is no such file" in captured.err
+    assert "secretward" not in captured.err + captured.out
+    assert run("--json") == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "bad_data"
+    assert [each["dataset"] for each in error["details"]["datasets"]] == ["visits", "stays"]
+
+
+def test_one_bad_data_set_is_its_own_error(folder, capsys):
+    """A program that asks about one data set finds its problems at one place."""
+    (folder / "patients.csv").write_text("id,age\np,7\n")
+    assert run("--json", "--dataset", "patients") == 2
+    details = json.loads(capsys.readouterr().out)["error"]["details"]
+    assert details["problems"] == [{"column": "weight", "problem": "not in the source", "count": None}]
+
+
+@pytest.mark.parametrize("key", ["mechanisms", "layouts"])
+def test_a_policy_that_allows_nothing_says_so(folder, capsys, key):
+    """An empty list of mechanisms or layouts is not taken for "any": every release would be refused."""
+    (folder / "owner.toml").write_text(f"{OWNER}\n[policy]\n{key} = []\n")
+    assert run("--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["policy"][key], document["policy"]["attributes"]) == ("none", "any")
+    assert f"policy.{key} is empty, and so every release is refused" in document["warnings"]
+
+
+@pytest.mark.parametrize(("mechanisms", "warned"), [('"idp-joint"', True), ('"exponential"', False)])
+def test_a_method_that_the_policy_refuses(folder, capsys, mechanisms, warned):
+    """Declared to be drawn and not allowed to be: said at once, and not when a release is refused."""
+    taxonomy = 'taxonomy = "wards.csv"\nmethod = "exponential"\n'
+    (folder / "owner.toml").write_text(f"{OWNER}{SECOND}{taxonomy}\n[policy]\nmechanisms = [{mechanisms}]\n")
+    (folder / "wards.csv").write_text("A;all\nB;all\n")
+    (folder / "visits.csv").write_text("ward\nA\nB\n")
+    assert run("--json") == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert any("visits.ward" in each for each in warnings) is warned
+
+
+def test_an_unknown_data_set(folder, capsys):
+    """A wrong name is answered with the known ones."""
+    assert run("--dataset", "patient") == 2
+    assert "patients" in capsys.readouterr().err

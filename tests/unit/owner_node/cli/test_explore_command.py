@@ -1,0 +1,173 @@
+"""`owner-node explore`: a table, a document or a page; nothing is charged, noted or sent."""
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from common.cli import console
+from owner_node.cli import application
+from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
+
+COMMAND = ("explore", "--dataset", "patients", "--epsilon", "2", "--k", "5", "--repetitions", "2")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An owner's folder, in it."""
+    monkeypatch.chdir(tmp_path)
+    return make_owner_folder(tmp_path)
+
+
+def ask(capsys, *arguments) -> tuple[int, str, str]:
+    """Run the command; no identifier and no undeclared value is ever printed."""
+    code = console.run(application(), "owner-node", [*COMMAND, *arguments])
+    captured = capsys.readouterr()
+    assert "secret" not in captured.out + captured.err
+    return code, captured.out, captured.err
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The bytes of every file below a folder."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_nothing_is_charged_or_kept(folder, capsys):
+    """An owner's state is the same to the byte after exploring, with a ledger and without a state folder."""
+    assert ask(capsys)[0] == 0
+    assert not (folder / "state").exists()
+    assert ask_mask(capsys, "--out", "masked.csv", "--id", "one")[0] == 0
+    before = digests(folder)
+    assert ask(capsys, "--json")[0] == 0
+    assert digests(folder) == before
+    assert [each[0] for each in spends(folder)] == ["one"]
+
+
+def test_table_and_advice(folder, capsys):
+    """Every setting is a line, with and without rank noise; advice is in words, progress is apart."""
+    code, out, err = ask(capsys)
+    assert code == 0
+    noises = [line.split()[3] for line in out.splitlines() if line.startswith("auto")]
+    assert noises == ["0", "0.03", "0.05", "0.1"]
+    assert "recommended" in out or "No setting here is worth releasing" in out
+    assert "settings: 4 of 4" in err
+    assert "settings" not in out
+
+
+def test_rank_noise_of_one_attribute(folder, capsys):
+    """It is the same in every setting, and bounds follow from it; others have what is tried."""
+    quick = (
+        "--attacks",
+        "none",
+        "--measures",
+        "none",
+        "--mechanism",
+        "idp-joint,dp",
+        "--attributes",
+        "age,income",
+    )
+    code, out, _ = ask(capsys, *quick, "--rank-noise", "0.1,0,age=0.5", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert (document["rank_noises"], document["own_rank_noises"]) == (["0.1", "0"], {"age": "0.5"})
+    first, second, third = document["cells"]
+    assert first["epsilon_table"] == "26"
+    assert second["epsilon_table"] is None
+    assert (third["mechanism"], third["problem"]) == ("dp", None)
+    code, out, _ = ask(capsys, *quick, "--rank-noise", "age=0.5")
+    assert [line.split()[3] for line in out.splitlines() if line.startswith("idp-joint")] == [
+        "0",
+        "0.03",
+        "0.05",
+        "0.1",
+    ]
+    assert [line.split()[2:4] for line in out.splitlines() if line.startswith("dp ")] == [["–", "–"]]
+    assert "rank noise in every setting: age 0.5" in out
+    assert code == 0
+
+
+def test_lines_that_errors_are_compared_with(folder, capsys):
+    """Beside the mean SSE there is that of the means, and of the same clusters without noise."""
+    code, out, _ = ask(
+        capsys, "--attacks", "none", "--measures", "none", "--rank-noise", "0", "--mechanism", "idp-joint"
+    )
+    assert code == 0
+    assert "replaced by its attribute's mean it is" in out
+    assert "(plain individual ranking) have 0." in out
+
+
+def test_document_and_files(folder, capsys):
+    """--json prints the document alone; the same goes to a file, or a page, for this user alone."""
+    code, out, err = ask(capsys, "--json", "--out", "found.json", "--class", "ward", "--known", "age,income")
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert document == json.loads((folder / "found.json").read_text())
+    assert (document["records"], document["known"], document["class"]) == (60, ["age", "income"], "ward")
+    assert (folder / "found.json").stat().st_mode & 0o077 == 0
+    code, out, _ = ask(capsys, "--out", "found.html", "--attacks", "none", "--measures", "none")
+    assert code == 0
+    page = (folder / "found.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert "secret" not in page
+    assert (folder / "found.html").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--out", "found.pdf"), ".html, .json"),
+        (("--out", "absent/found.html"), "does not exist"),
+        (("--repetitions", "0"), "1 to 1000"),
+        (("--attacks", "linkage,tea"), "'tea'"),
+        (("--known", "shoe"), "'shoe'"),
+        (("--class", "income"), "cannot be a class"),
+        (("--rank-noise", "2"), "rank noise"),
+        (("--rank-noise", "shoe=0.1"), "not released: shoe"),
+        (("--rank-noise", "0.1,age=0.1,age=0.2"), "twice"),
+        (("--k", "5,5"), "twice"),
+        (("--k", "5,05"), "k 5 is named twice"),
+        (("--epsilon", "1,1.0"), "epsilon 1 is named twice"),
+        (("--rank-noise", "0.1,0.10"), "rank noise 0.1 is named twice"),
+        (("--mechanism", "ir"), "evaluation only"),
+        (("--k", "5000,6000"), "--k auto or another --k"),
+    ],
+)
+def test_arguments_that_cannot_be(folder, capsys, arguments, told):
+    """What cannot be asked for is a usage error that says why."""
+    code, out, err = ask(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert told in err
+
+
+def test_without_scikit_learn(folder, capsys, monkeypatch):
+    """The default leaves out what needs it and says so; asked for, it is an error before data are loaded."""
+    monkeypatch.setattr("owner_node.explore.models.find_spec", lambda _name: None)
+    code, out, err = ask(capsys, "--json")
+    assert code == 0
+    assert "without the measures pmse and f-measure" in err
+    assert "tessera-release[explore]" in err
+    (first, *_) = json.loads(out)["cells"]
+    assert (first["pmse"], first["f_measure"]) == (None, None)
+    assert first["divergence"] is not None
+    for asked in (("--measures", "pmse"), ("--class", "ward")):
+        code, _, err = ask(capsys, *asked)
+        assert code == 2
+        assert "tessera-release[explore]" in err
+        assert "loading" not in err
+    code, _, err = ask(capsys, "--measures", "divergence")
+    assert (code, "scikit-learn" in err) == (0, False)
+
+
+def test_daemons_do_not_import_it():
+    """Neither the command line nor the daemon of an owner loads anything of exploring when it starts."""
+    import subprocess
+
+    program = (
+        "import sys, owner_node.cli, owner_node.daemon; owner_node.cli.application(); "
+        "print([name for name in sys.modules if name.startswith(('sklearn', 'owner_node.explore', 'numpy'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,224 @@
+"""`owner-node mask`, run as its user runs it, without a daemon."""
+
+import json
+from decimal import Decimal
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from common.canonical import digest
+from common.cli import console
+from common.model.privacy import MECHANISMS, REQUESTABLE
+from owner_node.cli import application
+from tests.fakes.owner_folder import ATTRIBUTES, make_owner_folder, spends
+from tests.fakes.owner_folder import ask_mask as ask
+
+COMMAND = ("mask", "--dataset", "patients", "--epsilon", "1")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An owner's folder, and the place of work."""
+    monkeypatch.chdir(tmp_path)
+    return make_owner_folder(tmp_path)
+
+
+def test_a_masked_file_and_its_report(folder, capsys):
+    """The file holds masked values of every record and nothing else; the report says what is promised."""
+    code, document = ask(
+        capsys, "--out", "masked.csv", "--k", "6", "--id", "first", "--mechanism", "idp-joint"
+    )
+    assert code == 0
+    assert (document["id"], document["charged"], document["remaining"]) == (
+        "first", "0.999999999996", "1.500000000004",
+    )  # fmt: skip
+    masked = pd.read_csv("masked.csv")
+    assert list(masked.columns) == list(ATTRIBUTES)
+    assert len(masked) == 60
+    assert masked["age"].between(0, 120).all()
+    assert masked["age"].nunique() <= 10
+    assert set(masked["stage"]) <= {"mild", "moderate", "severe"}
+    assert "secret" not in Path("masked.csv").read_text()
+    report = json.loads(Path("masked.csv.report.json").read_text())
+    assert report == document["report"]
+    assert report["file"]["sha256"] == digest(Path("masked.csv").read_bytes())
+    assert (report["epsilon"], report["epsilon_joint"], report["records"]) == (
+        "1", "0.999999999996", "60",
+    )  # fmt: skip
+    assert [each["k"] for each in report["attributes"]] == ["6"] * 6
+    assert {each["epsilon"] for each in report["attributes"]} == {"0.166666666666"}
+    assert any("individual differential privacy" in line for line in report["promises"])
+    assert any("exact number of records" in line for line in report["invariants"])
+    # The ids of data and of arguments let whoever guesses the data confirm the guess.
+    assert not {"data", "source", "plan_digest"} & set(report)
+    assert [Path(name).stat().st_mode & 0o777 for name in ("masked.csv", "masked.csv.report.json")] == [
+        0o600
+    ] * 2
+    assert spends(folder) == [("first", Decimal("0.999999999996"))]
+
+
+def test_records_are_shuffled(folder, capsys):
+    """A record's place in the file says nothing: the ages, which ascend in the source, do not."""
+    ask(capsys, "--out", "masked.parquet", "--attributes", "age", "--k", "3", "--rank-noise", "0")
+    ages = pq.read_table("masked.parquet").column("age").to_pylist()
+    assert pd.Series(ages).corr(pd.Series(range(60))) < 0.6
+
+
+def test_parquet_has_the_types_of_a_release(folder, capsys):
+    """Exact decimals, dates, dictionaries and booleans; one file that pandas reads as it is."""
+    assert ask(capsys, "--out", "masked.parquet")[0] == 0
+    types = [str(field.type) for field in pq.read_schema("masked.parquet")]
+    labels = "dictionary<values=string, indices=int32, ordered={}>"
+    assert types == [
+        "int64", "decimal128(6, 2)", labels.format(0), labels.format(1), "date32[day]", "bool"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--mechanism", "ir"), 2),
+        (("--mechanism", "exponential"), 2),
+        (("--mechanism", "dp", "--k", "5"), 2),
+        (("--k", "2"), 2),
+        (("--k", "61"), 4),
+        (("--epsilon", "0"), 2),
+        (("--epsilon", "2.6"), 5),
+        (("--attributes", "note"), 2),
+        (("--attributes", "age,age"), 2),
+        (("--weights", "age=1"), 2),
+        (("--dataset", "nobody"), 2),
+        (("--out", "a.xlsx"), 2),
+        (("--out", "nowhere/a.csv"), 2),
+        (("--out", "a" * 201 + ".csv"), 2),
+        (("--id", "../up"), 2),
+        (("--mechanism", "idp-cbls", "--k", "3"), 5),
+    ],
+)
+def test_what_cannot_be_done_costs_nothing(folder, capsys, arguments, code):
+    """Every mistake ends in words and the exit code of its kind, with no file and no charge."""
+    found, document = ask(capsys, "--out", "a.csv", *arguments)
+    assert found == code, document
+    assert document["error"]["hint"]
+    assert spends(folder) == []
+    assert not Path("a.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("policy", "arguments", "rule"),
+    [
+        ("min_k = 9", ("--k", "8"), "policy.min_k = 9"),
+        ("max_epsilon_per_release = 0.5", (), "policy.max_epsilon_per_release = 0.5"),
+        ('mechanisms = ["idp-joint"]', ("--mechanism", "dp"), "policy.mechanisms"),
+        ('attributes = ["age"]', ("--attributes", "age,ward"), "policy.attributes does not list 'ward'"),
+        ("valid_until = 2020-01-01", (), "policy.valid_until"),
+        ("max_unchanged_share = 0.01", ("--attributes", "emergency"), "policy.max_unchanged_share"),
+        (
+            "max_zero_noise_share = 0",
+            ("--attributes", "stage", "--mechanism", "idp-cbls", "--epsilon", "0.1"),
+            "policy.max_zero_noise_share",
+        ),
+    ],
+)
+def test_the_policy_holds(tmp_path, monkeypatch, capsys, policy, arguments, rule):
+    """What the policy refuses is refused with exit code 4, and the history says by which rule."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy=policy)
+    code, document = ask(capsys, "--out", "a.csv", *arguments)
+    assert code == 4
+    assert rule in document["error"]["message"]
+    assert console.run(application(), "owner-node", ["history", "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["history"]
+    assert line["decision"] == "refuse"
+    assert rule in line["rule"]
+    assert spends(tmp_path) == []
+
+
+def test_only_the_attributes_of_the_policy_unless_others_are_named(tmp_path, monkeypatch, capsys):
+    """What may not take part is not even read."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='attributes = ["age", "ward"]')
+    assert ask(capsys, "--out", "a.csv")[0] == 0
+    assert list(pd.read_csv("a.csv").columns) == ["age", "ward"]
+
+
+def test_a_copy_of_the_data_has_no_budget_of_its_own(folder, capsys):
+    """A data set of another name and budget over a copied file is known as what was charged before."""
+    ask(capsys, "--out", "a.csv")
+    text = Path("owner.toml").read_text()
+    declared = text[text.index("[[dataset]]") :]
+    copied = declared.replace('"patients', '"copied').replace('"people"', '"fresh"')
+    Path("copied.csv").write_bytes(Path("patients.csv").read_bytes())
+    Path("owner.toml").write_text(text + copied)
+    code, document = ask(capsys, "--out", "b.csv", "--dataset", "copied")
+    assert (code, "'people'" in document["error"]["message"]) == (4, True)
+    assert len(spends(folder)) == 1
+
+
+def test_per_centroid_accounting(tmp_path, monkeypatch, capsys):
+    """The ledger takes the plain epsilon if the owner's policy counts as the papers do."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='accounting = "per-centroid"')
+    code, document = ask(capsys, "--out", "a.csv", "--mechanism", "idp-cbls", "--attributes", "age")
+    assert (code, document["charged"]) == (0, "1")
+    assert Decimal(document["report"]["epsilon_joint"]) > 10
+
+
+def test_weights(folder, capsys):
+    """Shares by weight, in the order of the attributes that were named."""
+    arguments = ("--attributes", "income,age", "--weights", "age=3,income=1")
+    report = ask(capsys, "--out", "a.csv", *arguments)[1]["report"]
+    assert [(each["name"], each["epsilon"]) for each in report["attributes"]] == [
+        ("income", "0.25"),
+        ("age", "0.75"),
+    ]
+
+
+def test_bad_data(folder, capsys):
+    """What is wrong with the source is told by column and count, before anything is charged."""
+    text = Path("patients.csv").read_text()
+    Path("patients.csv").write_text(text + "secret-x,999,1,medicine,mild,2020-01-01,true,x\n")
+    code, document = ask(capsys, "--out", "a.csv")
+    assert (code, document["error"]["code"]) == (2, "bad_data")
+    assert spends(folder) == []
+
+
+def test_it_asks_first(folder, capsys):
+    """Without a terminal and without --yes nothing is charged, but everything is shown."""
+    code = console.run(application(), "owner-node", [*COMMAND, "--out", "a.csv"])
+    shown = capsys.readouterr()
+    assert code == 2
+    assert "--yes" in shown.err
+    assert "What is promised" in shown.out
+    assert "charge: 0.999999999996 of the 2.5" in shown.out
+    assert spends(folder) == []
+
+
+@pytest.mark.parametrize("mechanism", REQUESTABLE)
+def test_every_mechanism(tmp_path, monkeypatch, capsys, mechanism):
+    """All mechanisms that a release may ask for, for all types of attributes, with their own promise."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='accounting = "per-centroid"')
+    code, document = ask(capsys, "--out", "a.parquet", "--mechanism", mechanism)
+    assert code == 0, document
+    assert {each["mechanism"] for each in document["report"]["attributes"]} == {mechanism}
+    individual = any("ndividual differential privacy" in line for line in document["report"]["promises"])
+    assert individual == MECHANISMS[mechanism].individual
+    assert len(pq.read_table("a.parquet")) == 60
+
+
+def test_taxonomies(tmp_path, monkeypatch, capsys):
+    """Categories with a hierarchy are drawn from it, whatever mechanism the others get."""
+    monkeypatch.chdir(tmp_path)
+    make_owner_folder(tmp_path, policy='accounting = "per-centroid"')
+    Path("wards.csv").write_text('medicine;inner;any\n"eye, ear";outer;any\n')
+    text = Path("owner.toml").read_text()
+    declared = 'categories = ["medicine", "eye, ear"]'
+    drawn = f'{declared}\ntaxonomy = "wards.csv"\nmethod = "exponential"'
+    Path("owner.toml").write_text(text.replace(declared, drawn))
+    code, document = ask(capsys, "--out", "a.csv", "--attributes", "age,ward")
+    assert code == 0, document
+    assert [each["mechanism"] for each in document["report"]["attributes"]] == ["idp-joint", "exponential"]
+    assert set(pd.read_csv("a.csv")["ward"]) <= {"medicine", "eye, ear"}

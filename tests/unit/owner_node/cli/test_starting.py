@@ -1,0 +1,174 @@
+"""The first owner.toml for a data file: what it guesses, and what it leaves to a person."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from common.cli import console
+from common.errors import ConfigurationError, DataError
+from owner_node.cli import application
+from owner_node.cli.starting import FILL_IN, starting_configuration
+from owner_node.config import load
+from owner_node.sources import load as load_data
+from owner_node.sources.guessing import guess
+
+HEADER = ["patient", "age", "income", "admitted", "ward", "emergency", "note", "postal"]
+FILLED = {
+    "age": ("0", "120"),
+    "income": ("0", "10000"),
+    "admitted": ("2020-01-01", "2026-12-31"),
+}
+
+
+def written(folder: Path, delimiter: str = ",", point: str = ".", date: str = "{0:02}/{1:02}/2024") -> Path:
+    """Write a CSV file of 200 people as programs of some country write it."""
+    lines = [delimiter.join(HEADER)]
+    for number in range(200):
+        admitted = date.format(number % 28 + 1, number % 12 + 1)
+        fields = [f"P-{number:04}", str(17 + number % 77), f"{(number * 37) % 4999}{point}5", admitted]
+        fields += [("medicine", "surgery", "NA")[number % 3], ("yes", "no")[number % 2]]
+        fields += [f"note no. {number}", ("04103", "10115")[number % 2]]
+        lines.append(delimiter.join(fields))
+    path = folder / "patients 2024.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def filled(text: str) -> str:
+    """Fill in what a person has to."""
+    for heading, ends in FILLED.items():
+        before, _, rest = text.partition(f'[dataset.attributes."{heading}"]')
+        for key, end in zip(("min", "max"), ends, strict=True):
+            rest = rest.replace(f'{key} = "{FILL_IN}"', f"{key} = {end}", 1)
+        text = f'{before}[dataset.attributes."{heading}"]{rest}'
+    text = text.replace(f'categories = "{FILL_IN}"', 'categories = ["medicine", "surgery"]', 1)
+    text = text.replace(f'categories = "{FILL_IN}"', 'categories = ["04103", "10115"]', 1)
+    text = text.replace(f'total_epsilon = "{FILL_IN}"', 'total_epsilon = "2"\nmissing = "drop"')
+    return text.replace(f'id = "{FILL_IN}"', 'id = "north"')
+
+
+def start(path: Path) -> str:
+    """Return the text that `init` writes."""
+    known = {"trust_domain": "example.org", "aggregator": "hub", "address": "hub:8443"}
+    return starting_configuration(path, path.parent / "owner.toml", guess(path), **known)
+
+
+@pytest.mark.parametrize(
+    ("delimiter", "point", "date"),
+    [(",", ".", "2024-{1:02}-{0:02}"), (";", ",", "{0:02}.{1:02}.2024"), ("\t", ".", "{1:02}/{0:02}/2024")],
+)
+def test_the_guess_loads_once_it_is_filled_in(tmp_path: Path, delimiter: str, point: str, date: str) -> None:
+    """Delimiter, decimal mark and dates are found; what a person fills in makes the file usable as it is."""
+    path = written(tmp_path, delimiter, point, date)
+    (tmp_path / "owner.toml").write_text(filled(start(path)), encoding="utf-8")
+    config = load(tmp_path / "owner.toml")
+    (dataset,) = config.datasets
+    assert [(each.name, str(each.type)) for each in dataset.attributes] == [
+        ("age", "integer"), ("income", "number"), ("admitted", "date"), ("ward", "category"),
+        ("emergency", "boolean"), ("postal", "category"),
+    ]  # fmt: skip
+    assert dataset.name == "patients-2024"
+    assert load_data(dataset).n_records == 134
+
+
+def test_what_a_person_decides_is_refused_until_then(tmp_path: Path) -> None:
+    """Every place that is left open is named, all at once; nothing else is wrong."""
+    path = written(tmp_path)
+    (tmp_path / "owner.toml").write_text(start(path), encoding="utf-8")
+    with pytest.raises(ConfigurationError) as caught:
+        load(tmp_path / "owner.toml")
+    keys = [problem.split()[0] for problem in caught.value.problems]
+    place = "dataset[patients-2024]"
+    expected = {"owner.id", f"{place}.total_epsilon", f"{place}.attributes.ward.categories"}
+    expected |= {f"{place}.attributes.postal.categories"}
+    expected |= {f"{place}.attributes.{name}.{end}" for name in FILLED for end in ("min", "max")}
+    assert set(keys) == expected
+    assert all(FILL_IN in problem for problem in caught.value.problems)
+
+
+def test_no_extreme_of_the_data_is_written_down(tmp_path: Path) -> None:
+    """What the file holds is told rounded to one digit, and an identifier or a note not at all."""
+    text = start(written(tmp_path))
+    assert "lie within 10 and 100" in text
+    assert "17" not in text.replace("2017", "")
+    for secret in ("93", "P-0", "note no", "4998"):
+        assert secret not in text
+    assert 'Not declared below, and so never read, unless named here or there: "patient", "note".' in text
+
+
+def test_parquet_and_its_types(tmp_path: Path) -> None:
+    """Parquet brings its own types; one that cannot be read is left out, not an error."""
+    path = tmp_path / "data.parquet"
+    columns = {
+        "n": pa.array([1, 2, 2, None]),
+        "x": pa.array([1.25, 2.5, None, 2.5]),
+        "b": pa.array([True, False, True, None]),
+        "c": pa.array(["a", "b", "a", "b"]),
+        "nested": pa.array([[1], [2], [3], [4]]),
+    }
+    pq.write_table(pa.table(columns), path)
+    found = guess(path)
+    assert {each.name: each.type for each in found.columns} == {
+        "n": "integer", "x": "number", "b": "boolean", "c": "category", "nested": "",
+    }  # fmt: skip
+    assert [each.n_missing for each in found.columns] == [1, 1, 1, 0, 0]
+    document = tomllib.loads(start(path))
+    assert "csv" not in document["dataset"][0]
+    assert document["dataset"][0]["attributes"]["x"]["decimals"] == 2
+
+
+def test_headings_cannot_write_the_configuration(tmp_path: Path) -> None:
+    """Whatever a column is called, the text stays TOML and says what it said."""
+    names = ['a"]\nmax = 1\n#', "\\u0000x", "é.ß", "line\u2028break", "\x7f"]
+    path = tmp_path / 'od"d.csv'
+    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
+    path.write_text(",".join(quoted) + "\n" + "1,2,3,4,5\n" * 3, encoding="utf-8")
+    document = tomllib.loads(start(path))
+    assert list(document["dataset"][0]["attributes"]) == names
+
+
+def test_columns_that_no_attribute_can_be_called_by(tmp_path: Path) -> None:
+    """A table's index without a heading, a heading that occurs twice, and a release's own are left out."""
+    path = tmp_path / "index.csv"
+    path.write_text(",age,age,record,token,ward\n" + "".join(f"{n % 9},1,2,3,4,A\n" for n in range(30)))
+    text = start(path)
+    (dataset,) = tomllib.loads(text)["dataset"]
+    assert list(dataset["attributes"]) == ["ward"]
+    assert '# identifier = "patient_id"' in text
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """What is wrong with the file is told as elsewhere: by place and count."""
+    path = tmp_path / "broken.csv"
+    path.write_text('a,b\n1,2\n3\n"x,4\n', encoding="utf-8")
+    with pytest.raises(DataError, match="wrong number of fields"):
+        guess(path)
+    with pytest.raises(DataError, match="there is no such file"):
+        guess(tmp_path / "none.csv")
+
+
+def test_another_encoding(tmp_path: Path) -> None:
+    """A file of an older program is read as Windows wrote it."""
+    path = tmp_path / "alt.csv"
+    path.write_bytes("Straße;Größe\nGänse;1,5\nGänse;2,5\nÖl;2,5\n".encode("cp1252"))
+    found = guess(path)
+    assert (found.form.encoding, found.form.delimiter, found.form.decimal) == ("cp1252", ";", ",")
+    assert [each.type for each in found.columns] == ["category", "number"]
+
+
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """It writes beside the data, says what it left out, and never replaces a file."""
+    monkeypatch.chdir(tmp_path)
+    path = written(tmp_path)
+    arguments = ["init", path.name, "--id", "north", "--aggregator", "hub=hub.example:8443", "--json"]
+    assert console.run(application(), "owner-node", arguments) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["not_declared"] == ["patient", "note"]
+    before = (tmp_path / "owner.toml").read_bytes()
+    assert b'address = "hub.example:8443"' in before
+    assert console.run(application(), "owner-node", arguments) == 2
+    assert (tmp_path / "owner.toml").read_bytes() == before

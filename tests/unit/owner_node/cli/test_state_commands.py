@@ -1,0 +1,294 @@
+"""`owner-node status|ledger|history`, run as their user runs them, with and without the daemon."""
+
+import json
+import sqlite3
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from common.cli import console
+from deploy.development_ca import DevelopmentCa
+from owner_node import config
+from owner_node.cli import application
+from owner_node.ledger.ledger import Ledger
+from owner_node.linking import linkage_key
+from owner_node.release.decisions import Decisions
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.presence import Presence, daemon_lock
+from owner_node.state.session import Event
+from owner_node.state.sessions import Sessions
+
+OWNER = """
+[owner]
+id = "north"
+trust_domain = "hospitals.example"
+state_dir = "state"
+
+[[aggregator]]
+name = "hub"
+address = "localhost:8443"
+
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+
+[[dataset]]
+name = "patients"
+source = "patients.csv"
+budget = "people"
+total_epsilon = "2.5"
+
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+
+[[dataset]]
+name = "visits"
+source = "visits.csv"
+total_epsilon = "1"
+
+[dataset.attributes.ward]
+type = "category"
+categories = ["A", "B"]
+"""
+
+
+def _now() -> datetime:
+    return datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """An owner's folder with a configuration and no state yet."""
+    (tmp_path / "owner.toml").write_text(OWNER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def used(folder: Path) -> Path:
+    """The same after a release that was spent and one that is reserved."""
+    with Database(folder / "state") as db:
+        ledger, sessions, history = Ledger(db, _now), Sessions(db, _now), History(db, _now)
+        for release in ("first", "second"):
+            with db.transaction() as tx:
+                session = sessions.open(tx, "hub", release, "patients")
+                history.record(tx, aggregator="hub", release=release, event="invited")
+                ledger.reserve(
+                    tx, budget="people", total_epsilon=Decimal("2.5"), charge=Decimal("0.5"),
+                    aggregator="hub", release=release, plan_digest="d",
+                )  # fmt: skip
+                session = sessions.advance(tx, session, "accept", plan_digest="d", purpose="study")
+                if release == "first":
+                    session = sessions.advance(tx, session, "link")
+                    ledger.spend(tx, "hub", release, "d")
+                    sessions.advance(tx, session, "spend")
+    return folder
+
+
+def _run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = console.run(application(), "owner-node", arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def _json(capsys, *arguments: str) -> tuple[int, dict]:
+    code, out, err = _run(capsys, *arguments, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+@pytest.mark.parametrize("command", [["ledger", "--verify"], ["history"], ["status"]])
+def test_nothing_yet(folder: Path, capsys, command: list[str]) -> None:
+    """Before the first run every command works, and none makes a file."""
+    assert _run(capsys, *command)[0] == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["owner.toml"]
+
+
+def test_ledger(used: Path, capsys) -> None:
+    """Every entry and every balance are told, decimals as exact text."""
+    code, document = _json(capsys, "ledger", "--verify")
+    assert (code, document["verified"]) == (0, True)
+    assert [(e["kind"], e["release"], e["charge"]) for e in document["entries"]] == [
+        ("reserve", "first", "0.5"), ("spend", "first", "0.5"), ("reserve", "second", "0.5"),
+    ]  # fmt: skip
+    assert document["balances"] == [
+        {
+            "budget": "people",
+            "total": "2.5",
+            "reserved": "0.5",
+            "spent": "0.5",
+            "remaining": "1.5",
+            "rank_loss": "0",
+            "without_rank_loss": 2,
+        },
+        {
+            "budget": "visits",
+            "total": "1",
+            "reserved": "0",
+            "spent": "0",
+            "remaining": "1",
+            "rank_loss": "0",
+            "without_rank_loss": 0,
+        },
+    ]
+    assert document["head"]["sequence"] == 3
+    code, out, _ = _run(capsys, "ledger", "--verify")
+    assert code == 0
+    assert "reserve" in out
+    assert document["head"]["hash"] in out
+
+
+def test_ledger_of_one_budget(used: Path, capsys) -> None:
+    """A budget is found by its own name or its data set's; an unknown one is told with those that exist."""
+    for choice in (["--dataset", "patients"], ["--budget", "people"]):
+        code, document = _json(capsys, "ledger", *choice)
+        assert (code, len(document["entries"]), len(document["balances"])) == (0, 3, 1)
+    assert _json(capsys, "ledger", "--budget", "visits")[1]["entries"] == []
+    code, document = _json(capsys, "ledger", "--budget", "patients")
+    assert (code, document["error"]["details"]["known"]) == (2, ["people", "visits"])
+    assert _json(capsys, "ledger", "--budget", "people", "--dataset", "patients")[0] == 2
+
+
+def test_budget_that_is_not_configured_any_more(used: Path, capsys) -> None:
+    """What was spent of a removed data set stays visible."""
+    text = OWNER.replace('budget = "people"', 'budget = "persons"')
+    (used / "owner.toml").write_text(text)
+    document = _json(capsys, "ledger")[1]
+    assert document["balances"][-1] == {
+        "budget": "people", "total": None, "reserved": "0.5", "spent": "0.5", "remaining": None,
+        "rank_loss": "0", "without_rank_loss": 2,
+    }  # fmt: skip
+
+
+def _tamper(folder: Path, *statements: str) -> None:
+    raw = sqlite3.connect(folder / "state" / "owner.db")
+    for statement in statements:
+        raw.execute(statement)
+    raw.commit()
+    raw.close()
+
+
+def test_verify_names_the_first_broken_entry(used: Path, capsys) -> None:
+    """A changed entry ends in exit 7 and is named."""
+    _tamper(used, "DROP TRIGGER ledger_no_update", "UPDATE ledger SET charge = '0.4' WHERE sequence = 2")
+    code, document = _json(capsys, "ledger", "--verify")
+    assert (code, document["error"]["code"]) == (7, "integrity")
+    assert document["error"]["details"] == {"chain": "ledger", "entry": 2}
+
+
+def test_verify_checks_the_history_too(used: Path, capsys) -> None:
+    """The audit log is checked with the ledger."""
+    _tamper(used, "DROP TRIGGER history_no_update", "UPDATE history SET event = 'x' WHERE sequence = 1")
+    code, document = _json(capsys, "ledger", "--verify")
+    assert (code, document["error"]["details"]) == (7, {"chain": "history", "entry": 1})
+
+
+def test_verify_finds_a_cut_tail(used: Path, capsys) -> None:
+    """A ledger whose newest entries were cut off contradicts its own sessions."""
+    _tamper(used, "DROP TRIGGER ledger_no_delete", "DELETE FROM ledger WHERE sequence >= 2")
+    code, document = _json(capsys, "ledger", "--verify")
+    assert (code, document["error"]["details"]["entry"]) == (7, 2)
+
+
+def test_history(used: Path, capsys) -> None:
+    """Every request is told, or those of one release."""
+    code, document = _json(capsys, "history")
+    assert code == 0
+    assert [(e["event"], e["release"]) for e in document["history"]] == [
+        ("invited", "first"), ("invited", "second"),
+    ]  # fmt: skip
+    assert len(_json(capsys, "history", "--release", "first")[1]["history"]) == 1
+    assert "invited" in _run(capsys, "history")[1]
+
+
+def test_status_without_the_daemon(used: Path, capsys) -> None:
+    """Without a daemon the state is told all the same; --check ends in exit 6."""
+    code, document = _json(capsys, "status")
+    assert (code, document["running"], document["aggregators"][0]["connected"]) == (0, False, False)
+    assert [(s["release"], s["state"]) for s in document["sessions"]] == [
+        ("first", "spent"), ("second", "reserved"),
+    ]  # fmt: skip
+    assert document["balances"][0]["remaining"] == "1.5"
+    code, document = _json(capsys, "status", "--check")
+    assert (code, document["error"]["message"]) == (6, "the daemon is not running")
+
+
+def test_status_tells_the_linkage_key(used: Path, capsys) -> None:
+    """Which linkage key is in place is seen without showing it: by generation and check value."""
+    assert _json(capsys, "status")[1]["linkage_key"]["generation"] is None
+    assert "linkage key: none" in _run(capsys, "status")[1]
+    state_dir = used / "state"
+    linkage_key.new(state_dir)
+    key = linkage_key.new(state_dir, replace=True)
+    told = _json(capsys, "status")[1]["linkage_key"]
+    assert (told["generation"], told["check"]) == (2, key.check)
+    shown = _run(capsys, "status")[1]
+    assert f"linkage key: generation 2, check value {key.check}" in shown
+    assert key.key.hex() not in shown
+
+
+def test_status_tells_when_the_certificate_ends(used: Path, capsys) -> None:
+    """A certificate that ends soon, or is not there, is told before the daemon cannot connect any more."""
+    code, document = _json(capsys, "status")
+    assert (code, document["certificate"]["expires"]) == (0, None)
+    assert "there is no certificate" in document["certificate"]["warning"]
+    path = used / "north.pem"
+    ends = datetime.now(UTC) + timedelta(days=9, hours=1)
+    begins = ends - timedelta(days=90)
+    path.write_bytes(DevelopmentCa("d").owner("a", not_before=begins, not_after=ends).certificate_pem)
+    code, document = _json(capsys, "status")
+    assert "ends in 9 days" in document["certificate"]["warning"]
+    assert "warning: the certificate of owner" in _run(capsys, "status")[2]
+
+
+def test_status_of_a_running_daemon(used: Path, capsys) -> None:
+    """--check is content only when the daemon runs and is connected."""
+    with Database(used / "state") as db, daemon_lock(used / "state"):
+        presence = Presence(db, _now)
+        presence.started(17, "1.0")
+        presence.disconnected("hub", "the aggregator's certificate has expired")
+        code, out, err = _run(capsys, "status", "--check")
+        assert (code, "certificate has expired" in out) == (6, True)
+        assert "error: not connected to hub" in err
+        presence.connected("hub")
+        code, document = _json(capsys, "status", "--check")
+        assert (code, document["pid"], document["aggregators"][0]["connected"]) == (0, 17, True)
+        assert document["aggregators"][0]["since"] == _now().isoformat()
+    assert _run(capsys, "status", "--check")[0] == 6
+
+
+def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
+    """Whoever changes owner.toml is told that the daemon does not know it, wherever they look."""
+    with Database(used / "state") as db, daemon_lock(used / "state"):
+        presence = Presence(db, _now)
+        presence.started(17, "1.0", config.load(used / "owner.toml").digest)
+        assert _json(capsys, "status")[1]["outdated"] is None
+        assert "another owner.toml" not in "".join(_run(capsys, "requests")[1:])
+        path = used / "owner.toml"
+        path.write_text(path.read_text() + "\n# changed\n")
+        assert "restart it" in _json(capsys, "status")[1]["outdated"]
+        for command in ("status", "requests", "check", "doctor"):
+            assert "the daemon runs with another owner.toml" in "".join(_run(capsys, command)[1:]), command
+    assert _json(capsys, "status")[1]["outdated"] is None
+
+
+def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
+    """Nobody agrees unseen: without a digest and a terminal approving takes --yes."""
+    with Database(used / "state") as db:
+        sessions = Sessions(db, _now)
+        with db.transaction() as tx:
+            session = sessions.open(tx, "hub", "r9", "patients")
+            session = sessions.learn(tx, session, plan_digest="ab" * 32, purpose="study")
+            sessions.advance(tx, session, Event.WAIT)
+        code, _, err = _run(capsys, "approve", "r9")
+        assert (code, "no terminal" in err) == (2, True)
+        assert Decisions(db, _now).approvals.newest(Decisions(db, _now).find("r9")) is None
+        assert _run(capsys, "approve", "r9", "--digest", "cd" * 6)[0] == 3
+        assert _run(capsys, "approve", "r9", "--digest", "ab" * 6)[0] == 0
+        assert _run(capsys, "approve", "r9", "--yes")[0] == 0

@@ -1,0 +1,307 @@
+import re
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from common.errors import ConfigurationError, UsageError
+from common.model.schema import Attribute, AttributeType
+from owner_node.config import AggregatorSection, CsvOptions, OwnerConfig, PolicyConfig, load
+from owner_node.config.file import _File
+from owner_node.values.normal_forms import NormalForm
+
+SAMPLES = Path(__file__).parents[4] / "deploy" / "samples"
+HEAD = """
+[owner]
+id = "north"
+trust_domain = "hospitals.example"
+state_dir = "state"
+[[aggregator]]
+name = "central"
+address = "host:8443"
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+"""
+DATASET = """
+[[dataset]]
+name = "adult"
+source = "adult.csv"
+total_epsilon = 2
+"""
+AGE = """
+[dataset.attributes.age]
+type = "integer"
+min = 0
+max = 120
+"""
+
+
+def _load(folder: Path, *parts: str) -> OwnerConfig:
+    path = folder / "owner.toml"
+    path.write_text("\n".join(parts), encoding="utf-8")
+    return load(path)
+
+
+def _problems(folder: Path, *parts: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigurationError) as caught:
+        _load(folder, *parts)
+    return caught.value.problems
+
+
+def test_the_minimal_sample_has_every_default():
+    """What a first owner.toml leaves out means what the documentation says."""
+    config = load(SAMPLES / "owner.minimal.toml")
+    dataset = config.dataset("patients")
+    assert config.owner.state_dir == SAMPLES / "state"
+    assert config.aggregators == (AggregatorSection("central", "aggregator.hospitals.example:8443"),)
+    assert config.policy == PolicyConfig()
+    assert (dataset.budget, dataset.total_epsilon, dataset.missing) == ("patients", Decimal(2), "error")
+    assert (dataset.identifier, dataset.normalise, dataset.csv) == ((), (), CsvOptions())
+    assert dataset.source == str(SAMPLES / "patients.csv")
+    assert dataset.attributes == (Attribute("age", AttributeType.INTEGER, 0, 120),)
+
+
+def test_the_full_sample_states_the_defaults():
+    """The sample that explains every option does not quietly change one."""
+    config = load(SAMPLES / "owner.full.toml")
+    dataset = config.dataset("patients")
+    assert config.policy == PolicyConfig(max_epsilon_per_release=Decimal(1))
+    assert dataset.csv == CsvOptions()
+    assert [attribute.type for attribute in dataset.attributes] == [
+        AttributeType.INTEGER,
+        AttributeType.NUMBER,
+        AttributeType.DATE,
+        AttributeType.CATEGORY,
+        AttributeType.CATEGORY,
+        AttributeType.BOOLEAN,
+    ]
+
+
+_TABLES = {
+    "_Owner", "_Aggregator", "PolicyTable", "AuditTable", "CsvTable", "DatasetTable", "TlsTable",
+    "AttributeTable", "MetricsTable",
+}  # fmt: skip
+
+
+def _keys(model: type[BaseModel], unsupported: tuple[str, ...]) -> set[str]:
+    found = set()
+    for name, field in model.model_fields.items():
+        found |= {name} - set(unsupported)
+        for inner in re.findall(r"\w+", str(field.annotation)):
+            for each in _TABLES & {inner}:
+                found |= _keys(_model(each), unsupported)
+    return found
+
+
+def _model(name: str) -> Any:
+    from owner_node.config import dataset_table
+    from owner_node.config import file as config_file
+
+    return getattr(config_file, name, None) or getattr(dataset_table, name)
+
+
+def test_the_full_sample_explains_every_supported_option():
+    """A new option does not stay out of the sample."""
+    unsupported = tuple(
+        name for name, field in _model("PolicyTable").model_fields.items() if field.annotation is Any
+    )
+    keys = _keys(_File, unsupported)
+    text = (SAMPLES / "owner.full.toml").read_text()
+    assert len(keys) > 35
+    assert [key for key in sorted(keys) if not re.search(rf"(^|\n)(# )?\[*(dataset\.)?{key}\b", text)] == []
+
+
+def test_an_unknown_data_set_names_the_known_ones():
+    """A release for a data set that is not there says which ones are."""
+    config = load(SAMPLES / "owner.minimal.toml")
+    with pytest.raises(UsageError) as caught:
+        config.dataset("x")
+    assert "patients" in caught.value.hint
+
+
+def test_everything_reaches_the_run_time_form(tmp_path):
+    """No policy that was written down gets lost on its way."""
+    policy = """
+        [policy]
+        max_epsilon_per_release = "0.5"
+        min_k = 7
+        mechanisms = ["idp-joint"]
+        layouts = ["vertical"]
+        attributes = ["age"]
+        aggregators = ["central"]
+        purposes = ["care"]
+        valid_from = 2026-01-01
+        valid_until = "2026-12-31"
+        accounting = "per-centroid"
+        approval = "manual"
+        manual_above_epsilon = 0.5
+        co_owners = ["south", "east=0A:{}", "east={}"]
+        max_overlap = 1
+        allow_intersect = false
+        max_zero_noise_share = 0
+        max_unchanged_share = 0.9
+        max_unchanged_record_share = "0.25"
+    """.format("0a" * 31, "1b" * 32)
+    assert _load(tmp_path, HEAD, policy).policy == PolicyConfig(
+        max_epsilon_per_release=Decimal("0.5"),
+        min_k=7,
+        mechanisms=("idp-joint",),
+        layouts=("vertical",),
+        attributes=("age",),
+        aggregators=("central",),
+        purposes=("care",),
+        valid_from=date(2026, 1, 1),
+        valid_until=date(2026, 12, 31),
+        accounting="per-centroid",
+        approval="manual",
+        manual_above_epsilon=Decimal("0.5"),
+        max_zero_noise_share=Decimal(0),
+        max_unchanged_share=Decimal("0.9"),
+        max_unchanged_record_share=Decimal("0.25"),
+        co_owners=("south", f"east={'0a' * 32}", f"east={'1b' * 32}"),
+    )
+
+
+def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
+    """No setting of a data set gets lost on its way, and a single name is a list of one."""
+    more = 'budget = "b"\nidentifier = "id"\nnormalise = "trim"\nmissing = "drop"\n'
+    more += 'normalise_also = { id = "casefold" }\n'
+    csv = '[dataset.csv]\ndelimiter = ";"\ndecimal = ","\nencoding = "latin-1"\nna_values = ["", "NA"]\n'
+    dataset = _load(tmp_path, HEAD, DATASET, more, csv, AGE).dataset("adult")
+    assert (dataset.budget, dataset.identifier, dataset.normalise) == ("b", ("id",), ("trim",))
+    assert dataset.missing == "drop"
+    assert dataset.normalise_also == {"id": ("casefold",)}
+    assert dataset.normal_forms == (NormalForm(("trim", "casefold"), "%Y-%m-%d"),)
+    assert dataset.csv == CsvOptions(";", ",", "iso8859-1", "%Y-%m-%d", ("", "NA"))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("min_k = 2", "policy.min_k = 2: expected at least 3"),
+        ("max_unchanged_share = 1.5", "policy.max_unchanged_share = 1.5: expected a share from 0 to 1"),
+        ("max_unchanged_share = true", "expected a share from 0 to 1"),
+        ("max_zero_noise_share = -0.1", "expected a share from 0 to 1"),
+        ("max_zero_noise_share = nan", "expected a share from 0 to 1"),
+        ('max_unchanged_record_share = "a tenth"', "expected a share from 0 to 1"),
+        (
+            'mechanisms = ["idp-join"]',
+            "policy.mechanisms: \"idp-join\" is unknown; did you mean 'idp-joint'?",
+        ),
+        ('layouts = ["verticle"]', "did you mean 'vertical'?"),
+        ("max_overlap = 0", "policy.max_overlap = 0: expected at least 1"),
+        ("max_overlap = true", "policy.max_overlap"),
+        ('allow_intersect = "yes"', "policy.allow_intersect"),
+        ("max_epsilon_per_release = 0", "policy.max_epsilon_per_release = 0: expected a positive decimal"),
+        (
+            "valid_from = 2026-02-01\nvalid_until = 2026-01-31",
+            "valid_until = 2026-01-31: before valid_from, 2026-02-01",
+        ),
+        ('approval = "yes"', 'policy.approval = "yes": expected one of "auto" or "manual"'),
+        ("manual_above_epsilon = 0", "policy.manual_above_epsilon = 0: expected a positive decimal"),
+        ('co_owners = ["South"]', '"South": an owner\'s id has lower-case letters'),
+        ('co_owners = ["south=12"]', '"south=12": expected ID or ID=FINGERPRINT'),
+        ('accounting = "other"', 'policy.accounting = "other": expected one of "joint" or "per-centroid"'),
+        ('purposes = "care"', 'policy.purposes = "care": expected a list, [...]'),
+        ('purposes = ["care", "care"]', "policy.purposes: expected names that are not empty, each once"),
+    ],
+)
+def test_policies_that_make_no_sense(tmp_path, line, expected):
+    """A policy that cannot mean what its author thinks is refused before any release."""
+    (problem,) = _problems(tmp_path, HEAD, "[policy]", line)
+    assert expected in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('query = "select 1"', "dataset[adult].query: goes with the URL of a database"),
+        ('normalise = ["trim"]', "dataset[adult].normalise: there is no identifier to normalise"),
+        (
+            'identifier = "id"\nnormalise_also = { name = ["date"] }',
+            "dataset[adult].normalise_also.name: is no column of the identifier",
+        ),
+        (
+            'identifier = "id"\nnormalise_also = { id = ["dates"] }',
+            "\"dates\" is unknown; did you mean 'date'?",
+        ),
+        ('identifier = "id"\nnormalise = ["trimm"]', "\"trimm\" is unknown; did you mean 'trim'?"),
+        (
+            "max_records_per_person = 2",
+            "dataset[adult].max_records_per_person: there is no identifier to tell persons by",
+        ),
+        ("max_records_per_person = 0", "dataset[adult].max_records_per_person = 0: expected at least 1"),
+        ('identifier = ["id", "age"]', "dataset[adult].attributes.age: an identifier is never released"),
+        ('[dataset.csv]\ndelimiter = "::"', 'dataset[adult].csv.delimiter = "::": expected one character'),
+        ('[dataset.csv]\ndecimal = ","', 'dataset[adult].csv.decimal: "," is the delimiter too'),
+        ('[dataset.csv]\nencoding = "latin-99"', "expected the name of an encoding"),
+        ('[dataset.attributes.record]\ntype = "boolean"', "attributes.record: the name is taken"),
+        ('[dataset.attributes.""]\ntype = "boolean"', 'attributes."": an attribute needs a name'),
+    ],
+)  # fmt: skip
+def test_data_sets_that_contradict_themselves(tmp_path, text, expected):
+    """Settings of a data set that do not go together are found before the data is read."""
+    (problem,) = _problems(tmp_path, HEAD, DATASET, text, AGE)
+    assert expected in problem
+
+
+def test_the_label_of_missing_values_cannot_be_a_category_of_its_own(tmp_path):
+    """A missing value and a category of the same name would be counted as one."""
+    labels = '[dataset.attributes.x]\ntype = "category"\ncategories = ["(missing)"]'
+    (problem,) = _problems(tmp_path, HEAD, DATASET, 'missing = "category"', labels)
+    assert problem.startswith("dataset[adult].attributes.x.categories:")
+
+
+def _two(first: str, second: str) -> str:
+    heads = [f'[[dataset]]\nname = "{name}"\n{text}\n{AGE}' for name, text in (("a", first), ("b", second))]
+    return "\n".join(heads)
+
+
+def test_one_budget_has_one_total(tmp_path):
+    """A budget is not as large as the data set that asks for it happens to say."""
+    text = _two("source = 'a.csv'\ntotal_epsilon = 1", "source = 'b.csv'\nbudget = 'a'\ntotal_epsilon = 2.0")
+    assert _problems(tmp_path, HEAD, text) == (
+        "dataset[b].total_epsilon = 2.0: data set 'a' has the same budget with 1",
+    )
+    equal = text.replace("2.0", "'1.0'")
+    assert {each.budget for each in _load(tmp_path, HEAD, equal).datasets} == {"a"}
+
+
+@pytest.mark.parametrize("alias", ["x.csv", "./y/../x.csv", "link.csv"])
+def test_one_source_has_one_budget(tmp_path, alias):
+    """A second name for the same file, a link included, does not open a second budget for the same people."""
+    (tmp_path / "link.csv").symlink_to(tmp_path / "x.csv")
+    text = _two("source = 'x.csv'\ntotal_epsilon = 1", f"source = '{alias}'\ntotal_epsilon = 1")
+    (problem,) = _problems(tmp_path, HEAD, text)
+    assert "has the same source and budget" in problem
+    assert "budget" in problem.split(":")[0]
+
+
+def test_names_are_declared_once(tmp_path):
+    """Two data sets or aggregators of one name could not be told apart."""
+    one_more = '[[aggregator]]\nname = "central"\naddress = "other:8443"'
+    assert _problems(tmp_path, HEAD, one_more, DATASET, AGE, DATASET, AGE) == (
+        "dataset[adult]: declared twice",
+        "aggregator[central]: declared twice",
+    )
+
+
+def test_problems_of_all_tables_come_together(tmp_path):
+    """What is wrong between data sets is told together with what is wrong inside them."""
+    head = HEAD.replace('id = "north"', 'id = "North"').replace("host:8443", "host")
+    text = _two(
+        "source = 'x.csv'\ntotal_epsilon = -1", "source = 'x.csv'\ntotal_epsilon = 1\nmising = 'drop'"
+    )
+    problems = _problems(tmp_path, head, text)
+    assert [re.split(r"[ :]", problem)[0] for problem in problems] == [
+        "owner.id",
+        "aggregator[central].address",
+        "dataset[a].total_epsilon",
+        "dataset[b].mising",
+        "dataset[b].budget",
+    ]

@@ -1,0 +1,191 @@
+"""`[[dataset]]` with a database: the keys that go together, and an address without secrets."""
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConfigurationError
+from owner_node.config import DatasetConfig, load
+from owner_node.config.database import parse_database_url
+from owner_node.sources import load as load_data
+
+HEAD = """
+[owner]
+id = "north"
+trust_domain = "hospitals.example"
+state_dir = "state"
+[tls]
+ca = "ca.pem"
+cert = "north.pem"
+key = "north.key"
+"""
+README = Path(__file__).parents[4] / "README.md"
+HIDDEN = "source = (not shown)"
+AGE = '[dataset.attributes.age]\ntype = "integer"\nmin = 0\nmax = 120\n'
+URL = "postgresql+psycopg://tessera@db.example/clinic"
+QUERY = 'query = "select age from people;"\n'
+
+
+def text(settings: str, name: str = "people", budget: str = "") -> str:
+    """Return one data set of a file."""
+    line = f'budget = "{budget}"\n' if budget else ""
+    return f'[[dataset]]\nname = "{name}"\ntotal_epsilon = 1\n{line}{settings}\n{AGE}'
+
+
+def read(folder: Path, *datasets: str) -> dict[str, DatasetConfig]:
+    """Return the data sets of a file by name."""
+    path = folder / "owner.toml"
+    path.write_text(HEAD + "\n".join(datasets))
+    return {each.name: each for each in load(path).datasets}
+
+
+def problems(folder: Path, *datasets: str) -> list[str]:
+    """Return what is wrong with a file, after checking that no password is told."""
+    with pytest.raises(ConfigurationError) as caught:
+        read(folder, *datasets)
+    assert "hunter2" not in f"{caught.value.message}{caught.value.details}"
+    return list(caught.value.problems)
+
+
+def test_everything_about_a_database_reaches_the_run_time_form(tmp_path):
+    """Query, limit and password file are kept; the semicolon is not, and paths start at the file's folder."""
+    settings = (
+        f'source = "{URL}?sslmode=verify-full"\nquery_timeout = "5m"\npassword_file = "secret"\n{QUERY}'
+    )
+    dataset = read(tmp_path, text(settings))["people"]
+    assert dataset.source == f"{URL}?sslmode=verify-full"
+    assert (dataset.query, dataset.query_timeout) == ("select age from people", timedelta(minutes=5))
+    assert (dataset.password_file, dataset.password_env) == (tmp_path / "secret", None)
+    assert dataset.place == "postgresql://db.example:5432/clinic"
+
+
+def test_the_file_of_a_sqlite_database_is_a_path(tmp_path, monkeypatch):
+    """A daemon finds it wherever it is started from."""
+    monkeypatch.chdir("/")
+    for written in ("data/../people.db", f"{tmp_path}/people.db"):
+        dataset = read(tmp_path, text(f'source = "sqlite:///{written}"\n{QUERY}'))["people"]
+        assert dataset.source == dataset.place == f"sqlite:///{tmp_path}/people.db"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (f'source = "{URL}"', "query: missing; a database needs one"),
+        (f'source = "{URL}"\nquery = "drop table people"', "query = *: expected one SELECT, not DROP"),
+        (f'source = "x.csv"\n{QUERY}', "query: goes with the URL of a database"),
+        ('source = "x.csv"\npassword_file = "y"', "password_file: goes with the URL of a database"),
+        ('source = "x.csv"\nquery_timeout = "5m"', "query_timeout: goes with the URL of a database"),
+        (
+            f'source = "{URL}"\n{QUERY}password_env = "A"\npassword_file = "y"',
+            "password_env: password_file is",
+        ),
+        (f'source = "{URL}"\n{QUERY}password_env = "hunter2!"', "password_env = *: expected the name of an"),
+        (f'source = "sqlite:///x.db"\n{QUERY}password_env = "A"', "source: SQLite has no passwords"),
+        (f'source = "{URL}"\n{QUERY}[dataset.csv]\ndelimiter = ";"', "csv: goes with a CSV file"),
+        (f'source = "postgresql://me:hunter2@h/d"\n{QUERY}', HIDDEN + ": it holds a password"),
+        (f'source = "postgresql://me:hunter2/@h/d"\n{QUERY}', HIDDEN + ": it holds a password"),
+        (f'source = "{URL}?password=hunter2"\n{QUERY}', HIDDEN + ": an option of it is a secret"),
+        (
+            f'source = "{URL}?sslpassword=hunter2"\n{QUERY}',
+            HIDDEN + ": an option of it is a secret",
+        ),
+        (f'source = "Postgres://h/d"\n{QUERY}', HIDDEN + ": expected a URL such as"),
+        (f'source = "postgresql://h:99999/d"\n{QUERY}', HIDDEN + ": expected a URL such as"),
+        (f'source = "sqlite:///:memory:"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+        (f'source = "sqlite://x.db"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+        (f'source = "sqlite+aiosqlite:///x.db"\n{QUERY}', HIDDEN + ": expected the path of its file"),
+    ],
+)
+def test_what_does_not_go_together_is_told(tmp_path, settings, problem):
+    """Each mistake is one line with the key, and no address and no password is printed with it."""
+    (found,) = problems(tmp_path, text(settings))
+    pattern = re.escape(problem).replace(r"=\ \*:", "= .*:")
+    assert re.match(rf"dataset\[people\]\.{pattern}", found), found
+
+
+@pytest.mark.parametrize(
+    ("second", "same"),
+    [
+        ('source = "postgresql://other@DB.example:5432/clinic?sslmode=require"\n' + QUERY, True),
+        (f'source = "{URL}"\nquery = "select  age\\n from people"', True),
+        (f'source = "{URL}"\nquery = "select age from staff"', False),
+        ('source = "postgresql://db.example:5433/clinic"\n' + QUERY, False),
+    ],
+)
+def test_one_query_on_one_database_has_one_budget(tmp_path, second, same):
+    """Another user, driver, option or line break does not open a second budget for the same people."""
+    first = text(f'source = "{URL}"\nquery = "select age from people"')
+    if same:
+        second = second.replace("people;", "people")
+        (found,) = problems(tmp_path, first, text(second, "second"))
+        assert "has the same source and budget" in found
+    else:
+        assert set(read(tmp_path, first, text(second, "second"))) == {"people", "second"}
+
+
+def test_the_path_of_a_sqlite_database_may_hold_anything(tmp_path):
+    """Folders have all kinds of names, and none of it is a password or an option."""
+    folder = tmp_path / "a@b:c #1?x=%20"
+    folder.mkdir()
+    dataset = read(folder, text(f'source = "sqlite:///x.db"\n{QUERY}'))["people"]
+    assert dataset.place == f"sqlite:///{folder}/x.db"
+
+
+def test_two_names_of_one_sqlite_file_have_one_budget(tmp_path):
+    """A link to the file is the file."""
+    (tmp_path / "link.db").symlink_to(tmp_path / "people.db")
+    first, second = (text(f'source = "sqlite:///{each}"\n{QUERY}', each) for each in ("people.db", "link.db"))
+    (found,) = problems(tmp_path, first, second)
+    assert "has the same source and budget" in found
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u@[2001:db8::1]:6543/d", "postgresql://2001:db8::1:6543/d"),
+        ("postgresql+psycopg://u@/d?host=%2Fvar%2Frun", "postgresql:///var/run/d"),
+        ("mysql+pymysql://h/d", "mysql://h:3306/d"),
+        ("duckdb:///file", "duckdb:///file"),
+    ],
+)
+def test_addresses_of_any_kind_are_shown_without_users(url, shown):
+    """Host, port and database are enough to know a database by."""
+    assert parse_database_url(url).shown == shown
+
+
+def test_the_example_of_the_readme_is_valid(tmp_path):
+    """What a newcomer pastes is read without a complaint."""
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", README.read_text(), flags=re.MULTILINE | re.DOTALL)
+    dataset = read(tmp_path, example)["treatments"]
+    assert dataset.place == "postgresql://database.hospital.example:5432/clinic"
+    assert dataset.password_file == tmp_path / "database-password"
+
+
+def test_every_option_of_a_csv_file_counts(tmp_path):
+    """Each key of [dataset.csv], written in the file, changes how the data are read."""
+    form = """[dataset.csv]
+        delimiter = ";"
+        decimal = ","
+        encoding = "cp1252"
+        date_format = "%d.%m.%Y"
+        na_values = ["", "k. A."]
+        """
+    more = """[dataset.attributes."Größe"]
+        type = "number"
+        min = 0
+        max = 3
+        decimals = 2
+        [dataset.attributes.seen]
+        type = "date"
+        min = 1970-01-01
+        max = 2030-01-01
+        """
+    content = "age;Größe;seen\n40;1,75;31.12.1999\n41;k. A.;1.1.2000\n"
+    (tmp_path / "x.csv").write_bytes(content.encode("cp1252"))
+    settings = f'source = "x.csv"\nmissing = "drop"\n{form}'
+    loaded = load_data(read(tmp_path, text(settings) + more)["people"])
+    found = {name: column.tolist() for name, column in loaded.columns.items()}
+    assert found == {"age": [40], "Größe": [175], "seen": [10956]}
+    assert loaded.counts.dropped == 1

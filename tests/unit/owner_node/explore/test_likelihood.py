@@ -1,0 +1,151 @@
+"""Linkage by likelihood: its channel against noise that is drawn, the attack against its definition."""
+
+from collections import Counter
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.model.schema import Attribute, AttributeType, CategoryOrder
+from owner_node.explore.assessment import Randomness, Wanted, risks_of
+from owner_node.explore.attacks import LIKELIHOOD, LINKAGE
+from owner_node.explore.likelihood import Carried, Channel, Likelihoods, linked_by_likelihood
+from owner_node.explore.subjects import subject_of
+from owner_node.masking.tasks import AttributeTask
+from tests.fakes.bits import SeededBits
+from tests.oracles import explore as oracle
+
+LABELS = tuple("abcdefgh")
+INCOME = Attribute("income", AttributeType.INTEGER, 0, 9_999)
+AGE = Attribute("age", AttributeType.INTEGER, 0, 99)
+TOWN = Attribute("town", AttributeType.CATEGORY, 0, 7, categories=LABELS, order=CategoryOrder.FREQUENCY)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.01, 0.2])
+def test_the_channel_is_what_rank_noise_does(scale):
+    """Probabilities of released groups add up to 1, and agree with noise that is drawn on ranks."""
+    n_records, draw = 400_000, np.random.default_rng(5)
+    after = np.array([0, 0.1, 0.15, 0.6, 1])
+    before = np.array([[0, 0.05], [0.4, 0.45], [0.1, 1]])
+    channel = Channel(scale)
+    found = channel.probabilities(before, channel.noisy(after)).T
+    assert found.sum(axis=1) == pytest.approx(1, abs=1e-6)
+    ranks = (np.arange(n_records) + 0.5) / n_records
+    noisy = ranks + scale * draw.laplace(size=n_records)
+    place = np.empty(n_records)
+    place[np.argsort(noisy, kind="stable")] = ranks
+    for row, (low, high) in zip(found, before, strict=True):
+        own = place[(ranks > low) & (ranks < high)]
+        expected = [((own > start) & (own < end)).mean() for start, end in pairwise(after)]
+        assert row == pytest.approx(expected, abs=0.01)
+
+
+def test_rank_noise_of_a_small_table_is_whole_ranks():
+    """The channel has the scale that masking uses, rounded up to whole ranks; none without rank noise."""
+    assert [Channel.of(noise, 50).scale for noise in (0.03, 0.001, 0)] == [0.04, 0.02, 0]
+
+
+RECORDS = st.lists(st.tuples(*[st.integers(0, 4)] * 4), min_size=2, max_size=8)
+
+
+@given(RECORDS)
+def test_linkage_as_defined(records):
+    """Every person and every record: who is linked, and among how many that are as likely."""
+    columns = np.array(records, dtype=float).T
+    everybody = np.arange(len(records))
+    found = linked_by_likelihood(list(columns[:2]), list(columns[2:]), [0, 0], everybody, everybody)
+    plain = columns.tolist()
+    assert found == pytest.approx(oracle.linked_by_likelihood(plain[:2], plain[2:], [0, 0]))
+
+
+def test_probabilities_as_defined():
+    """Of every released record for every person, with noise on one attribute's ranks: by averaging ranks."""
+    draw = np.random.default_rng(2)
+    original, released = draw.integers(0, 4, (2, 9)).astype(float), draw.integers(0, 3, (2, 9)).astype(float)
+    scale = Channel.of(0.2, 9).scale
+    carried = [Carried.of(*each) for each in zip(original, released, (0.2, 0), strict=True)]
+    likelihoods = Likelihoods.of(carried)
+    tables = likelihoods.tables(np.arange(9))
+    found = np.exp(likelihoods.of_kinds(tables, likelihoods.kind_of)).T
+    expected = np.array(oracle.likely(original.tolist(), released.tolist(), [scale, 0]))
+    assert np.allclose(found, expected, rtol=2e-3, atol=1e-14)
+    assert (expected > 1e-6).any()
+
+
+def test_blocks_change_nothing(monkeypatch):
+    """People and kinds of records in many blocks give what they give in one."""
+    draw = np.random.default_rng(3)
+    original = [draw.integers(0, 40, 300).astype(float) for _ in range(3)]
+    released = [column + draw.integers(0, 4, 300).astype(float) for column in original]
+    everybody = draw.permutation(300)
+    whole = linked_by_likelihood(original, released, [0.03, 0, 0.1], everybody, everybody)
+    monkeypatch.setattr("owner_node.explore.likelihood._PEOPLE_PER_BLOCK", 7)
+    monkeypatch.setattr("owner_node.explore.likelihood._KINDS_PER_BLOCK", 11)
+    parts = linked_by_likelihood(original, released, [0.03, 0, 0.1], everybody, everybody)
+    assert parts == pytest.approx(whole)
+    assert 0.1 < whole.mean() < 1
+
+
+def test_whoever_is_not_hidden_is_found():
+    """Among unmasked records by lot among equal ones, on unrelated records hardly anybody."""
+    draw = np.random.default_rng(4)
+    original = [draw.integers(0, 30, 400).astype(float) for _ in range(2)]
+    everybody = np.arange(400)
+    rows = list(zip(*original, strict=True))
+    equal = Counter(rows)
+    alone = linked_by_likelihood(original, original, [0, 0], everybody, everybody)
+    assert alone == pytest.approx([1 / equal[row] for row in rows])
+    unrelated = [draw.permutation(column) for column in original]
+    assert linked_by_likelihood(original, unrelated, [0.1, 0.1], everybody, everybody).mean() < 0.02
+
+
+def attacked(mechanism, rank_noise, attributes, names=(LINKAGE, LIKELIHOOD)):
+    """Attacks on one way of masking, by name."""
+    draw = np.random.default_rng(1)
+    age = draw.integers(18, 90, 600)
+    columns = {
+        "age": age,
+        "income": np.minimum(age * 60 + draw.geometric(1 / 500, 600), INCOME.upper),
+        "town": np.minimum(draw.geometric(0.4, 600) - 1, 7)[::-1].copy(),
+    }
+    k = 7 if mechanism.startswith("idp-") else None
+    tasks = [
+        AttributeTask(each, Decimal(50), k, mechanism, 1, None, Decimal(rank_noise)) for each in attributes
+    ]
+    everything, randomness = np.arange(len(tasks)), Randomness(SeededBits(1), np.random.default_rng(2))
+    wanted = Wanted(1, 2, (), names, everything, everything)
+    subject = subject_of({each.name: columns[each.name] for each in attributes}, tasks, wanted, randomness)
+    return {risk.attack: risk for risk in risks_of(tasks, subject, randomness)}
+
+
+@pytest.mark.parametrize("mechanism", ["idp-joint", "dp-hist"])
+def test_rank_noise_hides_persons_from_it(mechanism):
+    """It finds more than the nearest record does; noise on the ranks makes it harder, on all of them nearly
+    impossible; by lot one in 540 would be found.
+    """
+    found = [attacked(mechanism, noise, (INCOME, AGE, TOWN)) for noise in ("0", "0.03", "0.9")]
+    without, some, much = (each[LIKELIHOOD].rate.mean for each in found)
+    assert without > some > much
+    assert without > 0.5
+    assert some > found[1][LINKAGE].rate.mean
+    assert much < 0.03
+    assert found[0][LIKELIHOOD].baseline == 1 / 540
+    assert found[0][LIKELIHOOD].control is None
+
+
+def test_counts_are_looked_at_in_the_order_they_are_listed_in():
+    """Categories that are compared by frequency, but counted in declared order: every place is known."""
+    found = attacked("dp-hist", "0", (TOWN, AGE, INCOME))[LIKELIHOOD].rate.mean
+    declared = Attribute("town", AttributeType.CATEGORY, 0, 7, categories=LABELS)
+    assert found == pytest.approx(
+        attacked("dp-hist", "0", (declared, AGE, INCOME))[LIKELIHOOD].rate.mean, abs=0.05
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["dp", "idp-ls", "idp-cbls"])
+def test_values_that_do_not_ascend_with_ranks(mechanism):
+    """Where noise may change the order of values the attack is not tried, rather than tried in vain."""
+    assert set(attacked(mechanism, "0", (INCOME, AGE))) == {LINKAGE}

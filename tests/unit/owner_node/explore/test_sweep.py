@@ -1,0 +1,328 @@
+"""A sweep: sorted once, equal to masking record by record, and the same again with the same seed."""
+
+import json
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from common.errors import DataError, UsageError
+from common.model.schema import (
+    Attribute,
+    AttributeType,
+    CategoryOrder,
+    Schema,
+    TaxonomyMethod,
+    round_to_leading_digit,
+)
+from owner_node.explore.assessment import ALL_MEASURES, PMSE, Grid, Setting, plan_cell
+from owner_node.explore.attacks import ATTACKS
+from owner_node.explore.draws import Draw, SortedAttribute, released_lists
+from owner_node.explore.measures import attribute_sse, mean_sse
+from owner_node.explore.results import FORMAT
+from owner_node.explore.subjects import CONTROL_SHARE
+from owner_node.explore.sweep import Question, Sources, Table, explore
+from owner_node.explore.utility import Originals, measure
+from owner_node.masking.mask import mask_attribute
+from owner_node.masking.mechanisms import SumMechanism
+from owner_node.masking.released import ReleasedList
+from owner_node.masking.tasks import AttributeTask, mechanism_of
+from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
+from tests.fakes.bits import SeededBits
+
+N = 400
+LABELS = ("a", "b", "c", "d")
+TREE = taxonomy_of(read_hierarchy("a;x;*\nb;x;*\nc;y;*\nd;y;*\n"), LABELS)
+ABOUT = {"created": "2026-01-01T00:00:00+00:00", "version": "1"}
+NOISES = (Decimal(0), Decimal("0.03"))
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+INCOME = Attribute("income", AttributeType.NUMBER, -1000, 900_000, decimals=2)
+WARD = Attribute("ward", AttributeType.CATEGORY, 0, 3, categories=LABELS)
+TOWN = Attribute("town", AttributeType.CATEGORY, 0, 3, categories=LABELS, order=CategoryOrder.FREQUENCY)
+JOB = Attribute(
+    "job",
+    AttributeType.CATEGORY,
+    0,
+    3,
+    categories=LABELS,
+    taxonomy="0" * 64,
+    method=TaxonomyMethod.EXPONENTIAL,
+)
+ALL = (AGE, INCOME, WARD, TOWN)
+
+
+def columns():
+    """Four attributes, the second one related to the first."""
+    draw = np.random.default_rng(1)
+    age = draw.integers(18, 90, N)
+    return {
+        "age": age,
+        "income": np.clip(age * 6000 + draw.integers(-40_000, 40_000, N), -1000, 900_000),
+        "ward": draw.integers(0, 4, N),
+        "town": np.minimum(draw.geometric(0.5, N) - 1, 3)[::-1].copy(),
+        "job": draw.integers(0, 4, N),
+    }
+
+
+def table(attributes=ALL):
+    """The table of these attributes."""
+    schema = Schema(tuple(attributes), records_rounded=round_to_leading_digit(N))
+    values = columns()
+    return Table("people", schema, {each.name: values[each.name] for each in attributes}, {"job": TREE})
+
+
+def explored(question, seed=1, attributes=ALL, calls=None):
+    """The document of an exploration with a seed."""
+    sources = Sources(SeededBits(seed), np.random.default_rng(seed), 1)
+    done = [] if calls is None else calls
+    return explore(table(attributes), question, ABOUT, sources, lambda *each: done.append(each)).to_document()
+
+
+QUICK = Question(Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("auto",), NOISES), 2, 1, (), ())
+
+
+@pytest.mark.parametrize("attribute", [AGE, INCOME, WARD, TOWN, JOB], ids=lambda each: each.name)
+@pytest.mark.parametrize("rank_noise", NOISES)
+@pytest.mark.parametrize("mechanism", ["idp-joint", "idp-ls", "dp-hist", "dp"])
+def test_error_without_records(attribute, mechanism, rank_noise):
+    """The error from sums of clusters is that of the records, whatever the order of categories; and a draw of
+    a sorted attribute is one of masking: with equal bits the same values, where no ties are broken.
+    """
+    taxonomy = TREE if attribute is JOB else None
+    if attribute is JOB:
+        mechanism = "exponential"
+    k = None if mechanism in ("dp", "dp-hist") else 7
+    noise = Decimal(0) if mechanism == "dp" else rank_noise
+    task = AttributeTask(attribute, Decimal(1), k, mechanism, 1, taxonomy, noise)
+    values = columns()[attribute.name]
+    sorted_once = SortedAttribute.of(values, task, SeededBits(2))
+    draw = sorted_once.draw(task, SeededBits(3))
+    masked = sorted_once.by_record(draw)
+    assert sorted_once.error(draw) == pytest.approx(
+        attribute_sse(sorted_once.scale, values, masked), abs=1e-9
+    )
+    # What has no list is drawn record by record, in whatever order they are.
+    if not noise and mechanism != "dp":
+        assert np.array_equal(masked, mask_attribute(values, task, SeededBits(3)).by_record())
+
+
+@pytest.mark.parametrize("mechanism", ["idp-joint", "dp-ir", "dp-hist"])
+def test_several_draws_at_once(mechanism):
+    """One of several is what a single draw is with the same bits, and several differ from each other."""
+    task = AttributeTask(INCOME, Decimal(1), None if mechanism == "dp-hist" else 7, mechanism)
+    if mechanism == "dp-hist":
+        task = replace(task, attribute=AGE)
+    sorted_once = SortedAttribute.of(columns()[task.attribute.name], task, SeededBits(1))
+    (only,) = sorted_once.draws(task, SeededBits(4), 1)
+    assert np.array_equal(only.released.values, sorted_once.draw(task, SeededBits(4)).released.values)
+    several = [sorted_once.by_record(each) for each in sorted_once.draws(task, SeededBits(5), 3)]
+    assert len({each.tobytes() for each in several}) == 3
+
+
+@pytest.mark.parametrize("attribute", [INCOME, TOWN], ids=lambda each: each.name)
+@pytest.mark.parametrize("mechanism", ["idp-joint", "idp-ls", "dp"])
+def test_errors_of_many_settings_at_once(attribute, mechanism):
+    """Lists of all ε are drawn together; each error is that of its own list, record by record, and each
+    setting gets its own noise.
+    """
+    k = None if mechanism == "dp" else 7
+    tasks = [AttributeTask(attribute, Decimal(each), k, mechanism) for each in ("0.01", "1", "100000")]
+    values = columns()[attribute.name]
+    sorted_once = SortedAttribute.of(values, tasks[0], SeededBits(2))
+    found = sorted_once.errors(tasks, SeededBits(3), 4)
+    expected: list[list[float | None]] = [[], [], []]
+    settings = [task.setting for task in tasks]
+    chosen = mechanism_of(tasks[0])
+    assert isinstance(chosen, SumMechanism)
+    for lists in released_lists(chosen, sorted_once.ascending, settings, SeededBits(3), 4):
+        for number, entries in zip(lists.numbers, lists.values, strict=True):
+            draw = Draw(ReleasedList(entries, lists.sizes), sorted_once.order, sorted_once.positions, True)
+            masked = sorted_once.by_record(draw)
+            expected[number].append(attribute_sse(sorted_once.scale, values, masked))
+    assert [len(each) for each in found] == [4, 4, 4]
+    assert found[0] == pytest.approx(expected[0])
+    assert found[1] == pytest.approx(expected[1])
+    if attribute is INCOME:
+        much, some, little = (np.array(each, dtype=float).mean() for each in found)
+        assert much > some > little
+    assert found[2] == pytest.approx(expected[2], abs=1e-9)
+    assert len({tuple(each) for each in found}) == 3
+
+
+def test_errors_of_settings_in_any_order():
+    """Different k, mechanisms and rank noise in one call: every task gets its own errors back."""
+    tasks = [
+        AttributeTask(AGE, Decimal(10**5), k, mechanism, 1, None, noise)
+        for mechanism, k, noise in (
+            *(("idp-joint", 7, Decimal(0)), ("dp-hist", None, Decimal(0))),
+            *(("idp-joint", 60, Decimal(0)), ("idp-joint", 7, Decimal("0.9"))),
+        )
+    ]
+    sorted_once = SortedAttribute.of(columns()["age"], tasks[0], SeededBits(2))
+    found = np.array(sorted_once.errors(tasks, SeededBits(3), 5), dtype=float)
+    seven, counted, sixty, moved = found.mean(axis=1)
+    assert counted == 0
+    assert 0 < seven < sixty < moved
+
+
+def test_plain_ranking_is_the_reference():
+    """Without noise: every cluster of k gets its rounded mean, as sorting and averaging by hand gives."""
+    task = AttributeTask(AGE, Decimal(1), 30, "idp-joint")
+    values = columns()["age"]
+    ordered = np.sort(values)
+    parts = [ordered[i * 30 : (i + 1) * 30] if i < 12 else ordered[360:] for i in range(13)]
+    squares = sum(float(np.square(part - np.rint(part.mean())).sum()) for part in parts)
+    expected = squares / (N * float(np.var(values, ddof=1)))
+    assert SortedAttribute.of(values, task, SeededBits(1)).without_noise(30) == pytest.approx(expected)
+
+
+def test_measures_are_those_of_the_draws():
+    """Mean SSE and the share unchanged are what record by record masking with the same bits gives."""
+    cell = plan_cell(Setting("idp-joint", Decimal(4), 10), table().schema, {})
+    values = columns()
+    whole = Originals.of([SortedAttribute.of(values[t.attribute.name], t, SeededBits(1)) for t in cell.tasks])
+    found = measure(whole, cell.tasks, 1, ALL_MEASURES, SeededBits(5))
+    bits = SeededBits(5)
+    masked = [mask_attribute(values[t.attribute.name], t, bits).by_record() for t in cell.tasks]
+    errors = [
+        attribute_sse(each.scale, each.original, column)
+        for each, column in zip(whole.attributes, masked, strict=True)
+    ]
+    overall = found.mean_sse()
+    assert overall is not None
+    assert overall.mean == pytest.approx(mean_sse(errors))
+    assert found.unchanged_of(0) == pytest.approx(float((masked[0] == values["age"]).mean()))
+
+
+def test_every_setting_once_in_order():
+    """Mechanism, rank noise, k, epsilon; a mechanism without clusters has one column and no rank noise."""
+    question = Question(
+        Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("idp-joint", "dp"), NOISES), 1, 1, (), ()
+    )
+    calls: list[tuple[int, int]] = []
+    document = explored(question, calls=calls)
+    names = [(c["mechanism"], c["rank_noise"], c["k"], c["epsilon"]) for c in document["cells"]]
+    assert names == [
+        *(("idp-joint", w, k, e) for w in ("0", "0.03") for k in ("auto", "10") for e in ("0.5", "1")),
+        ("dp", "0", None, "0.5"),
+        ("dp", "0", None, "1"),
+    ]
+    assert calls == [(done, 10) for done in range(11)]
+    assert document["format"] == FORMAT
+    assert document["mean_sse_of_means"] == 0.25
+    assert document["cells"][0]["risks"] == []
+    assert document["control_records"] == 0
+
+
+def test_bounds_are_those_of_a_release():
+    """Two attributes with rank noise 0.03 cost 2 · 2/0.03 more for the table; without it, no bound."""
+    grid = Grid((Decimal(1),), (10,), ("idp-joint",), NOISES)
+    found = explored(Question(grid, 1, 1, (), ()), attributes=(AGE, WARD))["cells"]
+    assert [cell["epsilon_joint"] for cell in found] == ["1", "1"]
+    assert found[0]["epsilon_table"] is None
+    assert float(found[1]["epsilon_table"]) == pytest.approx(1 + 4 / 0.03)
+    assert explored(Question(grid, 1, 1, (), ()))["cells"][0]["epsilon_joint"] is None
+
+
+def test_same_seed_same_document():
+    """An evaluation with a seed is reproducible, and another seed draws anew."""
+    assert explored(QUICK, 1) == explored(QUICK, 1)
+    assert explored(QUICK, 1)["cells"] != explored(QUICK, 2)["cells"]
+
+
+def test_everything_that_is_asked_for_is_there():
+    """Measures, models, classes, attacks and distributions; the document is JSON without infinities."""
+    grid = Grid((Decimal(2),), (10,), ("idp-joint",), (Decimal("0.03"),))
+    document = explored(Question(grid, 2, 2, class_attribute="ward", known=("age", "income")))
+    json.dumps(document, allow_nan=False)
+    (cell,) = document["cells"]
+    for name in ("mean_sse", "relative_error", "variance_change", "divergence", "correlation_error", PMSE):
+        assert cell[name]["low"] <= cell[name]["mean"] <= cell[name]["high"], name
+    assert [each["class"] for each in cell["f_measure"]] == list(LABELS)
+    risks = [(each["attack"], each["attribute"]) for each in cell["risks"]]
+    assert risks == [
+        *(
+            (name, None)
+            for name in (
+                *("unchanged-values", "unchanged-records", "linkage", "likelihood"),
+                *("structure", "interval"),
+            )
+        ),
+        ("inference", "ward"),
+        ("inference", "town"),
+    ]
+    assert set(ATTACKS) == {"unchanged", "linkage", "likelihood", "structure", "interval", "inference"}
+    assert document["control_records"] == 40
+    assert [each["name"] for each in document["shown"]["attributes"]] == ["age", "income", "ward", "town"]
+    assert all(sum(each["masked"]) == N for each in document["shown"]["attributes"])
+
+
+def test_more_epsilon_less_error():
+    """What the sweep finds goes the way that it must: less noise, less error, more linkage."""
+    grid = Grid((Decimal("0.05"), Decimal(50)), (10,), ("idp-joint",))
+    low, high = explored(Question(grid, 3, 2, (), ("linkage",)))["cells"]
+    assert high["mean_sse"]["mean"] < low["mean_sse"]["mean"] / 10
+    assert high["risks"][0]["rate"]["mean"] > low["risks"][0]["rate"]["mean"]
+
+
+def test_rank_noise_protects_who_is_who():
+    """With noise on ranks, structure alone links fewer."""
+    grid = Grid((Decimal(4),), (10,), ("idp-joint",), (Decimal(0), Decimal("0.2")))
+    without, with_noise = explored(Question(grid, 1, 2, (), ("structure",)))["cells"]
+    assert with_noise["risks"][0]["rate"]["mean"] < without["risks"][0]["rate"]["mean"] / 2
+
+
+def test_what_is_impossible_is_said_cell_by_cell():
+    """A k above the number of records is a problem of its own cells and of no other."""
+    grid = Grid((Decimal(1),), (10, 5000), ("idp-joint",))
+    fine, impossible = explored(Question(grid, 1, 1, (), ()))["cells"]
+    assert fine["problem"] is None
+    assert fine["mean_sse"]["mean"] > 0
+    assert "at least 5000 are needed" in impossible["problem"]
+    assert impossible["mean_sse"] is None
+
+
+def test_the_number_of_records_is_told_of_all():
+    """Those who are left out for the attacks do not make the table smaller in what is said of it."""
+    grid = Grid((Decimal(1),), (10, N - 5, N + 10), ("idp-joint",))
+    _, without_some, without_any = explored(Question(grid, 1, 1, (), ATTACKS))["cells"]
+    assert without_some["problem"].startswith(f"{N - N // CONTROL_SHARE} records")
+    assert without_any["problem"].startswith(f"{N} records")
+
+
+def test_values_outside_their_domain():
+    """Nothing is sorted before they are found."""
+    outside = replace(table([AGE]), columns={"age": columns()["age"] + 200})
+    with pytest.raises(DataError, match="outside the declared domain"):
+        explore(outside, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
+
+
+def test_one_record():
+    """Nobody can be left out of it: a usage error, as everything that exploring has against its data."""
+    only = replace(table([AGE]), columns={"age": columns()["age"][:1]})
+    with pytest.raises(UsageError, match="1 record is too little"):
+        explore(only, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
+
+
+def test_attributes_without_variation():
+    """They are their mean already: the bar is that of the others, and without any others nothing is tried."""
+    still = np.full(N, 30)
+    sources = Sources(SeededBits(1), np.random.default_rng(1), 1)
+    among_others = replace(table([AGE, INCOME]), columns=columns() | {"age": still})
+    found = explore(among_others, QUICK, ABOUT, sources, lambda *_: None).to_document()
+    assert found["mean_sse_of_means"] == 0.25
+    alone = replace(table([AGE]), columns={"age": still})
+    with pytest.raises(UsageError, match="the same value in all records"):
+        explore(alone, QUICK, ABOUT, sources, lambda *_: None)
+
+
+def test_attributes_that_are_not_there():
+    """Unknown names, and classes with too many values, are usage errors."""
+    for wrong in (Question(QUICK.grid, known=("shoe",)), Question(QUICK.grid, class_attribute="shoe")):
+        with pytest.raises(UsageError, match="shoe"):
+            explored(wrong)
+    with pytest.raises(UsageError, match=r"cannot be a class: it can have \d+ values"):
+        explored(Question(QUICK.grid, class_attribute="income"))
+    with pytest.raises(UsageError, match="cannot be a class: there is no other attribute"):
+        explored(Question(QUICK.grid, class_attribute="ward"), attributes=[WARD])

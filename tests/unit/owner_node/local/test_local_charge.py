@@ -1,0 +1,234 @@
+"""Charges of work without an aggregator: once, for one result, within the budget."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from common.canonical import document_digest
+from common.errors import BalanceError, ConflictError, IntegrityError, InternalError, RefusedError
+from common.model.schema import Attribute, AttributeType
+from common.planning.arguments import parse_id
+from common.trust.identity import is_name
+from owner_node.ledger.ledger import Kind
+from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing, new_id
+from owner_node.release.approvals import Person
+from owner_node.release.records import Records
+
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
+ANNA = Person("anna", "root")
+DATA = "d" * 64
+WORK = LocalWork(
+    "w1", {"kind": "mask", "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
+    Decimal("0.4"), Decimal("0.5"), "joint",
+    ChargedData("", (AGE,), {"age": np.random.default_rng(1).integers(0, 120, 500)}, DATA),
+)  # fmt: skip
+
+
+@pytest.fixture
+def records(tmp_path):
+    """An owner's state, opened."""
+    opened = Records.open(tmp_path / "state", lambda: NOW)
+    with opened.db:
+        yield opened
+
+
+def spent(records: Records) -> list[tuple[str, Decimal]]:
+    """The ids and charges of all spends."""
+    return [(e.release, e.charge) for e in records.ledger.entries() if e.kind is Kind.SPEND]
+
+
+def test_one_charge_and_one_result(records):
+    """Spending again changes nothing, and the first result that is recorded holds."""
+    charges = LocalCharges(records, ANNA)
+    assert charges.standing(WORK) is Standing.NEW
+    charges.spend(WORK)
+    assert charges.standing(WORK) is Standing.SPENT
+    charges.spend(WORK)
+    assert charges.deliver(WORK, {"answer": 7}) == {"answer": "7"}
+    assert charges.deliver(WORK, {"answer": 8}) == {"answer": "7"}
+    assert charges.standing(WORK) is Standing.DELIVERED
+    assert charges.result(WORK) == {"answer": "7"}
+    assert spent(records) == [("w1", Decimal("0.5"))]
+    entry, lines = records.ledger.entries()[-1], records.history.entries()
+    assert (entry.aggregator, entry.plan_digest, entry.epsilon) == (
+        LOCAL,
+        lines[0].plan_digest,
+        Decimal("0.4"),
+    )
+    assert [line.event for line in lines] == ["spent", "delivered"]
+    assert (lines[0].details["by"], lines[0].details["sudo_user_stated"]) == ("anna", "root")
+    records.ledger.verify()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "differs"),
+    [
+        ({"epsilon": Decimal("0.6")}, "other arguments", ["epsilon"]),
+        ({"data": "e" * 64}, "other data", ["data"]),
+        ({"kind": "query", "attribute": "age"}, "other arguments", ["attribute", "kind"]),
+    ],
+)
+def test_an_id_stands_for_one_thing(records, changes, told, differs):
+    """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
+    charges = LocalCharges(records, ANNA)
+    charges.spend(WORK)
+    data = replace(WORK.data, digest=changes.pop("data", DATA))
+    other = replace(WORK, document={**WORK.document, **changes}, data=data)
+    for attempt in (charges.standing, charges.spend):
+        with pytest.raises(ConflictError, match=told) as caught:
+            attempt(other)
+        assert caught.value.details["differs"] == differs
+    assert len(spent(records)) == 1
+
+
+def test_what_is_kept_tells_no_guess_of_the_data(records):
+    """Who reads ledger or history cannot compute what stands for data there, from any guess of them."""
+    charges = LocalCharges(records, ANNA)
+    charges.refused(WORK, RefusedError("policy.min_k = 9"))
+    charges.spend(WORK)
+    charges.deliver(WORK, {"answer": 7})
+    guessed = document_digest({**WORK.document, "data": DATA})
+    kept = [*records.ledger.entries(), *records.history.entries()]
+    assert len(kept) == 5
+    assert not [each for each in kept if DATA in str(each) or guessed in str(each)]
+    asked = records.history.entries(event="spent")[0].details["asked"]
+    assert document_digest({**WORK.document, "data": asked["data"]}) == kept[0].plan_digest
+
+
+def test_work_of_an_older_version_is_known_again(records):
+    """An id that was charged when digests of data were kept as they are stands for the same result."""
+    charges = LocalCharges(records, ANNA)
+    former = {**WORK.document, "data": DATA}
+    digest = document_digest(former)
+    with records.db.transaction() as tx:
+        records.ledger.reserve(
+            tx, budget=WORK.budget, total_epsilon=WORK.total_epsilon, charge=Decimal("0.5"), aggregator=LOCAL,
+            release=WORK.id, plan_digest=digest,
+        )  # fmt: skip
+        records.ledger.spend(tx, LOCAL, WORK.id, digest)
+        records.history.record(
+            tx,
+            aggregator=LOCAL,
+            release=WORK.id,
+            event="spent",
+            plan_digest=digest,
+            details={"asked": former},
+        )
+    assert charges.standing(WORK) is Standing.SPENT
+    charges.spend(WORK)
+    assert len(spent(records)) == 1
+    with pytest.raises(ConflictError, match="other data"):
+        charges.standing(replace(WORK, data=replace(WORK.data, digest="e" * 64)))
+
+
+def test_what_does_not_fit_is_not_charged(records):
+    """A refused charge leaves neither an entry nor a line that says it was spent."""
+    charges = LocalCharges(records, ANNA)
+    too_much = replace(WORK, charge=Decimal("2.000000000001"))
+    for attempt in (charges.check_budget, charges.spend):
+        with pytest.raises(BalanceError):
+            attempt(too_much)
+    assert records.ledger.entries() == ()
+    assert charges.standing(WORK) is Standing.NEW
+
+
+def test_work_without_a_bound_is_never_charged(records):
+    """Whatever passes the policy has a charge; anything else is our own fault."""
+    with pytest.raises(InternalError):
+        LocalCharges(records, ANNA).spend(replace(WORK, charge=None))
+    assert records.ledger.entries() == ()
+
+
+def test_a_refusal_is_in_the_history_and_does_not_use_up_the_id(records):
+    """The audit log has the rule; the same id can be asked again once the policy allows it."""
+    charges = LocalCharges(records, ANNA)
+    charges.refused(WORK, RefusedError("policy.min_k = 9"))
+    (line,) = records.history.entries(aggregator=LOCAL)
+    assert (line.event, line.decision, line.rule) == ("refused", "refuse", "policy.min_k = 9")
+    assert line.details["by"] == "anna"
+    charges.spend(WORK)
+    assert charges.standing(WORK) is Standing.SPENT
+
+
+def test_a_ledger_that_lost_entries_charges_nothing(records):
+    """What stops releases stops local work, also the redrawing of what was spent before."""
+    charges = LocalCharges(records, ANNA)
+    charges.spend(WORK)
+    with records.db.transaction() as tx:
+        records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
+    for work in (WORK, replace(WORK, id="w2")):
+        for attempt in (charges.check_budget, charges.spend):
+            with pytest.raises(IntegrityError, match="lost entries"):
+                attempt(work)
+    assert len(spent(records)) == 1
+
+
+def test_data_that_were_charged_to_another_budget(records):
+    """A copy under another budget's name is known by its place or its values: no budget refills so."""
+    LocalCharges(records, ANNA).spend(replace(WORK, data=replace(WORK.data, place="file:/x")))
+    same_values = replace(WORK, id="w2", budget="fresh")
+    same_place = replace(
+        same_values, data=replace(WORK.data, columns={"age": np.arange(100)}, place="file:/x")
+    )
+    for work in (same_values, same_place):
+        charges = LocalCharges(records, ANNA)
+        for attempt in (charges.check_budget, charges.spend):
+            with pytest.raises(RefusedError, match="'people'"):
+                attempt(work)
+    assert len(spent(records)) == 1
+
+
+def test_a_total_that_grew(records):
+    """A budget is not refilled by calling it larger."""
+    charges = LocalCharges(records, ANNA)
+    charges.spend(WORK)
+    with pytest.raises(RefusedError, match="does not refill"):
+        charges.spend(replace(WORK, id="w2", total_epsilon=Decimal(3)))
+
+
+def test_charges_at_the_same_time_never_overdraw(tmp_path):
+    """Thirty commands against a balance that fits seven: exactly seven are charged."""
+    work = replace(WORK, charge=Decimal("0.27"))  # 7 times 0.27 is 1.89
+
+    def attempt(number: int) -> bool:
+        opened = Records.open(tmp_path / "state", lambda: NOW)
+        with opened.db:
+            try:
+                LocalCharges(opened, ANNA).spend(replace(work, id=f"w{number}"))
+            except BalanceError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(attempt, range(30))) == 7
+
+
+def test_the_same_work_at_the_same_time_is_charged_once(tmp_path):
+    """Eight processes' worth of connections with one id: one charge, and one answer for all."""
+
+    def attempt(number: int) -> str:
+        opened = Records.open(tmp_path / "state", lambda: NOW)
+        with opened.db:
+            charges = LocalCharges(opened, ANNA)
+            charges.spend(WORK)
+            return str(charges.deliver(WORK, {"answer": number})["answer"])
+
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(attempt, range(8)))) == 1
+    opened = Records.open(tmp_path / "state", lambda: NOW)
+    with opened.db:
+        assert spent(opened) == [("w1", Decimal("0.5"))]
+
+
+def test_local_work_is_nobodys_release():
+    """No aggregator can be called as local work is, and made ids are ids."""
+    assert not is_name(LOCAL)
+    made = new_id("mask", lambda: NOW)
+    assert made.startswith("mask-20260304-050607-")
+    assert parse_id(made) == made
+    assert made != new_id("mask", lambda: NOW)

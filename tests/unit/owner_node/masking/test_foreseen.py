@@ -1,0 +1,77 @@
+"""What a policy says to a forecast, and a forecast kept in a session."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from owner_node.config import PolicyConfig
+from owner_node.masking.foreseen import AttributeForecast, Forecast, is_close, objections
+
+D = Decimal
+KEYS = ("max_zero_noise_share", "max_unchanged_share", "max_unchanged_record_share")
+FORECAST = Forecast(
+    (
+        AttributeForecast("age", D("0.25"), D("0.5"), D("0.2")),
+        AttributeForecast("sex", D("1.5"), D("0.9"), D("0.1")),
+        AttributeForecast("ward", None, D("1"), D("0")),
+    ),
+    mean_sse=D("0.19"),
+    unchanged_values=D("0.8"),
+    unchanged_records=D("0.3"),
+    zero_noise=D("0.1"),
+    deviation=D("0.002"),
+)
+
+
+def test_a_forecast_is_read_as_it_was_written():
+    """Nothing of a forecast is lost or rounded between the session and its reader, an attribute without
+    variation included.
+    """
+    assert Forecast.from_text(FORECAST.to_text()) == FORECAST
+    assert FORECAST.mean_sse_of_means == D("0.222222")
+
+
+def test_what_is_worth_less_than_its_means():
+    """An attribute from an error of 1 on; the fragment if its attributes are so on average."""
+    assert FORECAST.no_better_than_means == ("sex",)
+    assert not FORECAST.worth_less_than_means
+    first, second, third = FORECAST.attributes
+    assert replace(FORECAST, attributes=(replace(first, error=D("0.5")), second)).worth_less_than_means
+    assert not replace(FORECAST, attributes=(third,)).worth_less_than_means
+
+
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("max_zero_noise_share", D("0.1")),
+        ("max_unchanged_share", D("0.8")),
+        ("max_unchanged_record_share", D("0.3")),
+    ],
+)
+def test_limits(key, found):
+    """A share may be as large as its limit and no larger; without a limit it may be any; the rule in full
+    names key, limit and share.
+    """
+    assert objections(FORECAST, PolicyConfig(**{key: found})) == ()
+    (rule,) = objections(FORECAST, PolicyConfig(**{key: found - D("0.0001")}))
+    assert rule.startswith(f"policy.{key} = {found - D('0.0001')}: {found} of the ")
+    assert objections(FORECAST, PolicyConfig()) == ()
+
+
+def test_all_limits_that_are_exceeded_are_told():
+    """The owner reads every reason at once."""
+    policy = PolicyConfig(
+        max_zero_noise_share=D(0), max_unchanged_share=D(0), max_unchanged_record_share=D(0)
+    )
+    assert len(objections(FORECAST, policy)) == 3
+
+
+def test_what_chance_could_decide():
+    """A drawn share within four standard errors of its limit is close; what is exact never is."""
+    assert is_close(FORECAST, PolicyConfig(max_unchanged_share=D("0.807")))
+    assert not is_close(FORECAST, PolicyConfig(max_unchanged_share=D("0.809")))
+    assert is_close(FORECAST, PolicyConfig(max_unchanged_record_share=D("0.32")))
+    assert not is_close(FORECAST, PolicyConfig(max_zero_noise_share=D("0.1")))
+    exact = replace(FORECAST, deviation=D(0))
+    assert not is_close(exact, PolicyConfig(max_unchanged_share=D("0.8")))

@@ -1,0 +1,131 @@
+"""Approvals: for one plan, until their end, whatever the clock does."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from owner_node.release.approvals import EXPIRED, Approvals, Person
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.session import State
+from owner_node.state.sessions import Session
+
+START = datetime(2026, 1, 2, 12, tzinfo=UTC)
+DAY = timedelta(hours=24)
+SESSION = Session("hub", "r1", State.AWAITING_APPROVAL, "patients", "study", plan_digest="a" * 64)
+
+
+class Kept:
+    """Approvals in a real database, under a clock that a test sets."""
+
+    def __init__(self, db: Database) -> None:
+        self.now = START
+        self.db = db
+        self.history = History(db, lambda: self.now)
+        self.approvals = Approvals(self.history, lambda: self.now)
+
+    def approve(self, session: Session = SESSION) -> None:
+        """Approve for a day."""
+        with self.db.transaction() as tx:
+            self.approvals.approve(tx, session, Person("vera", "root"), DAY)
+
+    def valid(self, session: Session = SESSION) -> bool:
+        """Whether an approval holds."""
+        return self.approvals.valid(session) is not None
+
+    def note(self, release: str = "other") -> None:
+        """Write some other line."""
+        with self.db.transaction() as tx:
+            self.history.record(tx, aggregator="hub", release=release, event="invited")
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[Kept]:
+    """Approvals of an owner."""
+    with Database(tmp_path / "state") as db:
+        yield Kept(db)
+
+
+def test_who_approved_what_and_when(kept: Kept) -> None:
+    """The history says who agreed to which plan, when and until when, and holds."""
+    kept.approve()
+    (line,) = kept.history.entries("hub", "r1")
+    assert (line.event, line.decision, line.plan_digest) == ("approved", "approve", "a" * 64)
+    until = (START + DAY).isoformat()
+    assert line.details == {"by": "vera", "sudo_user_stated": "root", "until": until, "source": ""}
+    found = kept.approvals.valid(SESSION)
+    assert found is not None
+    assert (found.by, found.given, found.until, found.line) == ("vera", START, START + DAY, 1)
+    kept.history.verify()
+
+
+def test_an_approval_is_for_one_plan(kept: Kept) -> None:
+    """Neither another plan, nor another release or aggregator, nor a session without a plan is approved."""
+    kept.approve()
+    assert kept.valid()
+    for other in (
+        replace(SESSION, plan_digest="b" * 64),
+        replace(SESSION, release="r2"),
+        replace(SESSION, aggregator="other"),
+        replace(SESSION, plan_digest=""),
+    ):
+        assert not kept.valid(other)
+
+
+def test_an_approval_ends(kept: Kept) -> None:
+    """Its last moment is the one before its end; a new approval begins anew."""
+    kept.approve()
+    kept.now = START + DAY - timedelta(seconds=1)
+    assert kept.valid()
+    kept.now = START + DAY
+    assert not kept.valid()
+    kept.approve()
+    assert kept.valid()
+
+
+def test_a_clock_that_jumps_forward_ends_it(kept: Kept) -> None:
+    """However it came to be so late: an approval that has ended by the clock is none."""
+    kept.approve()
+    kept.now = START + timedelta(days=400)
+    assert not kept.valid()
+
+
+def test_a_clock_that_is_set_back_extends_nothing(kept: Kept) -> None:
+    """What the history has seen the end of stays ended, and a moment before the approval is no time of it."""
+    kept.approve()
+    kept.now = START + DAY
+    kept.note()
+    kept.now = START + timedelta(hours=1)
+    assert not kept.valid()
+    kept.approve()
+    kept.now -= timedelta(seconds=30)
+    assert kept.valid()
+    kept.now -= timedelta(hours=2)
+    assert not kept.valid()
+
+
+def test_lines_before_an_approval_do_not_end_it(kept: Kept) -> None:
+    """After a clock that was wrong for a while, approvals work again."""
+    kept.now = START + timedelta(days=400)
+    kept.note()
+    kept.now = START
+    kept.approve()
+    assert kept.valid()
+
+
+def test_an_end_unused_is_noted_once(kept: Kept) -> None:
+    """The history tells that an approval came too late, once, and never of one that holds."""
+    kept.approve()
+    kept.now = START + DAY
+
+    def note() -> bool:
+        with kept.db.transaction() as tx:
+            return kept.approvals.note_expired(tx, SESSION)
+
+    assert [note(), note()] == [True, False]
+    assert [line.event for line in kept.history.entries("hub", "r1")] == ["approved", EXPIRED]
+    kept.approve()
+    assert not note()

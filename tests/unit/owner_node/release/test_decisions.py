@@ -1,0 +1,115 @@
+"""What a person can decide, and about which release."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.errors import ConflictError, UsageError
+from owner_node.release.approvals import Person
+from owner_node.release.decisions import Decisions, this_person
+from owner_node.state.database import Database
+from owner_node.state.history import History
+from owner_node.state.session import Event, State
+from owner_node.state.sessions import Sessions
+
+VERA = Person("vera")
+DAY = timedelta(hours=24)
+DIGEST = "ab" * 32
+
+
+def now() -> datetime:
+    """Return one moment."""
+    return datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    """A database in which two aggregators ask about a release r1, and one about another."""
+    with Database(tmp_path / "state") as database:
+        sessions, history = Sessions(database, now), History(database, now)
+        for aggregator, release in (("hub", "r1"), ("other", "r1"), ("hub", "r2"), ("hub", "new")):
+            with database.transaction() as tx:
+                session = sessions.open(tx, aggregator, release, "patients")
+                if release == "new":
+                    continue
+                session = sessions.learn(tx, session, plan_digest=DIGEST, purpose="study")
+                sessions.advance(tx, session, Event.WAIT)
+                history.record(
+                    tx, aggregator=aggregator, release=release, event="awaiting-approval", decision="ask",
+                    rule="policy.approval", epsilon="0.5", plan_digest=DIGEST,
+                )  # fmt: skip
+        yield database
+
+
+def test_a_release_that_two_aggregators_ask_about(db: Database) -> None:
+    """Which one is meant has to be said, and then only that one is decided about."""
+    decisions = Decisions(db, now)
+    assert len(decisions.waiting()) == 3
+    with pytest.raises(UsageError) as caught:
+        decisions.approve("r1", "", VERA, DAY)
+    assert caught.value.details["releases"] == ["hub/r1", "other/r1"]
+    decisions.refuse("other/r1", "", VERA, "not ours")
+    assert [f"{each.aggregator}/{each.release}" for each in decisions.waiting()] == ["hub/r1", "hub/r2"]
+    with pytest.raises(UsageError, match="no release"):
+        decisions.find("nobody/r1")
+
+
+@pytest.mark.parametrize(
+    ("digest", "fits"), [("", True), (DIGEST, True), ("ABABABABABAB", True), ("abab", False)]
+)
+def test_the_digest_of_the_plan_that_was_seen(db: Database, digest: str, fits: bool) -> None:
+    """A digest names the plan from twelve digits on; another plan's approves nothing."""
+    decisions = Decisions(db, now)
+    if fits:
+        assert decisions.approve("r2", digest, VERA, DAY)[1].plan_digest == DIGEST
+    else:
+        with pytest.raises(ConflictError):
+            decisions.approve("r2", digest, VERA, DAY)
+        assert decisions.approvals.newest(decisions.find("r2")) is None
+
+
+def test_a_refusal_after_an_approval(db: Database) -> None:
+    """Who has agreed can still refuse until the plan is accepted; nobody can agree after a refusal."""
+    decisions = Decisions(db, now)
+    decisions.approve("r2", "", VERA, DAY)
+    session = decisions.refuse("r2", "", VERA, "on second thoughts")
+    assert (session.state, session.refusal) == (State.REFUSED, "person")
+    lines = History(db, now).entries("hub", "r2")
+    assert [(each.event, each.epsilon) for each in lines[1:]] == [("approved", "0.5"), ("refused", "0.5")]
+    for decide in (
+        lambda: decisions.approve("r2", "", VERA, DAY),
+        lambda: decisions.refuse("r2", "", VERA, "again"),
+    ):
+        with pytest.raises(UsageError, match="waits for nobody: it is refused"):
+            decide()
+
+
+def test_nothing_to_decide_yet(db: Database) -> None:
+    """An invitation without a plan is nothing to agree to."""
+    with pytest.raises(UsageError, match="has not been judged yet"):
+        Decisions(db, now).approve("new", "", VERA, DAY)
+
+
+def test_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The history gets the user of the operating system; who is behind it, as the environment states it."""
+    monkeypatch.setattr("owner_node.release.decisions._LOGIN_UID", Path("/absent"))
+    monkeypatch.setenv("SUDO_USER", "vera")
+    monkeypatch.setattr("owner_node.release.decisions.os.getuid", lambda: 0)
+    assert this_person() == Person("root", "vera")
+    assert this_person().to_document() == {"by": "root", "sudo_user_stated": "vera"}
+    monkeypatch.delenv("SUDO_USER")
+    monkeypatch.setattr("owner_node.release.decisions.os.getuid", lambda: 4_000_000)
+    assert this_person() == Person("user 4000000")
+
+
+@pytest.mark.parametrize(("told", "login"), [("4000001", "user 4000001"), ("4294967295", ""), ("0", "")])
+def test_who_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str, login: str) -> None:
+    """Who became root is told by the kernel, where it knows, whatever the environment says."""
+    (tmp_path / "loginuid").write_text(told)
+    monkeypatch.setattr("owner_node.release.decisions._LOGIN_UID", tmp_path / "loginuid")
+    monkeypatch.setattr("owner_node.release.decisions.os.getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_USER", "chief")
+    assert this_person() == Person("root", "chief", login)
+    assert this_person().to_document().get("login_user", "") == login

@@ -1,0 +1,64 @@
+"""What is checked of a loaded source before anything is spent."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from common.errors import DataChangedError, UnusableDataError
+from common.model.schema import Attribute, AttributeType
+from common.model.task import Assignment
+from owner_node.config import DatasetConfig
+from owner_node.release.preparation import prepare
+from tests.fakes.releases import make_plan
+
+AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
+PLAN = make_plan([(["age"], ["north"])], attributes=(AGE,), max_records_per_person=2)
+OWN = PLAN.assignment_of("north")
+KEY = b"k" * 32
+
+
+@pytest.fixture
+def dataset(tmp_path) -> DatasetConfig:
+    """Twelve records of six persons, two each."""
+    path = tmp_path / "cohort.csv"
+    path.write_text("id,age\n" + "".join(f"p{row // 2},{20 + row}\n" for row in range(12)))
+    return DatasetConfig(
+        name="cohort", source=str(path), budget="people", total_epsilon=Decimal(3), identifier=("id",),
+        normalise=("trim",), max_records_per_person=2, attributes=(AGE,),
+    )  # fmt: skip
+
+
+def with_k(k, records_rounded=1000, **changes):
+    """What the owner masks, with another k."""
+    (task,) = OWN.tasks
+    attributes = (replace(task.attributes[0], k=k, **changes),)
+    return Assignment((replace(task, attributes=attributes, records_rounded=records_rounded),))
+
+
+def test_several_records_of_a_person_are_prepared_with_one_token(dataset):
+    """Each person's records have the same token, and masking is told how many there may be."""
+    prepared = prepare(dataset, PLAN, with_k(5), KEY)
+    assert prepared.n_records == 12
+    tokens = prepared.token_list()
+    assert len({tokens[start : start + 16] for start in range(0, len(tokens), 16)}) == 6
+    assert prepared.tasks[0].max_records_per_person == 2
+
+
+def test_a_source_that_has_grown_is_not_masked(dataset):
+    """Where a joint bound counts clusters, more records than were planned for stop the release; where it does
+    not, they make no difference, and no answer tells of them.
+    """
+    counting = {"mechanism": "idp-cbls", "epsilon_joint": Decimal(2)}
+    assert prepare(dataset, PLAN, with_k(5, 10, **counting), KEY).n_records == 12
+    with pytest.raises(DataChangedError, match="more records than the joint bounds") as caught:
+        prepare(dataset, PLAN, with_k(5, 9, **counting), KEY)
+    assert caught.value.details == {"records": 12, "planned": 9}
+    for changes in ({"mechanism": "idp-joint"}, {**counting, "epsilon_joint": None}):
+        assert prepare(dataset, PLAN, with_k(5, 9, **changes), KEY).n_records == 12
+
+
+def test_fewer_records_than_k_stop_before_the_spend(dataset):
+    """The exact number of records is known only now."""
+    with pytest.raises(UnusableDataError, match="12 records, k = 13"):
+        prepare(dataset, PLAN, with_k(13), KEY)
