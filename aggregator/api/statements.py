@@ -7,8 +7,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from aggregator.store.ledger_heads import SignedHead
+from common.canonical import Document
 from common.errors import IdentityError, ProtocolError
-from common.model.fragment import LedgerHead, Statement
+from common.model.fragment import LedgerHead
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -76,7 +77,7 @@ class Statements:
         self,
         owner: str,
         domain: Domain,
-        statement: Statement,
+        statement: Document,
         signature: bytes,
         pem: bytes,
         since: datetime | None = None,

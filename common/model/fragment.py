@@ -1,20 +1,15 @@
 """What owners and the aggregator state and sign about fragments.
 
-Every statement is plain data with one canonical form (`common.canonical`). A statement that comes from
-outside is read by `from_bytes`, which takes exactly that form and nothing else: two byte strings never mean
-the same statement, and a field that is not known is refused.
+Every statement is plain data with one canonical form (`common.canonical.Document`).
 """
 
-import json
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Self
 
-from common.canonical import canonical, digest
+from common.canonical import OMITTED, Document
 from common.model.matches import Match
 from common.model.plan import RELEASE_ID, Plan
 
@@ -31,48 +26,8 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-class Statement(ABC):
-    """What every signed statement can do; the fields are those of the dataclass."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-
-    @classmethod
-    @abstractmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read the statement from its document."""
-
-    def to_bytes(self) -> bytes:
-        """Return the canonical bytes, which are what is signed."""
-        return canonical(self.to_document())
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical bytes."""
-        return digest(self.to_bytes())
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Read a statement, and refuse every byte string that is not exactly its canonical form.
-
-        Raises:
-            ValueError: If it is not; the message holds nothing of the data.
-        """
-        kind = cls.__name__
-        try:
-            statement = cls.from_document(json.loads(data))
-        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as problem:
-            raise ValueError(f"no {kind} ({type(problem).__name__})") from None
-        if statement.to_bytes() != data:
-            raise ValueError(f"no canonical form of {kind}")
-        return statement
-
-
 @dataclass(frozen=True, slots=True)
-class Addendum(Statement):
+class Addendum(Document):
     """What linking found, signed by the aggregator before any owner masks."""
 
     release: str
@@ -83,16 +38,16 @@ class Addendum(Statement):
     """One of `LINKINGS`."""
     records: Mapping[str, int]
     """Exact number of records by owner id."""
-    matches: tuple[Match, ...] = ()
+    matches: tuple[Match, ...] = field(default=(), metadata=OMITTED)
     """What every two groups of owners have in common; empty where there is one group."""
-    multiples: tuple[int, ...] = ()
+    multiples: tuple[int, ...] = field(default=(), metadata=OMITTED)
     """By group: the largest number of its owners that hold one person; empty where the plan allows one."""
-    released: int | None = None
+    released: int | None = field(default=None, metadata=OMITTED)
     """Number of records of the release, where the plan allows persons to be shared; None elsewhere: as many
     as the owners of any one group have."""
-    common: int | None = None
+    common: int | None = field(default=None, metadata=OMITTED)
     """Number of persons that all groups hold, where records were left out for that; else None."""
-    selections: Mapping[str, str] = field(default_factory=dict)
+    selections: Mapping[str, str] = field(default_factory=dict, metadata=OMITTED)
     """By owner id: SHA-256 of the selection of its records; empty where none was left out."""
 
     def __post_init__(self) -> None:
@@ -105,41 +60,9 @@ class Addendum(Statement):
         if not {owner for match in self.matches for owner in match.only} <= set(self.records):
             raise ValueError("a match is between owners of the release")
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "release": self.release,
-            "plan_digest": self.plan_digest,
-            "linking": self.linking,
-            "records": dict(self.records),
-            **({"matches": [match.to_document() for match in self.matches]} if self.matches else {}),
-            **({"multiples": list(self.multiples)} if self.multiples else {}),
-            **({"released": self.released} if self.released is not None else {}),
-            **({"common": self.common} if self.common is not None else {}),
-            **({"selections": dict(self.selections)} if self.selections else {}),
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document."""
-        records = {owner: int(n) for owner, n in document["records"].items()}
-        matches = tuple(Match.from_document(each) for each in document.get("matches", ()))
-        released, common = document.get("released"), document.get("common")
-        return cls(
-            document["release"],
-            document["plan_digest"],
-            document["linking"],
-            records,
-            matches,
-            tuple(int(each) for each in document.get("multiples", ())),
-            None if released is None else int(released),
-            None if common is None else int(common),
-            {str(owner): chosen for owner, chosen in document.get("selections", {}).items()},
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Consent(Statement):
+class Consent(Document):
     """An owner's answer to a plan, signed by the owner."""
 
     release: str
@@ -152,7 +75,7 @@ class Consent(Statement):
     """Linkage key-check value, hexadecimal; empty where the plan has no identifier."""
     decision: str
     """One of `DECISIONS`."""
-    key_generation: int = 0
+    key_generation: int = field(default=0, metadata=OMITTED)
     """Generation of the linkage key; 0 where the plan has no identifier, or an older version answered."""
 
     def __post_init__(self) -> None:
@@ -164,27 +87,9 @@ class Consent(Statement):
         if not 0 <= self.key_generation <= MOST_GENERATIONS or (self.key_generation and not self.key_check):
             raise ValueError("a generation goes with the key-check value of a linkage key")
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "release": self.release,
-            "owner": self.owner,
-            "plan_digest": self.plan_digest,
-            "key_check": self.key_check,
-            "decision": self.decision,
-            **({"key_generation": self.key_generation} if self.key_generation else {}),
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document."""
-        fields = ("release", "owner", "plan_digest", "key_check", "decision")
-        texts = {field: document[field] for field in fields}
-        return cls(**texts, key_generation=int(document.get("key_generation", "0")))
-
 
 @dataclass(frozen=True, slots=True)
-class FragmentStatement(Statement):
+class FragmentStatement(Document):
     """What an owner says about its sealed fragment, signed by the owner."""
 
     release: str
@@ -207,28 +112,9 @@ class FragmentStatement(Statement):
         _check_digests(self.plan_digest, self.addendum_digest, self.fragment_digest)
         _check_counts(self.size, self.records)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "release": self.release,
-            "owner": self.owner,
-            "plan_digest": self.plan_digest,
-            "addendum_digest": self.addendum_digest,
-            "fragment_digest": self.fragment_digest,
-            "size": self.size,
-            "records": self.records,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document."""
-        fields = ("release", "owner", "plan_digest", "addendum_digest", "fragment_digest")
-        texts = {field: document[field] for field in fields}
-        return cls(**texts, size=int(document["size"]), records=int(document["records"]))
-
 
 @dataclass(frozen=True, slots=True)
-class Receipt(Statement):
+class Receipt(Document):
     """The aggregator's signed acknowledgement that it holds a fragment."""
 
     release: str
@@ -247,25 +133,9 @@ class Receipt(Statement):
         _check_digests(self.plan_digest, self.fragment_digest)
         datetime.fromisoformat(self.received)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "release": self.release,
-            "owner": self.owner,
-            "plan_digest": self.plan_digest,
-            "fragment_digest": self.fragment_digest,
-            "received": self.received,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document."""
-        fields = ("release", "owner", "plan_digest", "fragment_digest", "received")
-        return cls(*(document[field] for field in fields))
-
 
 @dataclass(frozen=True, slots=True)
-class LedgerHead(Statement):
+class LedgerHead(Document):
     """Where an owner's ledger is, signed by the owner with consents, sealed fragments and polls."""
 
     owner: str
@@ -282,15 +152,6 @@ class LedgerHead(Statement):
             raise ValueError("no ledger has so many entries")
         if self.hash or self.sequence:
             _check_digests(self.hash)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {"owner": self.owner, "sequence": self.sequence, "hash": self.hash}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document."""
-        return cls(document["owner"], int(document["sequence"]), document["hash"])
 
 
 def _check_names(release_or_owner: str, *owners: str) -> None:

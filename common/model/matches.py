@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
 
+from common.canonical import Document
 from common.model.plan import Plan
 
 MOST_TOLD = 3
@@ -11,7 +11,7 @@ MOST_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class Match(Document):
     """What the token lists of two groups of owners have in common."""
 
     groups: tuple[tuple[str, ...], tuple[str, ...]]
@@ -42,25 +42,6 @@ class Match:
         )
         rest = [f"{count} only at {owner}" for owner, count in self.only.items() if count]
         return f"{first} against {second}: {', '.join([matching, *rest])}"
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "groups": [list(group) for group in self.groups],
-            "both": self.both,
-            "only": dict(self.only),
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document.
-
-        Raises:
-            ValueError: If it is none; KeyError or TypeError if it has another form.
-        """
-        first, second = (tuple(str(owner) for owner in group) for group in document["groups"])
-        only = {str(owner): int(count) for owner, count in document["only"].items()}
-        return cls((first, second), int(document["both"]), only)
 
 
 def told(matches: Sequence[Match]) -> str:

@@ -4,19 +4,18 @@ A plan is plain data with one canonical form; its SHA-256 digest is its name. Th
 signs it, every owner checks it as if it came from a stranger (`owner_node.consent.judge`).
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from heapq import nlargest
 from typing import Any, Literal
 
-from common.canonical import canonical, digest
+from common.canonical import Document, Positive
 from common.model.privacy import total, total_or_unbounded
 from common.model.schema import Attribute, IdentifierRules
-from common.model.task import Assignment, Task, read_epsilon
+from common.model.task import Assignment, Task
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
@@ -59,7 +58,7 @@ class BudgetSplit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Linking:
+class Linking(Document):
     """What linking will compare, and the bounds for what it may find (DESIGN §4)."""
 
     tokens: bool
@@ -76,24 +75,9 @@ class Linking:
         """Whether groups that differ are brought down to the persons that all of them hold."""
         return self.on_mismatch == "intersect"
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "tokens": self.tokens,
-            "max_overlap": self.max_overlap,
-            "on_mismatch": self.on_mismatch,
-            "min_common": self.min_common,
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Linking":
-        """Read it from its document."""
-        overlap, common = int(document["max_overlap"]), int(document["min_common"])
-        return cls(bool(document["tokens"]), overlap, str(document["on_mismatch"]), common)
-
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Document):
     """The agreed release. Everything that owners consent to is in here and under its digest."""
 
     release: str
@@ -108,7 +92,7 @@ class Plan:
     """What the release is for, in the operator's words."""
     layout: Layout
     """Layout as asked for."""
-    epsilon: Decimal
+    epsilon: Positive
     """The release's epsilon."""
     budget_split: BudgetSplit
     """How it is divided."""
@@ -197,11 +181,6 @@ class Plan:
         return tuple(min(self.linking.max_overlap, len(owners)) for owners in self.groups)
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical plan, its name everywhere."""
-        return digest(self.to_bytes())
-
-    @property
     def epsilon_joint(self) -> Decimal | None:
         """Joint bound for one person, held by as many owners of a group as the plan allows."""
         return self.epsilon_joint_of_person(self.most_multiples)
@@ -272,63 +251,11 @@ class Plan:
         return next(attribute for attribute in self.attributes if attribute.name == name)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "release": self.release,
-            "aggregator": self.aggregator,
-            "created": self.created,
-            "version": self.version,
-            "purpose": self.purpose,
-            "layout": str(self.layout),
-            "epsilon": self.epsilon,
-            "epsilon_joint": self.epsilon_joint,
-            **({"epsilon_table": self.epsilon_table} if self.has_rank_noise else {}),
-            "budget_split": str(self.budget_split),
-            "attributes": [attribute.to_document() for attribute in self.attributes],
-            "identifier": self.identifier.to_document() if self.identifier else None,
-            "max_records_per_person": self.max_records_per_person,
-            "linking": self.linking.to_document(),
-            "tasks": [task.to_document() for task in self.tasks],
-        }
-
-    def to_bytes(self) -> bytes:
-        """Return the canonical bytes, which are what is signed."""
-        return canonical(self.to_document())
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Plan":
-        """Read a plan, and refuse every byte string that is not exactly a plan's canonical form.
-
-        Raises:
-            ValueError: If it is not; the message holds nothing of the data.
-        """
-        try:
-            plan = cls.from_document(json.loads(data))
-        except (KeyError, TypeError, ArithmeticError, ValueError, RecursionError) as problem:
-            raise ValueError(f"not a plan ({type(problem).__name__})") from None
-        if plan.to_bytes() != data:
-            raise ValueError("not the canonical form of a plan")
-        return plan
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Plan":
-        """Read a plan from its document."""
-        identifier = document["identifier"]
-        return cls(
-            release=str(document["release"]),
-            aggregator=str(document["aggregator"]),
-            created=str(document["created"]),
-            version=str(document["version"]),
-            purpose=str(document["purpose"]),
-            layout=Layout(document["layout"]),
-            epsilon=read_epsilon(document["epsilon"]),
-            budget_split=BudgetSplit(document["budget_split"]),
-            attributes=tuple(Attribute.from_document(each) for each in document["attributes"]),
-            identifier=IdentifierRules.from_document(identifier) if identifier else None,
-            max_records_per_person=int(document["max_records_per_person"]),
-            linking=Linking.from_document(document["linking"]),
-            tasks=tuple(Task.from_document(each) for each in document["tasks"]),
-        )
+        """Return the canonical document, with the bounds that follow from it."""
+        bounds: dict[str, Decimal | None] = {"epsilon_joint": self.epsilon_joint}
+        if self.has_rank_noise:
+            bounds["epsilon_table"] = self.epsilon_table
+        return Document.to_document(self) | bounds
 
 
 def _of_largest(values: Iterable[Decimal], count: int) -> Decimal:

@@ -13,6 +13,7 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+from common.canonical import OMITTED, Document
 from common.model.privacy import SMALLEST_K
 
 NORMALISATION_VERSION = 1
@@ -49,7 +50,7 @@ class TaxonomyMethod(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Document):
     """One declared attribute and every setting that owners of a group have to agree on."""
 
     name: str
@@ -178,41 +179,25 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class IdentifierRules:
+class IdentifierRules(Document):
     """How identifiers become comparable, equal at all owners of a release; never an identifier."""
 
-    n_columns: int = 1
+    n_columns: int = field(default=1, metadata={"name": "columns"})
     """Number of identifier columns; their names may differ between owners."""
     normalise: tuple[str, ...] = ()
     """Names of the declared normalisation steps of all columns, in the order they are applied."""
     version: int = NORMALISATION_VERSION
     """Version of the meaning of those names."""
-    also: tuple[tuple[str, ...], ...] = ()
+    also: tuple[tuple[str, ...], ...] = field(default=(), metadata=OMITTED)
     """Further steps of each column, after those of all; empty if no column has any."""
 
     def __post_init__(self) -> None:
         if self.also and (len(self.also) != self.n_columns or not any(self.also)):
             raise ValueError("further steps are told for every column, or for none")
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "columns": str(self.n_columns),
-            "normalise": list(self.normalise),
-            "version": str(self.version),
-            **({"also": [list(steps) for steps in self.also]} if self.also else {}),
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "IdentifierRules":
-        """Read the rules from their document."""
-        steps = tuple(_text(step) for step in document["normalise"])
-        also = tuple(tuple(_text(step) for step in column) for column in document.get("also", ()))
-        return cls(int(document["columns"]), steps, int(document["version"]), also)
-
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class Schema(Document):
     """What an owner says about a data set when it is invited."""
 
     attributes: tuple[Attribute, ...]
@@ -240,32 +225,6 @@ class Schema:
     def names(self) -> tuple[str, ...]:
         """Names of the attributes in declared order."""
         return tuple(attribute.name for attribute in self.attributes)
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-        return {
-            "attributes": [attribute.to_document() for attribute in self.attributes],
-            "identifier": self.identifier.to_document() if self.identifier else None,
-            "max_records_per_person": str(self.max_records_per_person),
-            "records_rounded": str(self.records_rounded),
-            "min_k": str(self.min_k),
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Schema":
-        """Read a schema from its document.
-
-        Raises:
-            ValueError: If it is not the document of a schema; KeyError if a field is absent.
-        """
-        identifier = document["identifier"]
-        return cls(
-            tuple(Attribute.from_document(each) for each in document["attributes"]),
-            IdentifierRules.from_document(identifier) if identifier else None,
-            int(document["max_records_per_person"]),
-            int(document["records_rounded"]),
-            int(document["min_k"]),
-        )
 
 
 def round_to_leading_digit(n_records: int) -> int:

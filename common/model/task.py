@@ -3,37 +3,35 @@
 Parts of a plan (`common.model.plan`), with its canonical form.
 """
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from common.canonical import OMITTED, Document, Positive
 from common.model.privacy import MECHANISMS, NO_RANK_NOISE, is_listed, total, total_or_unbounded
 from common.model.schema import most_records
 
-_DECIMAL = re.compile(r"[0-9]{1,40}(?:\.[0-9]{1,40})?")
-
 
 @dataclass(frozen=True, slots=True)
-class PlannedAttribute:
+class PlannedAttribute(Document):
     """How one owner masks one attribute."""
 
     name: str
     """Attribute name."""
     mechanism: str
     """Mechanism id."""
-    epsilon: Decimal
+    epsilon: Positive
     """The attribute's share of the budget."""
     k: int | None
     """Minimum cluster size; None where the mechanism makes no clusters."""
-    epsilon_joint: Decimal | None
+    epsilon_joint: Positive | None
     """Bound on the whole rank-ordered list of released values; None where there is none."""
     expected_error: Decimal
     """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
-    rank_noise: Decimal = NO_RANK_NOISE
+    rank_noise: Decimal = field(default=NO_RANK_NOISE, metadata=OMITTED)
     """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
-    rank_loss: Decimal | None = NO_RANK_NOISE
+    rank_loss: Decimal | None = field(default=NO_RANK_NOISE, metadata=OMITTED)
     """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise, None where
     the order of the values comes from the data, so that there is no bound."""
 
@@ -59,40 +57,26 @@ class PlannedAttribute:
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document; of rank noise only where there is some."""
-        of_ranks = {
-            "rank_noise": self.rank_noise, "rank_loss": self.rank_loss, "epsilon_table": self.epsilon_table
-        }  # fmt: skip
-        return {
-            "name": self.name,
-            "mechanism": self.mechanism,
-            "epsilon": self.epsilon,
-            "k": self.k,
-            "epsilon_joint": self.epsilon_joint,
-            "expected_error": self.expected_error,
-            **(of_ranks if self.rank_noise else {}),
-        }
+        document = Document.to_document(self)
+        return document | {"epsilon_table": self.epsilon_table} if self.rank_noise else document
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "PlannedAttribute":
-        """Read it from its document."""
-        if document["mechanism"] not in MECHANISMS:
+        """Read it from its document.
+
+        Raises:
+            ValueError: If it is none, or plans what its mechanism does not take.
+        """
+        found = super(PlannedAttribute, cls).from_document(document)
+        if found.mechanism not in MECHANISMS:
             raise ValueError("the plan names an unknown mechanism")
-        if (document["k"] is None) is MECHANISMS[document["mechanism"]].clustered:
+        if (found.k is None) is MECHANISMS[found.mechanism].clustered:
             raise ValueError("k goes with mechanisms that make clusters, and only with them")
-        return cls(
-            str(document["name"]),
-            str(document["mechanism"]),
-            read_epsilon(document["epsilon"]),
-            None if document["k"] is None else int(document["k"]),
-            read_bound(document["epsilon_joint"]),
-            read_decimal(document["expected_error"]),
-            read_decimal(document.get("rank_noise", "0")),
-            _read_rank_loss(document.get("rank_loss", "0")),
-        )
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Document):
     """One owner's share of a release in one group."""
 
     owner: str
@@ -132,29 +116,11 @@ class Task:
         return any(attribute.rank_noise for attribute in self.attributes)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document; of rank noise only where there is some."""
-        of_ranks = {"epsilon_table": self.epsilon_table, "rank_loss": self.rank_loss}
-        return {
-            "owner": self.owner,
-            "dataset": self.dataset,
-            "group": self.group,
-            "records_rounded": self.records_rounded,
-            "epsilon": self.epsilon,
-            "epsilon_joint": self.epsilon_joint,
-            **(of_ranks if self.has_rank_noise else {}),
-            "attributes": [attribute.to_document() for attribute in self.attributes],
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> "Task":
-        """Read it from its document."""
-        return cls(
-            str(document["owner"]),
-            str(document["dataset"]),
-            int(document["group"]),
-            int(document["records_rounded"]),
-            tuple(PlannedAttribute.from_document(each) for each in document["attributes"]),
-        )
+        """Return the canonical document with its sums; of rank noise only where there is some."""
+        sums = {"epsilon": self.epsilon, "epsilon_joint": self.epsilon_joint}
+        if self.has_rank_noise:
+            sums |= {"epsilon_table": self.epsilon_table, "rank_loss": self.rank_loss}
+        return Document.to_document(self) | sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,39 +218,3 @@ class Assignment:
     def rank_loss(self) -> Decimal | None:
         """Sum of what is told about who got which entries; None where it is not bounded."""
         return total_or_unbounded(task.rank_loss for task in self.tasks)
-
-
-def read_decimal(text: Any) -> Decimal:
-    """Read a decimal of a document: plain digits only, an exponent is short to write and long to write out.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    if not isinstance(text, str) or not _DECIMAL.fullmatch(text):
-        raise ValueError("a decimal number was expected")
-    return Decimal(text)
-
-
-def read_epsilon(text: Any) -> Decimal:
-    """Read a positive decimal of a document.
-
-    Raises:
-        ValueError: If it is none.
-    """
-    value = read_decimal(text)
-    if value <= 0:
-        raise ValueError("an epsilon must be positive")
-    return value
-
-
-def _read_rank_loss(text: Any) -> Decimal | None:
-    return None if text is None else read_decimal(text)
-
-
-def read_bound(text: Any) -> Decimal | None:
-    """Read a joint bound of a document; None stands for none.
-
-    Raises:
-        ValueError: If it is neither.
-    """
-    return None if text is None else read_epsilon(text)

@@ -6,22 +6,11 @@ Written by the aggregator, read by whoever verifies; both forms are here, so tha
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from common.canonical import canonical, digest
+from common.canonical import Document, canonical, digest
 from common.model.fragment import Addendum, Consent, FragmentStatement
 from common.model.plan import Plan
-
-
-class Document(Protocol):
-    """Anything that has a canonical document and a digest."""
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the canonical document."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the canonical bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from owner_node.explore.assessment import Randomness, Subject, Wanted, risks_of
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.measures import mean_sse_of_means
 from owner_node.explore.subjects import subject_of
-from owner_node.explore.utility import document_of, measure
+from owner_node.explore.utility import measure
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.tasks import AttributeTask, check_table
 
@@ -72,10 +72,10 @@ def preview(
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
     wanted = Wanted(REPETITIONS, DEEP_REPETITIONS, (), ATTACKS, everything, inferred)
     subject = subject_of(columns, tasks, wanted, randomness, max(task.k or 1 for task in tasks))
-    found = measure(subject.whole, tasks, REPETITIONS, (), randomness.bits)
+    mean_sse = measure(subject.whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
     return {
         "attributes": len(tasks),
-        "mean_sse": document_of(found.mean_sse()),
+        "mean_sse": mean_sse.to_document() if mean_sse else None,
         "mean_sse_of_means": mean_sse_of_means([each.scale for each in subject.whole.attributes]),
         "risks": _attacked(tasks, subject, randomness),
         "risks_without_rank_noise": _attacked(_without_rank_noise(tasks), subject, randomness)

@@ -61,17 +61,18 @@ A cell:
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from owner_node.explore.utility import Estimate, document_of
+from common.canonical import Document
+from owner_node.explore.utility import Estimate
 
 FORMAT = "tessera/explore/v1"
 RECOMMENDED, NOTHING = "recommended", "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Risk:
+class Risk(Document):
     """What one attack finds out."""
 
     attack: str
@@ -95,21 +96,9 @@ class Risk:
         beside = self.baseline if self.control is None else max(self.baseline, self.control.mean)
         return max(0.0, self.rate.mean - beside)
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the risk as the module's docstring describes it."""
-        return {
-            "attack": self.attack,
-            "attribute": self.attribute,
-            "rate": self.rate.to_document(),
-            "baseline": self.baseline,
-            "control": document_of(self.control),
-            "targets": self.targets,
-            "meaning": self.meaning,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class AttributeResult:
+class AttributeResult(Document):
     """What a setting does to one attribute; means over the draws."""
 
     name: str
@@ -131,29 +120,21 @@ class AttributeResult:
     divergence: float | None = None
     """Jensen–Shannon divergence of its histogram."""
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the attribute as the module's docstring describes it."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, slots=True)
-class ClassResult:
+class ClassResult(Document):
     """How well one class is recognised."""
 
-    label: str
+    label: str = field(metadata={"name": "class"})
     """The class."""
     masked: Estimate | None
     """F-measure of a model that was trained on masked records."""
     original: float
     """F-measure of one that was trained on the original records."""
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the class as the module's docstring describes it."""
-        return {"class": self.label, "masked": document_of(self.masked), "original": self.original}
-
 
 @dataclass(frozen=True, slots=True)
-class CellResult:
+class CellResult(Document):
     """What was found of one setting; the fields are those of the document."""
 
     mechanism: str
@@ -193,13 +174,9 @@ class CellResult:
     risks: tuple[Risk, ...] = ()
     """By attack."""
 
-    def to_document(self) -> dict[str, Any]:
-        """Return the cell as the module's docstring describes it."""
-        return {name: _document(getattr(self, name)) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(Document):
     """Distributions of every attribute before and after."""
 
     cell: int
@@ -209,7 +186,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Recommendation:
+class Recommendation(Document):
     """What is advised, and why."""
 
     verdict: str
@@ -235,24 +212,10 @@ class Results:
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that the module's docstring describes."""
-        advice = self.recommendation
         return {
             "format": FORMAT,
             **self.about,
             "cells": [cell.to_document() for cell in self.cells],
-            "shown": {
-                "cell": self.shown.cell,
-                "attributes": [dict(each) for each in self.shown.attributes],
-            },
-            "recommendation": {
-                "verdict": advice.verdict,
-                "cell": advice.cell,
-                "reasons": list(advice.reasons),
-            },
+            "shown": self.shown.to_document(),
+            "recommendation": self.recommendation.to_document(),
         }
-
-
-def _document(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_document(each) for each in value]
-    return value.to_document() if hasattr(value, "to_document") else value

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from math import inf, isfinite, sqrt
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from common.canonical import Document
 from owner_node.explore.attacks import placed
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.measures import (
@@ -34,7 +35,7 @@ _NORMAL = 1.959963984540054
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(Document):
     """A number that draws of noise, or a choice of records, stand behind."""
 
     mean: float
@@ -43,10 +44,6 @@ class Estimate:
     """Lower end of its 95 % confidence interval."""
     high: float
     """Upper end of it."""
-
-    def to_document(self) -> dict[str, float]:
-        """Return the estimate as the results hold it."""
-        return {"mean": self.mean, "low": self.low, "high": self.high}
 
 
 def estimate(values: Sequence[float], most: float = inf) -> Estimate | None:
@@ -100,11 +97,6 @@ def _margin(values: Sequence[float]) -> float:
 
     quantile = float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))
     return quantile * float(np.std(values, ddof=1)) / sqrt(n)
-
-
-def document_of(found: Estimate | None) -> dict[str, Any] | None:
-    """Return an estimate's document; None where there is no estimate."""
-    return None if found is None else found.to_document()
 
 
 RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION = (

@@ -103,7 +103,7 @@ def test_numbers_that_are_long_to_write_out(offering: Offering, number: str) -> 
     )
     assert data != plan.to_bytes()
     offer = Offer(data, offering.hub.sign(Domain.PLAN, data), offering.hub.chain_pem.encode())
-    with pytest.raises(ProtocolError, match="not a plan"):
+    with pytest.raises(ProtocolError, match="not a valid Plan"):
         offering.node.invitations.consent("r1", hashlib.sha256(data).hexdigest(), offer)
 
 

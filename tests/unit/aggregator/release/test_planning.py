@@ -166,7 +166,7 @@ def test_mechanisms_without_clusters(mechanism):
     )
     assert Plan.from_bytes(plan.to_bytes()) == plan
     changed = plan.to_bytes().replace(b'"k":null', b'"k":"5"')
-    with pytest.raises(ValueError, match="not a plan"):
+    with pytest.raises(ValueError, match="not a valid Plan"):
         Plan.from_bytes(changed)
 
 
