@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+from functools import cached_property
 from heapq import nlargest
 from typing import Any, Literal
 
-from common.canonical import Document, Positive
+from common.canonical import Document, Positive, digest
 from common.model.privacy import total, total_or_unbounded
 from common.model.schema import Attribute, IdentifierRules
 from common.model.task import Assignment, Task
@@ -76,9 +77,12 @@ class Linking(Document):
         return self.on_mismatch == "intersect"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan(Document):
-    """The agreed release. Everything that owners consent to is in here and under its digest."""
+    """The agreed release. Everything that owners consent to is in here and under its digest.
+
+    What follows from the fields is computed once: a plan of a thousand owners is asked for it at every poll.
+    """
 
     release: str
     """Release id."""
@@ -141,24 +145,24 @@ class Plan(Document):
         if not linking.intersects and linking.min_common != 0:
             raise ValueError("common persons are counted where groups are intersected")
 
-    @property
+    @cached_property
     def _tasks_by_group(self) -> list[list[Task]]:
         by_group: list[list[Task]] = [[] for _ in range(self.n_groups)]
         for task in self.tasks:
             by_group[task.group].append(task)
         return by_group
 
-    @property
+    @cached_property
     def n_groups(self) -> int:
         """Number of attribute groups."""
         return max(task.group for task in self.tasks) + 1
 
-    @property
+    @cached_property
     def owners(self) -> tuple[str, ...]:
         """Owner ids, each once, in the order of their tasks."""
         return tuple(dict.fromkeys(task.owner for task in self.tasks))
 
-    @property
+    @cached_property
     def groups(self) -> tuple[tuple[str, ...], ...]:
         """Owner ids by attribute group, in the order of their tasks."""
         return tuple(tuple(task.owner for task in tasks) for tasks in self._tasks_by_group)
@@ -167,7 +171,7 @@ class Plan(Document):
         """Return the owners of one attribute group, in the order of their tasks."""
         return self.groups[group]
 
-    @property
+    @cached_property
     def assignments(self) -> dict[str, Assignment]:
         """What every owner masks, by owner id, in the order of their tasks."""
         tasks: dict[str, list[Task]] = {}
@@ -175,12 +179,17 @@ class Plan(Document):
             tasks.setdefault(task.owner, []).append(task)
         return {owner: Assignment(tuple(own)) for owner, own in tasks.items()}
 
-    @property
+    @cached_property
     def most_multiples(self) -> tuple[int, ...]:
         """By group: how many of its owners may hold the same person, as far as the plan allows."""
         return tuple(min(self.linking.max_overlap, len(owners)) for owners in self.groups)
 
-    @property
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes, the plan's name everywhere."""
+        return digest(self.to_bytes())
+
+    @cached_property
     def epsilon_joint(self) -> Decimal | None:
         """Joint bound for one person, held by as many owners of a group as the plan allows."""
         return self.epsilon_joint_of_person(self.most_multiples)
@@ -196,7 +205,7 @@ class Plan(Document):
         """
         return self._bound_of_person(lambda task: task.epsilon_joint, multiples)
 
-    @property
+    @cached_property
     def epsilon_table(self) -> Decimal | None:
         """Bound for one person on who has which value, composed as `epsilon_joint`; None if there is none."""
         return self.epsilon_table_of_person(self.most_multiples)
@@ -205,7 +214,7 @@ class Plan(Document):
         """Return the same for as many owners of each group as hold a person."""
         return self._bound_of_person(lambda task: task.epsilon_table, multiples)
 
-    @property
+    @cached_property
     def has_rank_noise(self) -> bool:
         """Whether any attribute has rank noise."""
         return any(task.has_rank_noise for task in self.tasks)
@@ -241,14 +250,15 @@ class Plan(Document):
         Raises:
             KeyError: If it has no task in this plan.
         """
-        tasks = tuple(task for task in self.tasks if task.owner == owner)
-        if not tasks:
-            raise KeyError(owner)
-        return Assignment(tasks)
+        return self.assignments[owner]
 
     def attribute(self, name: str) -> Attribute:
         """Return the settings of one attribute."""
-        return next(attribute for attribute in self.attributes if attribute.name == name)
+        return self._attributes_by_name[name]
+
+    @cached_property
+    def _attributes_by_name(self) -> dict[str, Attribute]:
+        return {attribute.name: attribute for attribute in self.attributes}
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document, with the bounds that follow from it."""
