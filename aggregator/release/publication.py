@@ -21,9 +21,9 @@ from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.files import check_out, flushed, remove_leftover, whole_folder
 from common.release.evidence import Evidence
-from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, verify_release
+from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, promised, verify_release
 from common.trust.signing import Domain, Signer
-from common.words.guarantee import composition, invariants, promise_as_linked, promises
+from common.words.guarantee import composition
 
 FORMAT = 1
 """Version of the manifest's form."""
@@ -57,6 +57,7 @@ def manifest_document(
 
     plan, addendum = evidence.plan, evidence.addendum
     derived = summary(plan, addendum)
+    guarantee, not_hidden = promised(evidence)
     return {
         "format": FORMAT,
         "release": plan.release,
@@ -66,11 +67,8 @@ def manifest_document(
         "times": {"planned": plan.created, "published": published.isoformat(timespec="seconds")},
         "totals": derived["totals"],
         "composition": composition(plan),
-        "guarantee": [
-            *promises(plan),
-            *([promise_as_linked(plan, addendum.multiples)] if addendum.multiples else []),
-        ],
-        "invariants": list(invariants(plan)),
+        "guarantee": guarantee,
+        "invariants": not_hidden,
         "schema": derived["schema"],
         "owners": [{**owner, **evidence.owners[owner["id"]].to_document()} for owner in derived["owners"]],
         "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},

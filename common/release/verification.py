@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from common.trust.identity import (
     verify_chain,
 )
 from common.trust.signing import Domain, load_chain, verify, verify_document
-from common.words.guarantee import invariants, promise_as_linked, promises
+from common.words.guarantee import composition, invariants, promise_as_linked, promises
 from common.words.linking import found
 from common.words.numbers import bound_text
 
@@ -47,6 +48,10 @@ CSV_FILE = "data.csv"
 DATA_FILES = (PARQUET_FILE, CSV_FILE)
 """The data files a release may have, the one with types first."""
 _CSV_RECORDS = 1 << 18
+_VALUE_BYTES = 32
+"""Of one value in a Parquet page: 16 of a decimal, and what encodings add."""
+_PAGES_BYTES = 1 << 16
+"""Of page headers and statistics in a column of a row group."""
 
 
 def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
@@ -68,7 +73,9 @@ def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
         if path.name == PARQUET_FILE:
             with pq.ParquetFile(path) as file:
                 names, found, types = file.schema_arrow.names, file.metadata.num_rows, file.schema_arrow.types
-                table = file.read() if (names, types) == (schema.names, schema.types) else None
+                # A small file can unpack to any size: no value is read before counts and sizes are known.
+                honest = (names, types, found) == (schema.names, schema.types, n_records)
+                table = file.read() if honest and _are_plausible(file.metadata, plan) else None
         else:
             # Once, although it is looked at in several ways: reading CSV takes longer than all of them.
             table = pa.concat_tables(_csv_tables(path))
@@ -80,7 +87,23 @@ def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
         raise IntegrityError(f"the columns of {path.name} are not those of the plan")
     if found != n_records:
         raise IntegrityError(f"{path.name} has {found} records, the owners stated {n_records}")
+    if table is None:
+        raise IntegrityError(f"{path.name} states sizes that such columns do not have")
     return table
+
+
+def _are_plausible(metadata: pq.FileMetaData, plan: Plan) -> bool:
+    """Whether no column of a Parquet file states more bytes than its records and labels can take."""
+    labels = {
+        each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.attributes
+    }
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
+    return all(
+        chunk.total_uncompressed_size
+        <= _PAGES_BYTES + _VALUE_BYTES * n_rows + labels.get(chunk.path_in_schema, 0)
+        for n_rows, chunk in chunks
+    )
 
 
 def check_values(tables: Mapping[str, pa.Table], plan: Plan) -> None:
@@ -194,11 +217,29 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
     if manifest["aggregator"]["id"] != plan.aggregator:
         raise IntegrityError("it names another aggregator than its plan")
     _check_linking(evidence)
+    if not all(manifest[key] and _are_texts(manifest[key]) for key in ("guarantee", "invariants")):
+        raise IntegrityError("it promises nothing, or hides what is not hidden")
     # The wording may change between versions, what it says may not: only the same version can compare it.
-    told, multiples = (manifest["guarantee"], manifest["invariants"]), evidence.addendum.multiples
-    promised = [*promises(plan), *([promise_as_linked(plan, multiples)] if multiples else [])]
-    if manifest["version"] == __version__ and told != (promised, list(invariants(plan))):
+    if manifest["version"] == __version__ and not _says_what_follows(manifest, evidence):
         raise IntegrityError("it promises something else than its plan")
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) and each for each in value)
+
+
+def _says_what_follows(manifest: Mapping[str, Any], evidence: Evidence) -> bool:
+    """Whether guarantee, invariants and composition are, word by word, what this version derives."""
+    guarantee, not_hidden = promised(evidence)
+    told = manifest["guarantee"], manifest["invariants"], manifest["composition"]
+    return bool(told == (guarantee, not_hidden, composition(evidence.plan)))
+
+
+def promised(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return what follows from what was signed: the sentences of the guarantee, and of the invariants."""
+    plan, multiples = evidence.plan, evidence.addendum.multiples
+    as_linked = [promise_as_linked(plan, multiples)] if multiples else []
+    return [*promises(plan), *as_linked], list(invariants(plan))
 
 
 def _check_linking(evidence: Evidence) -> None:
@@ -243,6 +284,12 @@ class Verified:
     """Whether all certificates lead to the given CA; without a CA the names in them are only claims."""
     pinned: tuple[str, ...]
     """Owners whose key was compared with a given fingerprint."""
+    guarantee: tuple[str, ...]
+    """What is promised, as it follows from plan and addendum, whatever the manifest says."""
+    invariants: tuple[str, ...]
+    """What is not hidden, likewise."""
+    words_of: str
+    """Version whose wording the manifest has, if it is not what follows here; empty if it is."""
 
     @property
     def plan_digest(self) -> str:
@@ -252,13 +299,23 @@ class Verified:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What was not checked, in plain words."""
+        return (*self._caveat_of_words(), *self._caveat_of_identities())
+
+    def _caveat_of_words(self) -> Iterator[str]:
+        if self.words_of:
+            yield (
+                f"version {self.words_of} wrote manifest and report, and other sentences about privacy than "
+                f"version {__version__} derives from the plan: rely on those of verify --json"
+            )
+
+    def _caveat_of_identities(self) -> Iterator[str]:
         if self.identities_checked:
-            return ()
+            return
         unpinned = [owner for owner in self.plan.owners if owner not in self.pinned]
-        return (
+        yield (
             "identities were not checked against a CA: the aggregator"
             + (f" and {', '.join(unpinned)} are" if unpinned else " is")
-            + " named by certificates that anyone could have made; name the CA's file with --ca",
+            + " named by certificates that anyone could have made; name the CA's file with --ca"
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -277,6 +334,8 @@ class Verified:
             "files": list(self.files),
             "identities_checked": self.identities_checked,
             "pinned": list(self.pinned),
+            "guarantee": list(self.guarantee),
+            "invariants": list(self.invariants),
             "caveats": list(self.caveats),
         }
 
@@ -364,10 +423,12 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
     with _step(MANIFEST_FILE):
         check_derived(manifest, evidence)
         files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
+        words_of = "" if _says_what_follows(manifest, evidence) else str(manifest["version"])
     n_records = _check_files(folder, files, evidence)
+    guarantee, not_hidden = promised(evidence)
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
-        tuple(files), ca is not None, tuple(judge.pins),
+        tuple(files), ca is not None, tuple(judge.pins), tuple(guarantee), tuple(not_hidden), words_of,
     )  # fmt: skip
 
 
@@ -464,7 +525,8 @@ def _step(what: str) -> Iterator[None]:
 def _read(folder: Path, name: str) -> bytes:
     path = folder / name
     try:
-        if path.is_symlink() or path.stat().st_size > _LARGEST_MANIFEST:
+        # A pipe or device has no end, or never begins.
+        if path.is_symlink() or not S_ISREG(path.stat().st_mode) or path.stat().st_size > _LARGEST_MANIFEST:
             raise IntegrityError(f"{name} is not a file of a release", _HINT)
         return path.read_bytes()
     except OSError as error:
@@ -486,6 +548,8 @@ def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: E
     """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
     from common.release.summary import n_records
 
+    if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE}):
+        raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
     if missing := sorted(set(files) - present):
         raise IntegrityError(f"{', '.join(missing)} is missing from the folder", _HINT)

@@ -1,11 +1,15 @@
 """Verification: holds for an honest release, and names the first thing that does not hold."""
 
+import os
 import shutil
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from common.errors import IntegrityError, UsageError
-from common.release.verification import parse_pins, verify_release
+from common.release.table import release_schema
+from common.release.verification import parse_pins, read_data, verify_release
 from tests.fakes.published import make_release
 from tests.fuzz.mutations import N_MUTATIONS
 
@@ -74,6 +78,34 @@ def test_missing_and_extra_files(folder):
             verify_release(folder)
     with pytest.raises(UsageError):
         verify_release(folder / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "data.csv"])
+def test_what_is_no_regular_file_is_not_opened(folder, name):
+    """A named pipe in the place of a file would be waited for without end."""
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(IntegrityError, match=name.replace(".", r"\.")):
+        verify_release(folder)
+
+
+def test_a_parquet_file_is_not_unpacked_before_its_counts_are_known(made, tmp_path):
+    """A small file that unpacks to gigabytes, in rows or in labels, is refused by what its footer states."""
+    schema = release_schema(made.plan)
+    path = tmp_path / "data.parquet"
+    one = pq.read_table(made.folder / "data.parquet").slice(0, 1)
+    many = one.take(pa.array([0] * 1_000_000))
+    pq.write_table(many, path, compression="zstd")
+    with pytest.raises(IntegrityError, match="1000000 records"):
+        read_data(path, made.plan, 30)
+    label = next(field for field in schema if pa.types.is_dictionary(field.type))
+    long = pa.array(["x" * 10_000_000] * 30).dictionary_encode().cast(label.type)
+    table = one.take(pa.array([0] * 30))
+    at = table.schema.get_field_index(label.name)
+    pq.write_table(table.set_column(at, label, long), path, compression="zstd")
+    assert path.stat().st_size < 100_000
+    with pytest.raises(IntegrityError, match="sizes that such columns do not have"):
+        read_data(path, made.plan, 30)
 
 
 def test_another_ca(made, tmp_path):

@@ -71,6 +71,14 @@ def _drop(*path):
 
 LIES = {
     "promise": (_set("guarantee", ["differential privacy for the whole table"]), "promises something else"),
+    "composition": (_set("composition", "none of it adds up"), "promises something else"),
+    "no guarantee": (_set("guarantee", []), "promises nothing"),
+    "nothing is not hidden": (_set("invariants", []), "hides what is not hidden"),
+    "a blank promise": (_set("guarantee", [""]), "promises nothing"),
+    "unknown file": (
+        lambda manifest: manifest["files"].update({"run-me.sh": manifest["files"]["data.csv"]}),
+        r"lists run-me\.sh",
+    ),
     "no plan signature": (_drop("plan", "signature"), "cannot be read"),
     "no consent signature": (_drop("owners", 0, "consent", "signature"), "cannot be read"),
     "no fragment signature": (_drop("owners", 1, "fragment", "signature"), "cannot be read"),
@@ -106,6 +114,23 @@ def test_lies_of_an_aggregator(made, folder, lie):
     resigned(made, folder, change)
     with pytest.raises(IntegrityError, match=told):
         verify_release(folder)
+
+
+def test_promises_in_the_words_of_another_version(made, folder):
+    """Whoever writes another version into a manifest does not get its promises believed: they are named as
+    not derived, and what follows from the plan is shown beside them.
+    """
+
+    def change(manifest):
+        manifest["version"] = "99.0"
+        manifest["guarantee"] = ["Full anonymity is guaranteed."]
+
+    resigned(made, folder, change)
+    verified = verify_release(folder)
+    assert any(note.startswith("version 99.0 wrote manifest and report") for note in verified.caveats)
+    assert "Full anonymity" not in str(verified.to_document())
+    assert list(verified.guarantee) == json.loads((made.folder / "manifest.json").read_bytes())["guarantee"]
+    assert not verify_release(made.folder).words_of
 
 
 def test_digest_recomputed_with_the_lie(made, folder):
