@@ -12,6 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from heapq import nlargest
 from typing import Any, Literal
+from unicodedata import category
 
 from common.canonical import Document, Positive, digest
 from common.model.privacy import total, total_or_unbounded
@@ -34,9 +35,30 @@ ON_MISMATCH = ("stop", "intersect")
 def is_purpose(text: str) -> bool:
     """Whether a text can be the purpose of a release: one short line of words with single spaces.
 
-    Nothing in it can pass for another line of what a person is shown, not even where a terminal breaks it.
+    Letters, digits, punctuation, and signs of sums and money, each of them visible: nothing in it can pass
+    for another line of what a person is shown, not even where a terminal breaks it.
     """
-    return len(text) <= LONGEST_PURPOSE and text.isprintable() and text == " ".join(text.split())
+    return (
+        len(text) <= LONGEST_PURPOSE
+        and text == " ".join(text.split())
+        and not _INVISIBLE.search(text)
+        and not _PILED.search(text)
+        and all(each == " " or category(each) in _SHOWN for each in text)
+    )
+
+
+_SHOWN = frozenset(
+    ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po")
+) | {"Sm", "Sc"}
+"""Unicode categories: letters, marks, numbers, punctuation, mathematical signs, currencies."""
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Letters and marks of these categories that are not drawn (Unicode: default ignorable code points)."""
+_PILED = re.compile(
+    r"[\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{4}|([^\w\s]|_)\1{3}"
+)
+"""Piles of combining marks, which reach into other lines, and rows of one sign, which draw a line."""
 
 
 class Layout(StrEnum):

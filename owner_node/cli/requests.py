@@ -1,18 +1,21 @@
-"""What a plan that waits for a person would do to the data it asks for, tried on them before they answer."""
+"""`requests`, `show`, `approve` and `refuse`: plans that wait for a person, shown with what they would do."""
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import repeat
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
 from common.errors import ExitCode, TesseraError, UsageError
-from common.log import places
+from common.log import one_line, places
 from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import OwnerConfig
@@ -180,10 +183,28 @@ def _fields(document: dict[str, Any]) -> None:
             "ε table of this owner": _table(document["epsilon_table"]),
             "charge": _charge(document),
         }
-    width = max(map(len, fields))
+    for line in aligned(fields, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize):
+        console.print_line(line)
+
+
+def aligned(fields: Mapping[str, object], columns: int) -> Iterator[str]:
+    """Lay out names and values; a value that takes several lines stays in its column.
+
+    So words of other parties, such as a purpose, never stand where a terminal would begin a field.
+
+    Args:
+        fields: Values by name; empty ones are left out.
+        columns: Characters of a line.
+    """
+    width = max(map(len, fields)) + 4
     for name, value in fields.items():
         if value not in ("", None):
-            console.print_line(f"  {name:{width}}  {value}")
+            yield from wrap(
+                one_line(str(value)),
+                columns,
+                initial_indent=f"  {name}".ljust(width),
+                subsequent_indent=" " * width,
+            )
 
 
 def _joint(bound: Any) -> str:
@@ -379,13 +400,14 @@ def approve(
     except ValueError as problem:
         raise UsageError(f"--valid {valid}: {problem}", "for example --valid 24h") from None
     with _opened(owner) as (db, decisions):
-        if not digest:
-            session = decisions.awaiting(release)
-            # Agreed to is what was shown: another plan that comes while the person reads is a conflict.
-            digest = session.plan_digest
-            if not (yes or _means(_document(session, owner, db, decisions))):
-                console.note("nothing was approved")
-                return ExitCode.REFUSED
+        session = decisions.awaiting(release, digest)
+        # What cannot be shown cannot be approved.
+        shown = _document(session, owner, db, decisions)
+        if not (digest or yes or _means(shown)):
+            console.note("nothing was approved")
+            return ExitCode.REFUSED
+        # Approved is what was shown: another plan that comes while the person reads is a conflict.
+        digest = digest or session.plan_digest
         session, approval = decisions.approve(release, digest, this_person(), duration)
     told = ring(owner.owner.state_dir)
     if as_json:

@@ -31,6 +31,8 @@ from owner_node.trust import Trust
 _MOST_NEW = 100
 """Most releases that one aggregator begins within an hour: what is written down of each is kept for ever."""
 _HOUR = timedelta(hours=1)
+LATEST_DEADLINE = 253_402_300_800
+"""The first second after the year 9999, Unix time."""
 _MOST_OPEN = 100
 """Most releases of one aggregator that have not ended: each of them is kept, and can be told again."""
 _log = logging.getLogger(__name__)
@@ -48,6 +50,11 @@ class Offer:
     """PEM chain of the aggregator."""
     deadline: int | None = None
     """Until when the aggregator waits for an answer, Unix seconds; None if it does not say."""
+
+    def __post_init__(self) -> None:
+        # It is shown to a person: beyond the calendar there is no date to show.
+        if self.deadline is not None and not 0 <= self.deadline < LATEST_DEADLINE:
+            raise ProtocolError("the deadline is no moment between 1970 and 9999")
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,18 @@ async def test_plans_that_are_not_the_aggregators(siege: Siege) -> None:
     assert (await hostile.ask(work)).WhichOneof("answer") == "consented"
 
 
+@pytest.mark.parametrize("moment", [253_402_300_800, 2**62])
+async def test_a_deadline_that_no_calendar_has(siege: Siege, moment: int) -> None:
+    """A person could not be shown it: such an offer is not considered, and the requests stay listed."""
+    hostile = siege.hostile
+    work = hostile.consent(hostile.plan(await hostile.schema("r1"), "r1"))
+    work.consent.deadline = moment
+    assert await siege.refused(work) == "protocol"
+    assert siege.state("r1") is State.INVITED
+    work.consent.deadline = 2_000_000_000
+    assert (await hostile.ask(work)).WhichOneof("answer") == "consented"
+
+
 async def test_one_id_one_plan_one_charge(siege: Siege) -> None:
     """A plan that was agreed to cannot be exchanged, and repeating any step changes and charges nothing."""
     hostile = siege.hostile
