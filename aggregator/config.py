@@ -1,96 +1,89 @@
-"""`aggregator.toml`: what an aggregator is told about itself (DESIGN §5).
-
-The values here are the run-time form; the shape of the file is in `aggregator.config`, imported late.
-"""
+"""`aggregator.toml`: the settings of an aggregator (DESIGN §5)."""
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from common.daemon.audit import AuditSection
-from common.daemon.settings import (
-    AuditTable,
-    Duration,
-    FilePath,
-    ListenAddress,
-    MetricsTable,
-    Name,
-    TlsTable,
-    TrustDomain,
-)
-from common.settings import MetricsSection, Problem, Section, TlsSection, locate, read, validate
+from common.daemon.settings import Duration, ListenAddress, MetricsSection, Name, TrustDomain
+from common.settings import FilePath, Problem, Section, TlsSection, locate, read, validate
 
 FILE_NAME = "aggregator.toml"
 DEFAULT_LISTEN = "0.0.0.0:8443"
+_LONGEST_SOCKET_PATH = 103
+"""Bytes that the path of a Unix socket may have on every system that we run on (macOS allows fewest)."""
+_SOCKET = "control/aggregator.sock"
 
 
 @dataclass(frozen=True, slots=True)
-class AggregatorSection:
-    """Who the aggregator is and where it keeps what it has."""
+class AggregatorSection(Section):
+    """The table `[aggregator]`: who the aggregator is and where it keeps its files."""
 
-    name: str
-    """Name in its SPIFFE ID."""
-    trust_domain: str
+    name: Annotated[Name, Field(description='the name in its SPIFFE ID, such as "central"')]
+    trust_domain: Annotated[TrustDomain, Field(description='such as "hospitals.example"')]
     """Trust domain of its SPIFFE ID and of every owner's."""
-    state_dir: Path
-    """Folder of its database and of uploads under way."""
-    release_dir: Path
-    """Folder in which release folders appear."""
-    control_socket: Path
-    """Unix socket of its command line."""
-    listen: str = DEFAULT_LISTEN
+    state_dir: Annotated[FilePath, Field(description="a folder for its database")]
+    """Holds uploads under way, too."""
+    release_dir: Annotated[FilePath, Field(description="a folder for the releases")]
+    control_socket: FilePath = Path()
+    """Unix socket of its command line; in the state folder if it is not given."""
+    listen: ListenAddress = DEFAULT_LISTEN
     """Address of the TLS port, `host:port`; port 0 lets the system choose."""
 
+    def __post_init__(self) -> None:
+        if self.control_socket == Path():
+            object.__setattr__(self, "control_socket", self.state_dir / _SOCKET)
+
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
-    """How long each step of a release may take."""
+class Deadlines(Section):
+    """The table `[deadlines]`: how long each step of a release may take."""
 
-    invite: timedelta = timedelta(seconds=30)
+    invite: Duration = timedelta(seconds=30)
     """Until every owner has described its data set."""
-    consent: timedelta = timedelta(days=7)
+    consent: Duration = timedelta(days=7)
     """Until every owner has accepted."""
-    link: timedelta = timedelta(minutes=10)
+    link: Duration = timedelta(minutes=10)
     """Until every owner has sent what linking needs."""
-    mask: timedelta = timedelta(hours=1)
+    mask: Duration = timedelta(hours=1)
     """Until every owner has sealed its fragment."""
-    collect: timedelta = timedelta(hours=1)
+    collect: Duration = timedelta(hours=1)
     """Until every fragment has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
-class EnrolmentSection:
-    """What the aggregator may do as the owners' certificate authority."""
+class EnrolmentSection(Section):
+    """The table `[enrolment]`: what the aggregator may do as the owners' certificate authority."""
 
-    ca_key: Path | None = None
+    ca_key: FilePath | None = None
     """Private key of the CA, one of those in `[tls] ca`; None if certificates come from elsewhere."""
     auto_renew: bool = True
     """Whether the daemon renews certificates that near their end, with that key."""
 
 
-@dataclass(frozen=True, slots=True)
-class AggregatorConfig:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File(Section):
+    """The tables of the file."""
+
+    aggregator: Annotated[AggregatorSection, Field(description="the table [aggregator] says who this is")]
+    tls: Annotated[TlsSection, Field(description="the table [tls] names ca, cert and key")]
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
+    audit: AuditSection = field(default_factory=AuditSection)
+    metrics: MetricsSection = field(default_factory=MetricsSection)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregatorConfig(_File):
     """A whole `aggregator.toml`, validated."""
 
     path: Path
     """The file it came from."""
-    aggregator: AggregatorSection
-    """Who the aggregator is."""
-    tls: TlsSection
-    """What it proves that with."""
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    """How long each step may take."""
-    audit: AuditSection = field(default_factory=AuditSection)
-    """Where operators' actions are copied to."""
-    enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
-    """What it may do as a certificate authority."""
-    metrics: MetricsSection = field(default_factory=MetricsSection)
-    """Where its metrics are."""
 
 
 def load(path: Path | None = None) -> AggregatorConfig:
@@ -102,73 +95,9 @@ def load(path: Path | None = None) -> AggregatorConfig:
     Raises:
         ConfigurationError: If there is none, or with every problem of it.
     """
-    return parse(locate(path, FILE_NAME))
-
-
-_LONGEST_SOCKET_PATH = 103
-"""Bytes that the path of a Unix socket may have on every system that we run on (macOS allows fewest)."""
-_SOCKET = "control/aggregator.sock"
-_DEFAULTS = Deadlines()
-
-
-class _Aggregator(Section):
-    name: Name = Field(description='the name in its SPIFFE ID, such as "central"')
-    trust_domain: TrustDomain = Field(description='such as "hospitals.example"')
-    listen: ListenAddress = DEFAULT_LISTEN
-    state_dir: FilePath = Field(description="a folder for its database")
-    release_dir: FilePath = Field(description="a folder for the releases")
-    control_socket: FilePath | None = None
-
-
-class _Deadlines(Section):
-    invite: Duration = _DEFAULTS.invite
-    consent: Duration = _DEFAULTS.consent
-    link: Duration = _DEFAULTS.link
-    mask: Duration = _DEFAULTS.mask
-    collect: Duration = _DEFAULTS.collect
-
-
-class _Enrolment(Section):
-    ca_key: FilePath | None = None
-    auto_renew: bool = True
-
-
-class _File(Section):
-    aggregator: _Aggregator = Field(description="the table [aggregator] says who this is")
-    tls: TlsTable = Field(description="the table [tls] names ca, cert and key")
-    deadlines: _Deadlines = _Deadlines()
-    enrolment: _Enrolment = _Enrolment()
-    audit: AuditTable = AuditTable()
-    metrics: MetricsTable = MetricsTable()
-
-
-def parse(path: Path) -> AggregatorConfig:
-    """Read a file and return its run-time form.
-
-    Raises:
-        ConfigurationError: With every problem of the file.
-    """
+    path = locate(path, FILE_NAME)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path))
-    section, deadlines = file.aggregator, file.deadlines
-    socket = section.control_socket or section.state_dir / _SOCKET
-    return AggregatorConfig(
-        path=path,
-        aggregator=AggregatorSection(
-            name=section.name,
-            trust_domain=section.trust_domain,
-            listen=section.listen,
-            state_dir=section.state_dir,
-            release_dir=section.release_dir,
-            control_socket=socket,
-        ),
-        tls=file.tls.section(),
-        deadlines=Deadlines(
-            deadlines.invite, deadlines.consent, deadlines.link, deadlines.mask, deadlines.collect
-        ),
-        enrolment=EnrolmentSection(file.enrolment.ca_key, file.enrolment.auto_renew),
-        audit=file.audit.section(),
-        metrics=file.metrics.section(),
-    )
+    return AggregatorConfig(path=path, **{each.name: getattr(file, each.name) for each in fields(file)})
 
 
 def _contradictions(document: Mapping[str, Any], path: Path) -> Iterator[Problem]:

@@ -1,59 +1,91 @@
-"""Configuration files: found, read, and either typed values or every problem at once.
+"""Configuration files: found, read, and turned into frozen dataclasses, or every problem at once.
 
-Each program describes the shape of its file as pydantic models built on `Section`, with the field types of
-`common.daemon.settings`. `validate` turns whatever does not fit into one `ConfigurationError` with a line per
-problem: key, value seen, what is accepted. Values of a configuration may be shown; secrets and addresses of
-databases are not.
+A table of a file is a frozen dataclass derived from `Section`, which is also the run-time form. Its fields
+have the types of `common.daemon.settings`, so that pydantic can fill it from a file; code that makes one
+itself hands in values as they are at run time. `validate` turns whatever does not fit into one
+`ConfigurationError` with a line per problem: key, value seen, what is accepted. Values of a configuration may
+be shown; secrets and addresses of databases are not.
 """
 
 import difflib
+import os
 import re
 import tomllib
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema
 
 from common.errors import ConfigurationError
 
 SYSTEM_FOLDER = Path("/etc/tessera")
 """Where a configuration is looked for last."""
 
-_Model = TypeVar("_Model", bound=BaseModel)
+_Section = TypeVar("_Section", bound="Section")
+_Item = TypeVar("_Item")
 _Location = tuple[int | str, ...]
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _SECRET = re.compile(r"passw|secret|token|credential|private key|pwd=|-----BEGIN", re.IGNORECASE)
 _LONGEST_SHOWN = 60
 
 
-class Section(BaseModel):
-    """A table of a configuration file: exact types, no unknown keys, never changed."""
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table of a configuration file: exact types, no unknown keys."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Take the table itself as a dictionary; "strict" is about its values."""
+        schema = handler(source)
+        cast("dict[str, Any]", handler.resolve_ref_schema(schema))["strict"] = False
+        return schema
+
+
+def parse_path(value: object, info: ValidationInfo) -> Path:
+    """Read a path; a relative one starts at the folder of the configuration file.
+
+    Raises:
+        ValueError: If it is something else, or begins with "~".
+    """
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("expected a path")
+    if value.startswith("~"):
+        raise ValueError('expected a path in full: "~" is not expanded')
+    return Path(os.path.normpath(cast("dict[str, Path]", info.context)["folder"] / value))
+
+
+FilePath = Annotated[Path, PlainValidator(parse_path)]
+Listed: TypeAlias = Annotated[
+    tuple[_Item, ...], BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+]
+"""A list of a file."""
 
 
 @dataclass(frozen=True, slots=True)
-class TlsSection:
-    """The files that a party proves its identity with."""
+class TlsSection(Section):
+    """The table `[tls]`: the files that a party proves its identity with."""
 
-    ca: Path
-    """Certificates of the authorities that are trusted, PEM."""
-    cert: Path
-    """This party's certificate and any intermediate ones, PEM."""
-    key: Path
-    """Its private key, PEM, readable by nobody else."""
-
-
-@dataclass(frozen=True, slots=True)
-class MetricsSection:
-    """Where Prometheus finds the metrics of a daemon."""
-
-    listen: str = ""
-    """"host:port" of this machine; empty for no metrics."""
+    ca: Annotated[FilePath, Field(description="the authorities' certificates, PEM")]
+    cert: Annotated[FilePath, Field(description="this party's certificate, PEM")]
+    """Followed by any intermediate certificates."""
+    key: Annotated[FilePath, Field(description="its private key, PEM")]
+    """Readable by nobody else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +158,15 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def validate(
-    model: type[_Model],
+    table: type[_Section],
     document: Mapping[str, Any],
     path: Path,
     contradictions: Callable[[Mapping[str, Any]], Iterable[Problem]] = lambda _document: (),
-) -> _Model:
-    """Turn a document into its typed form, or say everything that is wrong with it.
+) -> _Section:
+    """Turn a document into its typed form, or report everything that is wrong with it.
 
     Args:
-        model: Shape of the file.
+        table: Type of the whole file.
         document: What `read` returned.
         path: The file; relative paths in it are relative to its folder.
         contradictions: Finds what does not fit together between tables, in the document as it was read.
@@ -145,10 +177,11 @@ def validate(
     problems: list[Problem] = []
     section = None
     try:
-        section = model.model_validate(dict(document), context={"folder": path.absolute().parent})
+        context = {"folder": path.absolute().parent}
+        section = TypeAdapter(table).validate_python(dict(document), context=context)
     except ValidationError as failure:
         for each in failure.errors(include_url=False):
-            problems += _problems(model, document, each)
+            problems += _problems(table, document, each)
     problems += contradictions(document)
     if problems or section is None:
         count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
@@ -164,23 +197,21 @@ _WORDS = {
     "string_type": "a text in quotes",
     "int_type": "a whole number",
     "bool_type": "true or false",
-    "list_type": "a list, [...]",
+    "tuple_type": "a list, [...]",
     "dict_type": "a table",
-    "model_type": "a table",
-    "model_attributes_type": "a table",
+    "dataclass_type": "a table",
 }
 
 
-def _problems(model: type[BaseModel], document: Mapping[str, Any], error: Any) -> list[Problem]:
+def _problems(table: type[Section], document: Mapping[str, Any], error: Any) -> list[Problem]:
     """Put one error of the library into our words, as one problem or as many as a validator found."""
     location: _Location = error["loc"]
     key = _key(document, location)
-    if error["type"] == "extra_forbidden":
-        known = list(_tables(model, location[:-1]).model_fields)
-        return [Problem(key, ": unknown key; " + nearest(str(location[-1]), known))]
-    if error["type"] == "missing":
-        field = _tables(model, location[:-1]).model_fields.get(str(location[-1]))
-        wanted = field.description if field is not None else None
+    if error["type"] in ("unexpected_keyword_argument", "missing"):
+        keys = _keys_at(table, location[:-1])
+        if error["type"] != "missing":
+            return [Problem(key, ": unknown key; " + nearest(str(location[-1]), list(keys)))]
+        wanted = keys[str(location[-1])].description
         return [Problem(key, f": missing; {wanted}" if wanted else ": missing")]
     inner = error.get("ctx", {}).get("error")
     if isinstance(inner, Contradictions):
@@ -224,30 +255,32 @@ def _key(document: Mapping[str, Any], location: _Location) -> str:
     return text
 
 
-def _tables(model: type[BaseModel], location: _Location) -> type[BaseModel]:
-    """Return the model of the table that a path leads to."""
-    named = False
+def _keys_at(table: type[Section], location: _Location) -> dict[str, FieldInfo]:
+    """Return the keys of the table that a path leads to."""
+    keys, named = _keys(table), False
     for step in location:
-        if isinstance(step, int) or named:
+        # A position in a list, or a name that the file chose, is no key.
+        if named or isinstance(step, int):
             named = False
             continue
-        field = model.model_fields.get(step)
-        inner, named = _inner(field.annotation if field is not None else None)
-        model = inner or model
-    return model
+        annotation = keys[step].annotation
+        named = get_origin(annotation) is dict
+        if (inner := _table_in(annotation)) is not None:
+            keys = _keys(inner)
+    return keys
 
 
-def _inner(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model inside a field's type, and whether a name chosen by the user comes before it."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin in (list, dict, Annotated, Union, types.UnionType):
-        for argument in arguments:
-            inner, _ = _inner(argument)
-            if inner is not None:
-                return inner, origin is dict
-    return None, False
+def _keys(table: type[Section]) -> dict[str, FieldInfo]:
+    hints = get_type_hints(table, include_extras=True)
+    keys = {each.name: FieldInfo.from_annotation(hints[each.name]) for each in fields(table)}
+    return {key.alias or name: key for name, key in keys.items()}
+
+
+def _table_in(annotation: Any) -> type[Section] | None:
+    """Return the table in the type of a field: itself, or that of the entries of a list or dictionary."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := _table_in(each)) is not None), None)
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

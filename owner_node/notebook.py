@@ -28,8 +28,7 @@ from common.planning.arguments import (
 )
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
-from owner_node.config.dataset_table import DatasetTable
-from owner_node.config.file import misdeclared
+from owner_node.config.dataset import DatasetTable, misdeclared
 from owner_node.ledger.ledger import Balance
 from owner_node.local.charge import LocalCharges, Standing, charged_data, new_id
 from owner_node.local.mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
@@ -216,7 +215,7 @@ class Workspace:
             "missing": missing,
             "attributes": {name: _written(table) for name, table in schema.items()},
         }
-        return validate(DatasetTable, document, Path("schema"), _contradictions).section()
+        return validate(DatasetTable, document, Path("schema"), _contradictions).config()
 
     def _loaded(
         self, frame: pd.DataFrame, dataset: DatasetConfig, request: MaskRequest
@@ -299,4 +298,4 @@ def _plain(value: Any) -> Any:
 
 
 def _contradictions(document: Mapping[str, Any]) -> list[Problem]:
-    return [Problem(f"attributes.{key}", f": {text}") for key, text in misdeclared(document)]
+    return [Problem(key, f": {text}") for key, text in misdeclared(document)]

@@ -27,10 +27,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import PlainValidator
 
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
+from common.settings import FilePath, Section
 
 LOCAL_SYSLOG = "/dev/log"
 """Where this machine's syslog listens."""
@@ -45,16 +48,6 @@ _ADDRESS = re.compile(
     r"(?:(?P<scheme>udp|tcp)://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"
 )
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditSection:
-    """The table `[audit]` of a configuration."""
-
-    file: Path | None = None
-    """JSON lines are appended here; None for no file."""
-    syslog: str = ""
-    """The path of a socket, or "udp://host:port" or "tcp://host:port"; empty for no syslog."""
 
 
 class AuditSink(Protocol):
@@ -85,6 +78,16 @@ def parse_syslog(value: object) -> str:
     if match is None or not 0 < int(match["port"] or DEFAULT_PORT) < 2**16:
         raise ValueError('expected true, the path of a socket, or an address such as "tcp://host:514"')
     return f"{match['scheme'] or 'udp'}://{match['host']}:{match['port'] or DEFAULT_PORT}"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSection(Section):
+    """The table `[audit]` of a configuration."""
+
+    file: FilePath | None = None
+    """JSON lines are appended here; None for no file."""
+    syslog: Annotated[str, PlainValidator(parse_syslog)] = ""
+    """The path of a socket, or "udp://host:port" or "tcp://host:port"; empty for no syslog."""
 
 
 def open_sinks(section: AuditSection, program: str) -> tuple[AuditSink, ...]:

@@ -1,22 +1,22 @@
-"""The types that keys of a configuration file have: durations, budgets, paths, names, addresses.
+"""The types that keys of a configuration file have: durations, budgets, names, addresses.
 
 Each reads what TOML gives and refuses everything else with a sentence that says what is accepted.
-Relative paths are relative to the folder of the configuration file.
 """
 
-import os
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from ipaddress import ip_address
-from pathlib import Path
 from typing import Annotated, NoReturn
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, PlainValidator
 
-from common.daemon.audit import AuditSection, parse_syslog
 from common.errors import UsageError
-from common.settings import Contradictions, MetricsSection, Section, TlsSection
+from common.model.privacy import parse_epsilon
+from common.settings import Contradictions, Listed, Section, nearest, shown
+from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
@@ -47,8 +47,6 @@ def parse_duration(value: object) -> timedelta:
 
 
 def _epsilon(value: object) -> Decimal:
-    from common.model.privacy import parse_epsilon
-
     if isinstance(value, bool | float) or not isinstance(value, str | int | Decimal):
         _wrong(_EPSILON)
     try:
@@ -69,24 +67,6 @@ def _share(value: object) -> Decimal:
     return found if found.is_finite() and 0 <= found <= 1 else _wrong(_SHARE)
 
 
-def _folder(info: ValidationInfo) -> Path:
-    context: dict[str, Path] = info.context or {}
-    return context["folder"]
-
-
-def parse_path(value: object, info: ValidationInfo) -> Path:
-    """Read a path; a relative one starts at the folder of the configuration file.
-
-    Raises:
-        ValueError: If it is something else, or begins with "~".
-    """
-    if not isinstance(value, str) or not value or "\0" in value:
-        _wrong("expected a path")
-    if value.startswith("~"):
-        _wrong('expected a path in full: "~" is not expanded')
-    return Path(os.path.normpath(_folder(info) / value))
-
-
 def _date(value: object) -> date:
     if type(value) is date:
         return value
@@ -97,8 +77,6 @@ def _date(value: object) -> date:
 
 
 def _name(value: object) -> str:
-    from common.trust.identity import NAME_RULE, is_name
-
     return value if isinstance(value, str) and is_name(value) else _wrong(f"expected {NAME_RULE}")
 
 
@@ -108,8 +86,6 @@ def _label(value: object) -> str:
 
 
 def _trust_domain(value: object) -> str:
-    from common.trust.identity import Party, PartyKind
-
     try:
         return Party(PartyKind.OWNER, "x", str(value)).trust_domain
     except ValueError:
@@ -143,65 +119,50 @@ def _one_or_several(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-def _distinct(names: list[str]) -> list[str]:
+def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) != len(names) or "" in names:
         _wrong("expected names that are not empty, each once")
     return names
 
 
+def one_of(accepted: Sequence[str]) -> AfterValidator:
+    """Return the validator of a list whose entries are accepted names."""
+
+    def check(names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in accepted:
+                _wrong(f"{shown('', name)} is unknown; {nearest(name, accepted)}")
+        return names
+
+    return AfterValidator(check)
+
+
 Duration = Annotated[timedelta, PlainValidator(parse_duration)]
 Epsilon = Annotated[Decimal, PlainValidator(_epsilon)]
 Share = Annotated[Decimal, PlainValidator(_share)]
-FilePath = Annotated[Path, PlainValidator(parse_path)]
 Date = Annotated[date, PlainValidator(_date)]
 Name = Annotated[str, PlainValidator(_name)]
 Label = Annotated[str, PlainValidator(_label)]
 TrustDomain = Annotated[str, PlainValidator(_trust_domain)]
 ListenAddress = Annotated[str, PlainValidator(_listen)]
 DialAddress = Annotated[str, PlainValidator(_listen), AfterValidator(_dial)]
-Names = Annotated[list[str], AfterValidator(_distinct)]
-OneOrSeveralNames = Annotated[list[str], BeforeValidator(_one_or_several), AfterValidator(_distinct)]
+Names = Annotated[Listed[str], AfterValidator(_distinct)]
+OneOrSeveralNames = Annotated[Listed[str], BeforeValidator(_one_or_several), AfterValidator(_distinct)]
 
 
-class TlsTable(Section):
-    """The table `[tls]`, the same for both programs."""
-
-    ca: FilePath = Field(description="the authorities' certificates, PEM")
-    cert: FilePath = Field(description="this party's certificate, PEM")
-    key: FilePath = Field(description="its private key, PEM")
-
-    def section(self) -> TlsSection:
-        """Return the run-time form."""
-        return TlsSection(self.ca, self.cert, self.key)
-
-
-class AuditTable(Section):
-    """The table `[audit]`, the same for both programs."""
-
-    file: FilePath | None = None
-    syslog: Annotated[str, PlainValidator(parse_syslog)] = ""
-
-    def section(self) -> AuditSection:
-        """Return the run-time form."""
-        return AuditSection(self.file, self.syslog)
-
-
-class MetricsTable(Section):
-    """The table `[metrics]`, the same for both programs."""
+@dataclass(frozen=True, slots=True)
+class MetricsSection(Section):
+    """The table `[metrics]`: where Prometheus finds the metrics of a daemon."""
 
     listen: Annotated[str, PlainValidator(_metrics_address)] = ""
+    """"host:port"; empty for no metrics."""
     allow_remote: bool = False
+    """Whether other machines may reach that address."""
 
-    @model_validator(mode="after")
-    def _only_local(self) -> "MetricsTable":
+    def __post_init__(self) -> None:
         if self.listen and not self.allow_remote and not _is_loopback(self.listen):
             text = (
                 f' = "{self.listen}": expected an address of this machine alone, such as "127.0.0.1:9464"; '
                 "anybody who reaches it can read the metrics (allow_remote = true says that this is meant)"
             )
             raise Contradictions([("listen", text)])
-        return self
-
-    def section(self) -> MetricsSection:
-        """Return the run-time form."""
-        return MetricsSection(self.listen)

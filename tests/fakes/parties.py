@@ -68,7 +68,9 @@ class Parties:
             "hub", TRUST_DOMAIN, place / "state", place / "releases", place / "c" / "s", listen="127.0.0.1:0"
         )
         enrolment = EnrolmentSection(self.folder / "ca.key" if holds_ca_key else None)
-        return AggregatorConfig(place / "aggregator.toml", section, self.files("hub"), enrolment=enrolment)
+        return AggregatorConfig(
+            path=place / "aggregator.toml", aggregator=section, tls=self.files("hub"), enrolment=enrolment
+        )
 
 
 class Heard(logging.Handler):

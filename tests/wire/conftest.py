@@ -85,7 +85,12 @@ async def launch(tmp_path: Path, certificates: Path) -> AsyncIterator[Callable[.
             tls = TlsSection(
                 certificates / "ca.pem", certificates / f"{name}.pem", certificates / f"{name}.key"
             )
-            config = AggregatorConfig(tmp_path / "aggregator.toml", section, tls, Deadlines(**deadlines))
+            config = AggregatorConfig(
+                path=tmp_path / "aggregator.toml",
+                aggregator=section,
+                tls=tls,
+                deadlines=Deadlines(**deadlines),
+            )
             daemon = Daemon(config)
             await daemon.start()
             stack.push_async_callback(daemon.stop)

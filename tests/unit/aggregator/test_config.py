@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from aggregator.config import AggregatorConfig, Deadlines, EnrolmentSection, load
+from common.daemon.settings import MetricsSection
 from common.errors import ConfigurationError
-from common.settings import MetricsSection, TlsSection
+from common.settings import TlsSection
 
 SAMPLES = Path(__file__).parents[3] / "deploy" / "samples"
 HEAD = """
@@ -85,8 +86,8 @@ def test_all_problems_come_together(tmp_path):
     problems = _problems(tmp_path, head, 'listen = "8443"', '[deadlines]\nmask = "soon"\nmusk = "1h"')
     assert [problem.split()[0].rstrip(":") for problem in problems] == [
         "aggregator.name",
-        "aggregator.listen",
         "aggregator.release_dir",
+        "aggregator.listen",
         "aggregator.relese_dir",
         "tls",
         "deadlines.mask",
@@ -115,4 +116,4 @@ def test_metrics_for_other_machines_are_asked_for_by_name(tmp_path, address):
     (problem,) = _problems(tmp_path, HEAD, TLS, f'[metrics]\nlisten = "{address}"')
     assert problem.startswith(f'metrics.listen = "{address}": expected an address of this machine alone')
     meant = f'[metrics]\nlisten = "{address}"\nallow_remote = true'
-    assert _load(tmp_path, HEAD, TLS, meant).metrics == MetricsSection(address)
+    assert _load(tmp_path, HEAD, TLS, meant).metrics == MetricsSection(address, allow_remote=True)

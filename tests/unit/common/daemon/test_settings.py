@@ -1,35 +1,40 @@
 import re
 import tomllib
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from pydantic import Field, TypeAdapter, ValidationError
 
-from common.daemon.settings import Date, DialAddress, Duration, Epsilon, FilePath, ListenAddress, Name
+from common.daemon.settings import Date, DialAddress, Duration, Epsilon, ListenAddress, Name
 from common.errors import ConfigurationError, ExitCode
-from common.settings import Section, locate, read, shown, validate
+from common.settings import FilePath, Listed, Section, locate, read, shown, validate
 
 DURATION = TypeAdapter(Duration)
 EPSILON = TypeAdapter(Epsilon)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
+@dataclass(frozen=True)
 class Inner(Section):
-    name: str = Field(min_length=1)
-    size: int = Field(default=3, ge=3)
+    name: Annotated[str, Field(min_length=1)]
+    size: Annotated[int, Field(ge=3)] = 3
     source: FilePath | None = None
-    by_name: dict[str, "Inner"] = Field(default_factory=dict)
+    by_name: dict[str, "Inner"] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class File(Section):
-    budget: Epsilon = Field(description="a budget such as 2.0")
+    budget: Annotated[Epsilon, Field(description="a budget such as 2.0")]
     folder: FilePath | None = None
     wait: Duration = timedelta(seconds=5)
-    part: list[Inner] = Field(default_factory=list)
+    exact: bool = False
+    parts: Annotated[Listed[Inner], Field(alias="part")] = ()
 
 
 def _written(folder: Path, text: str, name: str = "file.toml") -> Path:
@@ -164,10 +169,30 @@ def test_all_problems_are_reported_at_once_with_key_value_and_what_is_accepted(t
     ]
 
 
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("exact = 1", "exact = 1: expected true or false"),
+        ('exact = "true"', 'exact = "true": expected true or false'),
+        ('part = [{ name = "x", size = 3.0 }]', "part[x].size = 3.0: expected a whole number"),
+        ('part = [{ name = "x", size = true }]', "part[x].size = true: expected a whole number"),
+        ("part = [{ name = 3 }]", "part[1].name = 3: expected a text in quotes"),
+        ('part = [{ name = "" }]', 'part[1].name = "": expected a text that is not empty'),
+        ("part = { name = 3 }", "part = a table: expected a list, [...]"),
+        ("part = [3]", "part[1] = 3: expected a table"),
+        ('part = [{ name = "x", by_name = [] }]', "part[x].by_name = a list of 0: expected a table"),
+        ("parts = []", "parts: unknown key; did you mean 'part'?"),
+    ],
+)
+def test_values_have_exactly_the_type_that_is_declared(tmp_path, line, problem):
+    """Nothing is converted quietly, and the name of a field is no second spelling of its key."""
+    assert _refused(_written(tmp_path, f"budget = 1\n{line}\n")).problems == (problem,)
+
+
 def test_an_unknown_key_that_resembles_nothing_lists_what_is_known(tmp_path):
     """Whoever invents a key learns which ones there are."""
     error = _refused(_written(tmp_path, "budget = 1\nqqq = 1\n"))
-    assert error.problems == ("qqq: unknown key; known: budget, folder, wait, part",)
+    assert error.problems == ("qqq: unknown key; known: budget, folder, wait, exact, part",)
 
 
 def test_secrets_and_addresses_of_databases_are_not_shown(tmp_path):
@@ -184,7 +209,7 @@ def test_relative_paths_start_at_the_folder_of_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     path = _written(tmp_path, 'budget = 1\nfolder = "a/../b"\n[[part]]\nname = "x"\nsource = "c.csv"\n')
     file = validate(File, read(path), path)
-    assert (file.folder, file.part[0].source) == (tmp_path / "b", tmp_path / "c.csv")
+    assert (file.folder, file.parts[0].source) == (tmp_path / "b", tmp_path / "c.csv")
 
 
 def test_a_home_directory_is_not_guessed(tmp_path):

@@ -122,7 +122,7 @@ def test_a_continental_csv_file(dataset):
 
 def test_a_parquet_float_has_a_point_whatever_the_csv_options_say(dataset):
     """`decimal = ","` is about text; typed numbers are not text."""
-    settings = dataset(None, ".parquet", attributes=(WEIGHT,), csv=CsvOptions(decimal=","))
+    settings = dataset(None, ".parquet", attributes=(WEIGHT,), csv=CsvOptions(";", ","))
     pa.parquet.write_table(pa.table({"weight": [0.5]}), settings.source)
     assert load(settings).columns["weight"].tolist() == [50]
 

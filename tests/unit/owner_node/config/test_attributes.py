@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from common.errors import ConfigurationError
 from common.model.schema import Attribute, CategoryOrder
 from owner_node.config import load
-from owner_node.config.attribute_table import AttributeTable
+from owner_node.config.dataset import AttributeTable
 
 HEAD = """
 [owner]
@@ -134,6 +134,7 @@ def test_all_problems_of_an_attribute_come_together(tmp_path):
     assert keys == ["decimals", "outside", "ordered", "max"]
 
 
+TABLE = TypeAdapter(AttributeTable)
 BOUNDS = st.decimals(min_value=-(10**9), max_value=10**9, places=4)
 
 
@@ -143,11 +144,11 @@ def test_ends_of_a_domain_against_plain_arithmetic(lower, upper, decimals):
     table = {"type": "number", "min": lower, "max": upper, "decimals": decimals}
     units = [end * 10**decimals for end in (lower, upper)]
     if lower <= upper and all(unit % 1 == 0 for unit in units):
-        attribute = AttributeTable.model_validate(table).attribute("x")
+        attribute = TABLE.validate_python(table).attribute("x")
         assert [Decimal(attribute.lower), Decimal(attribute.upper)] == units
     else:
         with pytest.raises(ValidationError):
-            AttributeTable.model_validate(table)
+            TABLE.validate_python(table)
 
 
 JOBS = "nurse;care;*\nmidwife;care;*\ncook;kitchen;*\n"

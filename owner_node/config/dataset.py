@@ -1,0 +1,419 @@
+"""The tables `[[dataset]]` of `owner.toml`: where records are, whose they are, what attributes may hold."""
+
+import codecs
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import date, timedelta
+from decimal import Decimal, InvalidOperation
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
+
+from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, one_of
+from common.model.schema import (
+    MISSING_CATEGORY,
+    RESERVED_NAMES,
+    Attribute,
+    AttributeType,
+    CategoryOrder,
+    TaxonomyMethod,
+    to_units,
+)
+from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, shown
+from owner_node.config.database import SQLITE, one_select, parse_database_url
+from owner_node.values.normal_forms import STEPS, NormalForm
+from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
+
+# --- attributes --------------------------------------------------------------------------------------------
+
+_MOST_DIGITS = 28
+"""Digits that a decimal keeps exactly when it is scaled; a domain of 64-bit integers has fewer."""
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
+_QUOTE = '"'
+_RANGED = ("number", "integer", "date")
+_GOES_WITH = {
+    "min": _RANGED,
+    "max": _RANGED,
+    "decimals": ("number",),
+    "categories": ("category",),
+    "ordered": ("category",),
+    "order": ("category",),
+    "taxonomy": ("category",),
+    "method": ("category",),
+}
+_NEEDED: dict[str, tuple[str, ...]] = {
+    "number": ("min", "max", "decimals"),
+    "integer": ("min", "max"),
+    "date": ("min", "max"),
+    "category": ("categories",),
+    "boolean": (),
+}
+_ACCEPTED = {
+    "number": "a number",
+    "integer": "a whole number",
+    "date": "a date such as 2026-12-31",
+}
+
+
+def _bound(value: object) -> str:
+    """Take one end of a domain, a number or a date, as text."""
+    if isinstance(value, int | Decimal | str) and not isinstance(value, bool):
+        return str(value)
+    if type(value) is date:
+        return value.isoformat()
+    raise ValueError("expected a number or a date")
+
+
+def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
+    """Take the path of a hierarchy file as what is in it."""
+    try:
+        text = parse_path(value, info).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("it is not encoded in UTF-8") from None
+    except OSError as problem:
+        raise ValueError(f"it cannot be read: {problem.strerror}") from None
+    return read_hierarchy(text)
+
+
+Bound = Annotated[str, PlainValidator(_bound)]
+Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
+
+
+@dataclass(frozen=True)
+class AttributeTable(Section):
+    """The table `[dataset.attributes.NAME]`: what an `Attribute` and its taxonomy are made from."""
+
+    type: Annotated[
+        Literal["integer", "number", "date", "category", "boolean"],
+        Field(description='one of "integer", "number", "date", "category" or "boolean"'),
+    ]
+    min: Bound | None = None
+    max: Bound | None = None
+    decimals: Annotated[int, Field(ge=0, le=18)] | None = None
+    outside: Literal["error", "clamp"] = "error"
+    categories: Annotated[Names, Field(min_length=1)] | None = None
+    ordered: bool = False
+    order: Literal["declared", "frequency"] = "declared"
+    taxonomy: Hierarchy | None = None
+    method: Literal["rank", "exponential"] | None = None
+
+    def __post_init__(self) -> None:
+        if found := [*self._ends(), *self._taxonomy()]:
+            raise Contradictions(found)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The categories in declared order; those of the taxonomy, line by line, if none are listed."""
+        return self.categories or tuple(self.taxonomy or ())
+
+    @cached_property
+    def tree(self) -> Taxonomy | None:
+        """The taxonomy of the categories, if there is one.
+
+        Raises:
+            MalformedTaxonomy: If it has other categories than are declared.
+        """
+        return taxonomy_of(self.taxonomy, self.labels) if self.taxonomy is not None else None
+
+    def _taxonomy(self) -> Iterator[tuple[str, str]]:
+        if self.taxonomy is None:
+            if self.method is not None:
+                yield "method", "goes with a taxonomy, and there is none"
+            return
+        if self.order == "frequency":
+            yield "order", '"frequency" does not go with a taxonomy, which has an order of its own'
+        try:
+            _ = self.tree
+        except ValueError as problem:
+            yield "taxonomy", str(problem)
+
+    def _ends(self) -> Iterator[tuple[str, str]]:
+        ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
+        units = {}
+        for key, text in ends.items():
+            if text is None:
+                continue
+            try:
+                units[key] = self._units(text)
+            except ValueError as problem:
+                yield key, f" = {shown(key, text).strip(_QUOTE)}: {problem}"
+        if len(units) < 2:
+            return
+        if units["min"] > units["max"]:
+            yield "min", f" = {self.min}: above max, {self.max}"
+        elif units["min"] < _SMALLEST or units["max"] > _LARGEST or units["max"] - units["min"] >= _LARGEST:
+            yield "", "the domain from min to max has more values than 64-bit integers can count"
+
+    def _units(self, text: str) -> int:
+        kind = AttributeType(self.type)
+        expected = f"expected {_ACCEPTED[self.type]}"
+        if kind is AttributeType.DATE:
+            try:
+                return to_units(kind, text)
+            except ValueError:
+                raise ValueError(expected) from None
+        try:
+            value = Decimal(text)
+        except InvalidOperation:
+            raise ValueError(expected) from None
+        if not value.is_finite():
+            raise ValueError(expected)
+        if len(value.as_tuple().digits) > _MOST_DIGITS or abs(value.adjusted()) > _MOST_DIGITS:
+            raise ValueError(f"expected at most {_MOST_DIGITS} digits")
+        try:
+            return to_units(kind, text, self.decimals or 0)
+        except ValueError:
+            places = f"a number with {self.decimals} decimals or fewer" if self.decimals else "a whole number"
+            raise ValueError(f"expected {places}") from None
+
+    def attribute(self, name: str) -> Attribute:
+        """Return the attribute under its name."""
+        kind = AttributeType(self.type)
+        if kind is AttributeType.BOOLEAN:
+            return Attribute(name, kind, 0, 1)
+        if kind is AttributeType.CATEGORY:
+            return Attribute(
+                name,
+                kind,
+                0,
+                len(self.labels) - 1,
+                categories=self.labels,
+                ordered=self.ordered,
+                order=CategoryOrder(self.order),
+                taxonomy=self.tree.digest if self.tree is not None else "",
+                method=TaxonomyMethod(self.method or TaxonomyMethod.RANK),
+            )
+        lower, upper = (self._units(end or "") for end in (self.min, self.max))
+        return Attribute(name, kind, lower, upper, self.decimals or 0, self.outside)
+
+
+def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Find the keys that a type needs and those that do not go with it, in a table as it was read.
+
+    Yields:
+        Pairs of a key and what is wrong with it; none if the type itself is unknown.
+    """
+    kind = table.get("type")
+    if not isinstance(kind, str) or kind not in _NEEDED:
+        return
+    for key, kinds in _GOES_WITH.items():
+        if key in table and kind not in kinds:
+            yield key, f"goes with type {' or '.join(kinds)}, not with {kind}"
+    if table.get("outside") == "clamp" and kind not in _RANGED:
+        yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
+    for key in _NEEDED[kind]:
+        if key not in table and (key, "taxonomy" in table) != ("categories", True):
+            yield key, f"missing; type {kind} needs it"
+
+
+# --- data sets ---------------------------------------------------------------------------------------------
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATABASE_KEYS = ("query", "query_timeout", "password_env", "password_file")
+
+
+def _source(value: object, info: ValidationInfo) -> str:
+    """Take a path or the URL of a database; the file of a SQLite database is a path, too."""
+    if not isinstance(value, str) or not is_url(value):
+        return str(parse_path(value, info))
+    place = parse_database_url(value)
+    return f"{SQLITE}:///{parse_path(place.database, info)}" if place.dialect == SQLITE else value
+
+
+def _variable(value: str) -> str:
+    if not _VARIABLE.fullmatch(value):
+        raise ValueError('expected the name of an environment variable, such as "DATABASE_PASSWORD"')
+    return value
+
+
+def _encoding(value: str) -> str:
+    try:
+        "".encode(value)
+        return codecs.lookup(value).name
+    except (LookupError, UnicodeError, ValueError):
+        raise ValueError('expected the name of an encoding, such as "utf-8" or "latin-1"') from None
+
+
+def _delimiter(value: str) -> str:
+    if len(value) != 1 or value in '"\r\n':
+        raise ValueError('expected one character, such as "," or ";"')
+    return value
+
+
+def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable]:
+    if not tables:
+        raise ValueError("expected at least one attribute")
+    problems = [
+        (name, "the name is taken by the release's own columns") for name in RESERVED_NAMES if name in tables
+    ]
+    if "" in tables:
+        problems.append(('""', "an attribute needs a name; give the column one in the source"))
+    if problems:
+        raise Contradictions(problems)
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class CsvOptions(Section):
+    """The table `[dataset.csv]`: how a CSV file is written."""
+
+    delimiter: Annotated[str, AfterValidator(_delimiter)] = ","
+    decimal: Literal[".", ","] = "."
+    """Decimal mark."""
+    encoding: Annotated[str, AfterValidator(_encoding)] = "utf-8"
+    date_format: Annotated[str, Field(min_length=1)] = "%Y-%m-%d"
+    """How dates are written, as in `strptime`."""
+    na_values: Listed[str] = ("",)
+    """Texts that mean a missing value."""
+
+    def __post_init__(self) -> None:
+        if self.delimiter == self.decimal:
+            raise Contradictions([("decimal", f'"{self.decimal}" is the delimiter too')])
+
+
+Steps = Annotated[OneOrSeveralNames, one_of(tuple(STEPS))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSettings(Section):
+    """Everything about a data set but its attributes."""
+
+    name: Annotated[Label, Field(description="the name that releases ask for")]
+    source: Annotated[
+        str,
+        PlainValidator(_source),
+        Field(description="the path of a CSV or Parquet file, or the URL of a database"),
+    ]
+    """Absolute path of a file, or the URL of a database, without a password."""
+    query: Annotated[str, AfterValidator(one_select)] | None = None
+    """What to ask a database, one SELECT; None for files."""
+    query_timeout: Duration = timedelta(minutes=10)
+    """How long a database may take over a statement."""
+    password_env: Annotated[str, AfterValidator(_variable)] | None = None
+    """Name of the environment variable with the database's password."""
+    password_file: FilePath | None = None
+    """File with the database's password."""
+    budget: Label = ""
+    """Name of the budget that releases of this data set are charged to; that of the data set if not given."""
+    total_epsilon: Annotated[
+        Epsilon, Field(description="what the budget holds for its lifetime, such as 2.0")
+    ]
+    identifier: OneOrSeveralNames = ()
+    """Columns that together identify a person; empty if there are none."""
+    normalise: Steps = ()
+    """Steps applied to all identifier columns before they are compared, in this order."""
+    normalise_also: dict[str, Steps] = field(default_factory=dict)
+    """Further steps by identifier column, applied after those."""
+    max_records_per_person: Annotated[int, Field(ge=1)] = 1
+    """Most records that one identifier may have."""
+    missing: Literal["error", "drop", "category"] = "error"
+    """What happens to a missing value: an error, the record is dropped, or it becomes a category."""
+    csv: CsvOptions = field(default_factory=CsvOptions)
+    """How a CSV source is written."""
+
+    def __post_init__(self) -> None:
+        if not self.budget:
+            object.__setattr__(self, "budget", self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetTable(DatasetSettings):
+    """The table `[[dataset]]` as it is in the file."""
+
+    attributes: Annotated[
+        dict[str, AttributeTable],
+        AfterValidator(_column_names),
+        Field(description="declare the columns to use as [dataset.attributes.NAME]"),
+    ]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if found := list(self._contradictions()):
+            raise Contradictions(found)
+
+    def _contradictions(self) -> Iterator[tuple[str, str]]:
+        if self.normalise and not self.identifier:
+            yield "normalise", "there is no identifier to normalise"
+        for name in self.normalise_also:
+            if name not in self.identifier:
+                yield f"normalise_also.{name}", "is no column of the identifier"
+        if self.max_records_per_person > 1 and not self.identifier:
+            yield "max_records_per_person", "there is no identifier to tell persons by"
+        if self.missing == "category":
+            for name, table in self.attributes.items():
+                if MISSING_CATEGORY in table.labels:
+                    yield (
+                        f"attributes.{name}.categories",
+                        f'"{MISSING_CATEGORY}" is what missing = "category" adds',
+                    )
+
+    def config(self) -> "DatasetConfig":
+        """Return the run-time form."""
+        trees = {name: table.tree for name, table in self.attributes.items() if table.tree is not None}
+        if self.missing == "category":
+            trees = {name: tree.with_category(MISSING_CATEGORY) for name, tree in trees.items()}
+        return DatasetConfig(
+            **{each.name: getattr(self, each.name) for each in fields(DatasetSettings)},
+            attributes=tuple(table.attribute(name) for name, table in self.attributes.items()),
+            taxonomies=trees,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetConfig(DatasetSettings):
+    """A data set that the owner offers to releases."""
+
+    attributes: tuple[Attribute, ...]
+    """Declared attributes, in declared order; no other column is read."""
+    taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
+    """Taxonomies by attribute, where there is one; a category of missing values is in them."""
+
+    @property
+    def normal_forms(self) -> tuple[NormalForm, ...]:
+        """How each identifier column becomes comparable."""
+        return tuple(
+            NormalForm((*self.normalise, *self.normalise_also.get(name, ())), self.csv.date_format)
+            for name in self.identifier
+        )
+
+    @property
+    def place(self) -> str:
+        """The source as it may be shown: a path, or a database's address without user and options."""
+        return parse_database_url(self.source).shown if is_url(self.source) else self.source
+
+
+def misdeclared(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Find keys that do not go together, in the table of a data set as it was read.
+
+    Yields:
+        Pairs of a key below the table and what is wrong with it.
+    """
+    source = dataset.get("source")
+    if isinstance(source, str):
+        yield from _of_source(dataset, source)
+    columns, declared = dataset.get("identifier"), dataset.get("attributes")
+    identifiers = columns if isinstance(columns, list) else [columns]
+    for name, table in declared.items() if isinstance(declared, dict) else ():
+        if name in identifiers:
+            yield f"attributes.{name}", "an identifier is never released; declare it as one of the two"
+        for key, text in _unfitting(table) if isinstance(table, dict) else ():
+            yield f"attributes.{name}.{key}", text
+
+
+def _of_source(dataset: Mapping[str, Any], source: str) -> Iterator[tuple[str, str]]:
+    if not is_url(source):
+        for key in _DATABASE_KEYS:
+            if key in dataset:
+                yield key, "goes with the URL of a database as source, not with a file"
+        return
+    passwords = [key for key in ("password_env", "password_file") if key in dataset]
+    if "query" not in dataset:
+        yield "query", "missing; a database needs one"
+    if "csv" in dataset:
+        yield "csv", "goes with a CSV file; what a database holds is converted in the query"
+    if len(passwords) > 1:
+        yield "password_env", "password_file is there, too; name one of them"
+    if passwords and source.startswith(f"{SQLITE}:"):
+        yield "source", "SQLite has no passwords"

@@ -1,0 +1,90 @@
+"""The table `[policy]` of `owner.toml`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from common.daemon.settings import Date, Epsilon, Names, Share, one_of
+from common.model.plan import Layout
+from common.model.privacy import MECHANISMS, SMALLEST_K, Accounting
+from common.settings import Contradictions, Section, shown
+from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
+
+_LAYOUTS = tuple(map(str, Layout))
+
+
+def _co_owners(entries: tuple[str, ...]) -> tuple[str, ...]:
+    """Bring `ID` and `ID=FINGERPRINT` to one form; an id may have several fingerprints."""
+    found = []
+    for entry in entries:
+        owner, pinned, digits = entry.partition("=")
+        if not is_name(owner):
+            raise ValueError(f"{shown('', entry)}: an owner's id has {NAME_RULE}")
+        try:
+            found.append(f"{owner}={parse_fingerprint(digits)}" if pinned else owner)
+        except ValueError:
+            raise ValueError(
+                f"{shown('', entry)}: expected ID or ID=FINGERPRINT, the 64 hexadecimal digits of its key"
+            ) from None
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig(Section):
+    """What the owner consents to, and when a person is asked first. An empty tuple sets no limit."""
+
+    max_epsilon_per_release: Epsilon | None = None
+    """Largest charge of one release; None sets no limit beside the budget."""
+    min_k: Annotated[int, Field(ge=SMALLEST_K)] = SMALLEST_K
+    """Smallest k of a clustered mechanism."""
+    mechanisms: Annotated[Names, one_of(tuple(MECHANISMS))] = tuple(MECHANISMS)
+    """Ids of the mechanisms that are allowed."""
+    layouts: Annotated[Names, one_of(_LAYOUTS)] = _LAYOUTS
+    attributes: Names = ()
+    """Attributes that may take part."""
+    aggregators: Names = ()
+    """Names of aggregators whose releases may be taken part in."""
+    purposes: Names = ()
+    """Purposes, word for word, that are allowed."""
+    valid_from: Date | None = None
+    """First day on which anything is accepted."""
+    valid_until: Date | None = None
+    """Last day on which anything is accepted."""
+    co_owners: Annotated[Names, AfterValidator(_co_owners)] = ()
+    """Owners that may take part beside this one: ids, or `id=fingerprint` of the key that must be theirs."""
+    approval: Literal["auto", "manual"] = "auto"
+    """Whether the policy alone accepts, or a person is asked about every plan."""
+    manual_above_epsilon: Epsilon | None = None
+    """Charge above which a person is asked; None asks about none."""
+    accounting: Accounting = "joint"
+    """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
+    max_zero_noise_share: Share | None = None
+    """Largest share of a fragment's values that may get no noise; None sets no limit."""
+    max_unchanged_share: Share | None = None
+    """Largest expected share of its values, and of its records, that may leave unchanged."""
+    max_unchanged_record_share: Share | None = None
+    """Largest expected share of its records that may leave unchanged, whatever single values do."""
+    max_overlap: Annotated[int, Field(ge=1)] = 1
+    """Most owners of the same attributes that may hold the same person."""
+    allow_intersect: bool = False
+    """Whether only the persons that all groups of owners hold may be masked, where groups differ."""
+    min_rank_noise: Share = Decimal(0)
+    """Smallest rank noise of a mechanism that releases a list."""
+    total_rank_loss: Epsilon | None = None
+    """Largest privacy loss of the record-to-rank assignment over all charges to a budget; None: no limit."""
+
+    def __post_init__(self) -> None:
+        if self.valid_from and self.valid_until and self.valid_from > self.valid_until:
+            raise Contradictions(
+                [("valid_until", f" = {self.valid_until}: before valid_from, {self.valid_from}")]
+            )
+
+    @property
+    def pins(self) -> Mapping[str, frozenset[str]]:
+        """Fingerprints that a co-owner's key may have, by the owner's id; none where any key will do."""
+        entries = [entry.partition("=") for entry in self.co_owners]
+        owners = dict.fromkeys(owner for owner, _, _ in entries)
+        return {each: frozenset(pin for owner, _, pin in entries if owner == each and pin) for each in owners}
