@@ -52,21 +52,24 @@ auto_renew = true
 
 @dataclass(frozen=True, slots=True)
 class Founded:
-    """What was made."""
+    """The first files of an aggregator."""
 
     config: Path
-    """The configuration."""
     party: Party
-    """The aggregator."""
     ca: x509.Certificate
     """The CA's certificate."""
     certificate: x509.Certificate
-    """The aggregator's."""
+    """The aggregator's certificate."""
     ca_key: Path
     """Where the CA's private key is."""
 
+    @property
+    def ca_fingerprint(self) -> str:
+        """The fingerprint of the CA's key, which owners are given by telephone."""
+        return fingerprint(self.ca.public_key())
 
-def found(
+
+def make_first_files(
     folder: Path,
     party: Party,
     hosts: tuple[str, ...],
@@ -74,10 +77,10 @@ def found(
     now: datetime,
     own_ca: tuple[Path, Path] | None = None,
 ) -> Founded:
-    """Make an aggregator's first files. Nothing that is there is replaced.
+    """Make an aggregator's first files. No existing file is replaced.
 
     Args:
-        folder: Where to; made if absent.
+        folder: Where they go; made if absent.
         party: The aggregator.
         hosts: Names and addresses that owners dial.
         listen: Address of its port.
@@ -149,8 +152,3 @@ def _config(party: Party, hosts: tuple[str, ...], listen: str, ca_key: str) -> s
     return _CONFIG.format(
         uri=party.uri, hosts=", ".join(hosts), **{key: json.dumps(text) for key, text in quoted.items()}
     )
-
-
-def told(founded: Founded) -> str:
-    """Return the fingerprint that owners are told on the telephone: that of the CA's key."""
-    return fingerprint(founded.ca.public_key())

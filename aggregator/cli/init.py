@@ -48,7 +48,7 @@ def init(
     """Make a CA, or take one, the aggregator's key and certificate, and a commented aggregator.toml."""
     from datetime import UTC, datetime
 
-    from aggregator.ca.founding import found, told
+    from aggregator.ca.founding import make_first_files
     from common.trust.identity import Party, PartyKind, spoken
 
     if (ca_cert is None) != (ca_key is None):
@@ -58,8 +58,8 @@ def init(
     except ValueError as problem:
         raise UsageError(str(problem), "see --name and --trust-domain") from None
     own_ca = (ca_cert, ca_key) if ca_cert is not None and ca_key is not None else None
-    made = found(folder, party, tuple(host), listen, datetime.now(UTC), own_ca)
-    fingerprint, expires = told(made), made.certificate.not_valid_after_utc
+    made = make_first_files(folder, party, tuple(host), listen, datetime.now(UTC), own_ca)
+    fingerprint, expires = made.ca_fingerprint, made.certificate.not_valid_after_utc
     if as_json:
         console.print_json(
             {

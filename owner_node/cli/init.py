@@ -1,13 +1,65 @@
-"""`owner-node init`: a first owner.toml for a data file."""
+"""`owner-node init`: the first owner.toml for a data file.
 
+What can be guessed is filled in; a person decides the rest, domains above all. A domain that is taken from
+the data discloses its extremes: how old the oldest person is, what the highest income is. So the file states
+the range of the data, rounded and in comments, and has a text in place of the domain that no command accepts.
+"""
+
+import json
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from common.cli import console
 from common.errors import UsageError
+from common.files import write_atomic
 
+if TYPE_CHECKING:
+    from owner_node.sources.guessing import ColumnGuess, FileGuess
+
+FILL_IN = "FILL IN"
+"""What a person has to replace; every command that reads the file refuses it."""
+_HEAD = """\
+# Made by owner-node init from {source}: {records} records, {columns} columns.
+# A first guess: go through it, line by line. Whatever is still "{fill}" has to be filled in by a person;
+# owner-node check names all of it. Every other option, with its default: deploy/samples/owner.full.toml.
+# Paths are relative to the folder of this file.
+
+[owner]
+# This owner's id, as its certificate will name it: a-z, 0-9, '.', '-', '_'. Agree on it with the aggregator.
+id = {id}
+# The trust domain, the same for all owners and the aggregator.
+trust_domain = {trust_domain}
+# Folder of the ledger, the sessions and the linkage key; made private. Back it up.
+state_dir = "state"
+
+[[aggregator]]
+# The aggregator's name in its certificate, and where to dial.
+name = {aggregator}
+address = {address}
+
+# owner-node enroll request and install make these files.
+[tls]
+ca = "tls/ca.pem"
+cert = "tls/own.pem"
+key = "tls/own.key"
+
+# What is agreed to without asking a person. Without further keys: whatever the budget below covers.
+[policy]
+min_k = 10
+# max_epsilon_per_release = 1
+# approval = "manual"
+
+[[dataset]]
+# The name that releases ask for; owners of one release use the same.
+name = {dataset}
+source = {path}
+# What all releases of this data may charge together, for ever. A decimal such as "2.0".
+total_epsilon = {fill_text}
+"""
 _PUBLIC_FILE = 0o644
 
 FileArgument = Annotated[
@@ -33,8 +85,6 @@ def init(
     as_json: console.JsonOption = False,
 ) -> None:
     """Write a commented owner.toml with guessed types; domains are left for a person to fill in."""
-    from common.files import write_atomic
-    from owner_node.cli.starting import FILL_IN, starting_configuration
     from owner_node.sources.guessing import guess
 
     if out.exists():
@@ -66,3 +116,129 @@ def init(
         console.print_line(f"not declared, and so never read: {', '.join(left_out)}")
     console.print_line(f'fill in what says "{FILL_IN}", then: owner-node check --config {out}')
     console.note("domains are not taken from the data: they would tell everybody its extremes")
+
+
+def starting_configuration(
+    source: Path,
+    written_to: Path,
+    guess: "FileGuess",
+    *,
+    owner: str = FILL_IN,
+    trust_domain: str = FILL_IN,
+    aggregator: str = FILL_IN,
+    address: str = FILL_IN,
+) -> str:
+    """Return the text of an owner.toml.
+
+    Args:
+        source: The data file.
+        written_to: Where the text will be; paths in it start there.
+        guess: What the data file seems to be.
+        owner: The owner's id, where it is known.
+        trust_domain: The trust domain.
+        aggregator: The aggregator's name.
+        address: Where to dial.
+    """
+    path = source.absolute()
+    folder = written_to.absolute().parent
+    shown = path.relative_to(folder) if path.is_relative_to(folder) else path
+    text = _HEAD.format(
+        source=_comment(source.name), records=guess.n_records, columns=len(guess.columns), fill=FILL_IN,
+        fill_text=_quoted(FILL_IN), id=_quoted(owner), trust_domain=_quoted(trust_domain),
+        aggregator=_quoted(aggregator), address=_quoted(address), dataset=_quoted(_name(source)),
+        path=_quoted(str(shown)),
+    )  # fmt: skip
+    declared = [column for column in guess.columns if column.type]
+    parts = [text, *_identifier(guess), *_form(guess)]
+    parts += ["\n".join(_attribute(column, guess)) + "\n" for column in declared]
+    return "\n".join(parts)
+
+
+def _identifier(guess: "FileGuess") -> Iterator[str]:
+    others = [column for column in guess.columns if not column.type]
+    names = ", ".join(_quoted(column.name) for column in others)
+    named = (column.name for column in others if column.can_be_declared)
+    yield (
+        "# Column, or list of columns, that identifies a person, and steps that make identifiers of owners\n"
+        "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"
+        f"# identifier = {_quoted(next(named, 'patient_id'))}\n"
+        '# normalise = ["trim", "casefold"]\n'
+        + (
+            f"# Not declared below, and so never read, unless named here or there: {names}.\n"
+            if names
+            else ""
+        )
+    )
+
+
+def _form(guess: "FileGuess") -> Iterator[str]:
+    if guess.is_csv:
+        form = guess.form
+        yield (
+            "[dataset.csv]\n"
+            f"delimiter = {_quoted(form.delimiter)}\n"
+            f"decimal = {_quoted(form.decimal)}\n"
+            f"encoding = {_quoted(form.encoding)}\n"
+            f"date_format = {_quoted(form.date_format)}\n"
+            f"na_values = [{', '.join(map(_quoted, form.na_values))}]\n"
+        )
+
+
+def _attribute(column: "ColumnGuess", guess: "FileGuess") -> Iterator[str]:
+    yield f"[dataset.attributes.{_quoted(column.name)}]"
+    if column.n_missing:
+        share = 100 * column.n_missing / max(guess.n_records, 1)
+        yield f'# {share:.1f} % of its values are missing: see missing = "error", "drop" or "category".'
+    yield f"type = {_quoted(column.type)}"
+    if column.type == "category":
+        yield from _categories(column)
+    elif column.type != "boolean":
+        yield from _domain(column)
+    if column.type == "date" and column.date_format != guess.form.date_format:
+        yield f"# Its dates are written {column.date_format}, others are not: export them alike."
+
+
+def _domain(column: "ColumnGuess") -> Iterator[str]:
+    yield "# The smallest and the largest value that there can be, for anybody: what is known about the"
+    yield "# attribute, the same at every owner. The ends of this file's values would tell who is extreme."
+    ends = column.rounded_ends()
+    if ends is not None:
+        low, high = (_plain(end) for end in ends)
+        yield f"# (The values of this file lie within {low} and {high}, which is rounded outwards.)"
+    yield f"min = {_quoted(FILL_IN)}"
+    yield f"max = {_quoted(FILL_IN)}"
+    if column.type == "number":
+        yield "# Decimal places that are kept; the file has as many. Fewer make coarser, smaller domains."
+        yield f"decimals = {column.decimals}"
+
+
+def _categories(column: "ColumnGuess") -> Iterator[str]:
+    from owner_node.sources.guessing import MOST_LABELS
+
+    labels = sorted(column.labels or ())
+    yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
+    yield "# only this file has tells that somebody has it. Labels of this file, to start from:"
+    yield f"# [{', '.join(map(_quoted, labels[:MOST_LABELS]))}]"
+    yield f"categories = {_quoted(FILL_IN)}"
+
+
+def _plain(value: Decimal) -> str:
+    return format(value.normalize(), "f") if value else "0"
+
+
+def _name(source: Path) -> str:
+    """Return a name for the data set that the configuration accepts."""
+    letters = "".join(
+        char if char.isascii() and (char.isalnum() or char in "._-") else "-" for char in source.stem
+    )
+    return letters.lstrip("._-")[:64] or "data"
+
+
+def _quoted(text: str) -> str:
+    # TOML's basic strings know every escape that JSON writes, but no escape for DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
+
+
+def _comment(text: str) -> str:
+    """Return a text that cannot end a comment."""
+    return _quoted(text)[1:-1]

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from aggregator.ca.authority import Authority
-from aggregator.ca.founding import found, told
+from aggregator.ca.founding import make_first_files
 from aggregator.config import load
 from common.errors import ConfigurationError, IdentityError, UsageError
 from common.trust.credentials import Credentials
@@ -35,13 +35,13 @@ def tmp_path():
 
 def test_what_is_made_is_used_as_it_is(tmp_path):
     """The configuration reads, the certificate serves, the CA's key is the CA's, and keys are private."""
-    made = found(tmp_path / "hub", HUB, HOSTS, "0.0.0.0:8443", NOW)
+    made = make_first_files(tmp_path / "hub", HUB, HOSTS, "0.0.0.0:8443", NOW)
     config = load(made.config)
     credentials = Credentials(config.tls, HUB, lambda: NOW)
     assert host_names(credentials.current_signer().certificate) == HOSTS
     verify_chain(made.certificate, (), (made.ca,), NOW, "server")
     assert config.enrolment.ca_key == made.ca_key
-    assert told(made) == fingerprint(Authority.load([made.ca], made.ca_key).certificate.public_key())
+    assert made.ca_fingerprint == fingerprint(Authority.load([made.ca], made.ca_key).certificate.public_key())
     for key in (config.tls.key, made.ca_key):
         assert stat.S_IMODE(key.stat().st_mode) == 0o600
         assert stat.S_IMODE(key.parent.stat().st_mode) == 0o700
@@ -49,21 +49,21 @@ def test_what_is_made_is_used_as_it_is(tmp_path):
 
 def test_nothing_is_replaced(tmp_path):
     """A second call, or one beside a file of an earlier life, changes nothing."""
-    made = found(tmp_path, HUB, HOSTS, "0.0.0.0:8443", NOW)
+    made = make_first_files(tmp_path, HUB, HOSTS, "0.0.0.0:8443", NOW)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(UsageError, match=r"holds aggregator\.toml, tls/ca\.pem"):
-        found(tmp_path, HUB, HOSTS, "0.0.0.0:8443", NOW)
+        make_first_files(tmp_path, HUB, HOSTS, "0.0.0.0:8443", NOW)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     made.config.unlink()
     with pytest.raises(UsageError, match="holds tls"):
-        found(tmp_path, HUB, HOSTS, "0.0.0.0:8443", NOW)
+        make_first_files(tmp_path, HUB, HOSTS, "0.0.0.0:8443", NOW)
 
 
 @pytest.mark.parametrize("hosts", [(), ("bücher.example",), ("",), ("localhost:8443",), ("*.example",)])
 def test_hosts_that_nobody_can_dial(tmp_path, hosts):
     """A certificate without a name to dial would be refused by every owner."""
     with pytest.raises(UsageError):
-        found(tmp_path / "hub", HUB, hosts, "0.0.0.0:8443", NOW)
+        make_first_files(tmp_path / "hub", HUB, hosts, "0.0.0.0:8443", NOW)
     assert not (tmp_path / "hub").exists()
 
 
@@ -97,7 +97,7 @@ def test_a_ca_that_exists(tmp_path, kind):
         ec.generate_private_key(ec.SECP384R1()) if kind == "P-384" else rsa.generate_private_key(65537, 2048)
     )
     files = authority_files(tmp_path, key)
-    made = found(tmp_path / "hub", HUB, HOSTS, "0.0.0.0:8443", NOW, files)
+    made = make_first_files(tmp_path / "hub", HUB, HOSTS, "0.0.0.0:8443", NOW, files)
     assert load(made.config).enrolment.ca_key == files[1]
     assert load_chain(tmp_path / "hub" / "tls" / "ca.pem") == load_chain(files[0])
     assert not (tmp_path / "hub" / "tls" / "ca.key").exists()
@@ -108,11 +108,11 @@ def test_a_ca_that_cannot_be_one(tmp_path):
     """One that may not issue, an expired one, and a key of another are refused before anything is made."""
     key = ec.generate_private_key(ec.SECP256R1())
     with pytest.raises(IdentityError):
-        found(tmp_path / "hub", HUB, HOSTS, "x:1", NOW, authority_files(tmp_path, key, ca=False))
+        make_first_files(tmp_path / "hub", HUB, HOSTS, "x:1", NOW, authority_files(tmp_path, key, ca=False))
     with pytest.raises(IdentityError):
-        found(tmp_path / "hub", HUB, HOSTS, "x:1", NOW, authority_files(tmp_path, key, days=-1))
+        make_first_files(tmp_path / "hub", HUB, HOSTS, "x:1", NOW, authority_files(tmp_path, key, days=-1))
     certificate, _ = authority_files(tmp_path, key)
     _, other = DevelopmentCa("example.org").issued.write(tmp_path, "other")
     with pytest.raises(ConfigurationError, match="the key of none"):
-        found(tmp_path / "hub", HUB, HOSTS, "x:1", NOW, (certificate, other))
+        make_first_files(tmp_path / "hub", HUB, HOSTS, "x:1", NOW, (certificate, other))
     assert not (tmp_path / "hub").exists()

@@ -11,7 +11,7 @@ import pytest
 from common.cli import console
 from common.errors import ConfigurationError, DataError
 from owner_node.cli import application
-from owner_node.cli.starting import FILL_IN, starting_configuration
+from owner_node.cli.init import FILL_IN, starting_configuration
 from owner_node.config import load
 from owner_node.sources import load as load_data
 from owner_node.sources.guessing import guess
