@@ -33,7 +33,7 @@ from pydantic_core import CoreSchema
 from common.errors import ConfigurationError
 
 SYSTEM_FOLDER = Path("/etc/tessera")
-"""Where a configuration is looked for last."""
+"""Searched last for a configuration."""
 
 _Section = TypeVar("_Section", bound="Section")
 _Item = TypeVar("_Item")
@@ -204,7 +204,7 @@ _WORDS = {
 
 
 def _problems(table: type[Section], document: Mapping[str, Any], error: Any) -> list[Problem]:
-    """Put one error of the library into our words, as one problem or as many as a validator found."""
+    """Translate one error of pydantic: one problem, or as many as a validator found."""
     location: _Location = error["loc"]
     key = _key(document, location)
     if error["type"] in ("unexpected_keyword_argument", "missing"):
@@ -284,7 +284,7 @@ def _table_in(annotation: Any) -> type[Section] | None:
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
-    """Name what was probably meant, or else everything that is known."""
+    """Suggest the most similar known name, or else list all of them."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
 

@@ -1,7 +1,7 @@
-"""The URL of a database as `source`: taken apart, and told without anything that lets somebody in.
+"""The URL of a database as `source`: parsed, and shown without credentials.
 
-A URL is written as SQLAlchemy takes it, `dialect+driver://user@host:port/database?option=value`, but never
-with a password: that has a place of its own, so that this file can be shown, copied and kept with others.
+A URL has the form of SQLAlchemy, `dialect+driver://user@host:port/database?option=value`, but never holds a
+password: that has a key of its own, so that the configuration can be shown, copied and shared.
 """
 
 import os
@@ -36,11 +36,11 @@ class DatabaseUrl:
     dialect: str
     """Kind of database, as SQLAlchemy names it."""
     driver: str
-    """Library to ask it through; empty for the usual one."""
+    """Library that connects to it; empty for the default."""
     host: str
     """Host name or address, or the folder of a Unix socket; empty if the URL names none."""
     port: int | None
-    """Port, the usual one of the dialect if the URL names none; None if neither is known."""
+    """Port; the default of the dialect if the URL has none; None if neither is known."""
     database: str
     """Name of the database; for SQLite the path of its file."""
 
@@ -54,10 +54,10 @@ class DatabaseUrl:
 
 
 def parse_database_url(url: str) -> DatabaseUrl:
-    """Take a URL apart.
+    """Parse a URL.
 
     Raises:
-        ValueError: If it is none, or holds a password; the text quotes nothing of it.
+        ValueError: If it is malformed or holds a password; the text quotes nothing of it.
     """
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] == SQLITE:
@@ -87,7 +87,7 @@ def parse_database_url(url: str) -> DatabaseUrl:
 
 
 def _sqlite(scheme: str, rest: str) -> DatabaseUrl:
-    """Take the path of a SQLite database as it is written: whatever a path may hold is no option."""
+    """Take the path of a SQLite database as it is written: no part of a path is an option."""
     path = rest.removeprefix("/")
     if scheme != SQLITE or path == rest or path in ("", ":memory:"):
         raise ValueError('expected the path of its file, such as "sqlite:///patients.db"')
@@ -128,17 +128,16 @@ def one_select(query: str) -> str:
 
 
 def place_of(dataset: "DatasetConfig") -> str:
-    """Return where a source is, without credentials, and without what was written of a query.
+    """Return where a source is, without credentials and without the text of a query.
 
     Args:
         dataset: Settings of the data set.
 
     Returns:
-        For a file its real path, whatever links lead to it; for a database its address and a digest of the
-        query.
+        For a file its real path, with links resolved; for a database its address and a digest of the query.
 
     Raises:
-        ValueError: If the source is an address that cannot be one.
+        ValueError: If the source is a malformed URL.
     """
     if "://" not in dataset.source:
         return f"file:{os.path.realpath(dataset.source)}"

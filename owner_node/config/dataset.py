@@ -58,7 +58,7 @@ _ACCEPTED = {
 
 
 def _bound(value: object) -> str:
-    """Take one end of a domain, a number or a date, as text."""
+    """Read one end of a domain, a number or a date, as text."""
     if isinstance(value, int | Decimal | str) and not isinstance(value, bool):
         return str(value)
     if type(value) is date:
@@ -67,7 +67,7 @@ def _bound(value: object) -> str:
 
 
 def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
-    """Take the path of a hierarchy file as what is in it."""
+    """Read a hierarchy from the file that a path names."""
     try:
         text = parse_path(value, info).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -215,7 +215,7 @@ _DATABASE_KEYS = ("query", "query_timeout", "password_env", "password_file")
 
 
 def _source(value: object, info: ValidationInfo) -> str:
-    """Take a path or the URL of a database; the file of a SQLite database is a path, too."""
+    """Read a path or the URL of a database; the file of a SQLite database is a path, too."""
     if not isinstance(value, str) or not is_url(value):
         return str(parse_path(value, info))
     place = parse_database_url(value)
@@ -288,7 +288,7 @@ class DatasetSettings(Section):
     ]
     """Absolute path of a file, or the URL of a database, without a password."""
     query: Annotated[str, AfterValidator(one_select)] | None = None
-    """What to ask a database, one SELECT; None for files."""
+    """One SELECT; None for files."""
     query_timeout: Duration = timedelta(minutes=10)
     """How long a database may take over a statement."""
     password_env: Annotated[str, AfterValidator(_variable)] | None = None
@@ -296,7 +296,7 @@ class DatasetSettings(Section):
     password_file: FilePath | None = None
     """File with the database's password."""
     budget: Label = ""
-    """Name of the budget that releases of this data set are charged to; that of the data set if not given."""
+    """Name of the budget that releases of this data set are charged to; by default that of the data set."""
     total_epsilon: Annotated[
         Epsilon, Field(description="what the budget holds for its lifetime, such as 2.0")
     ]
@@ -372,7 +372,7 @@ class DatasetConfig(DatasetSettings):
 
     @property
     def normal_forms(self) -> tuple[NormalForm, ...]:
-        """How each identifier column becomes comparable."""
+        """The normal form of each identifier column."""
         return tuple(
             NormalForm((*self.normalise, *self.normalise_also.get(name, ())), self.csv.date_format)
             for name in self.identifier

@@ -105,6 +105,15 @@ def test_what_does_not_go_together_is_told(tmp_path, settings, problem):
     assert re.match(rf"dataset\[people\]\.{pattern}", found), found
 
 
+def test_a_wrong_value_does_not_hide_a_key_that_does_not_go_with_the_source(tmp_path):
+    """A person corrects the table of a data set once."""
+    settings = 'source = "x.csv"\nquery_timeout = "5m"\nmax_records_per_person = 0'
+    assert problems(tmp_path, text(settings)) == [
+        "dataset[people].max_records_per_person = 0: expected at least 1",
+        "dataset[people].query_timeout: goes with the URL of a database as source, not with a file",
+    ]
+
+
 @pytest.mark.parametrize(
     ("second", "same"),
     [
