@@ -75,7 +75,7 @@ class Document:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Read it from its document, in which numbers are texts.
+        """Read it from its document, in which numbers are texts, or what `to_document` returned.
 
         Raises:
             ValueError: If it is none; KeyError, TypeError or AttributeError if it has another form.
@@ -145,7 +145,7 @@ def _read_text(value: Any, _: Any) -> str:
 
 
 def _read_whole(value: Any, _: Any) -> int:
-    return int(_read_text(value, str))
+    return value if type(value) is int else int(_read_text(value, str))
 
 
 def _read_flag(value: Any, _: Any) -> bool:
@@ -160,6 +160,8 @@ def read_decimal(value: Any, _: Any = None) -> Decimal:
     Raises:
         ValueError: If it is none.
     """
+    if isinstance(value, Decimal):
+        return value
     if not isinstance(value, str) or not _DECIMAL.fullmatch(value):
         raise ValueError("a decimal number was expected")
     return Decimal(value)

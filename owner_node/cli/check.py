@@ -1,5 +1,6 @@
 """`owner-node check`: is the configuration valid, are the data usable, and what would be sent about them?"""
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -182,7 +183,7 @@ def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
         "source": dataset.place,
         "budget": dataset.budget,
         "total_epsilon": str(dataset.total_epsilon),
-        "schema": schema.to_document(),
+        "schema": json.loads(schema.to_bytes()),
         "attributes": [_describe(attribute, loaded) for attribute in schema.attributes],
         "records": loaded.n_records,
         "dropped": loaded.counts.dropped,
