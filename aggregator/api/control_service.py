@@ -17,13 +17,13 @@ from aggregator.drive.conductor import Conductor
 from aggregator.drive.operations import Operations
 from aggregator.drive.presence import Presence, wait
 from aggregator.protocol.release import Release
-from aggregator.protocol.request import parse_request
 from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
 from aggregator.store.operator_log import USER_KEY, Action
 from common import __version__
 from common.errors import TesseraError
+from common.planning.arguments import parse_arguments
 from common.trust.credentials import Credentials
 from common.wire.status import raises
 from common.wire.v1 import control_pb2 as wire
@@ -126,7 +126,7 @@ class ControlService(ControlServiceServicer):
         """Start a release, or find the one of that id and those arguments."""
         release = request.release or self._new_id(request.dataset)
         with self._noted(context, "plan" if request.dry_run else "release", release, request) as action:
-            asked = parse_request(
+            asked = parse_arguments(
                 release=release,
                 dataset=request.dataset,
                 layout=request.layout,

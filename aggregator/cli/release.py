@@ -10,6 +10,7 @@ from aggregator.cli.connection import daemon, stated_user
 from aggregator.cli.outcome import COLUMNS, finish, has_ended, is_over, rows
 from common.cli import console
 from common.errors import ExitCode, NotConnectedError, UsageError
+from common.planning.arguments import split_groups, split_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,15 +108,11 @@ def plan(
     as_json: console.JsonOption = False,
 ) -> None:
     """Check the owners' schemas and show the plan; nothing is asked of any budget."""
-    request = _request(
-        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, weights, purpose,
-        formats, out, release_id,
+    release(
+        dataset, layout, epsilon, k, owners, groups, mechanism, attributes, budget_split, weights, purpose,
+        formats, out, release_id, rank_noise, max_overlap, on_mismatch, min_common,
+        dry_run=True, config=config, as_json=as_json,
     )  # fmt: skip
-    request.max_overlap, request.on_mismatch, request.min_common = max_overlap, on_mismatch, min_common
-    request.rank_noise.extend(_names(rank_noise))
-    request.dry_run = True
-    with daemon(config) as calls:
-        _drive(calls, request, as_json=as_json)
 
 
 def release(
@@ -144,14 +141,30 @@ def release(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a release: plan it, ask, then wait for every owner and show what happens."""
-    request = _request(
-        dataset, layout, owners, groups, epsilon, k, mechanism, attributes, budget_split, weights, purpose,
-        formats, out, release_id,
-    )  # fmt: skip
-    request.max_overlap, request.on_mismatch, request.min_common = max_overlap, on_mismatch, min_common
-    request.rank_noise.extend(_names(rank_noise))
-    request.dry_run = dry_run
-    request.confirmed = yes and not dry_run
+    from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
+
+    # As text: the daemon checks the arguments.
+    request = StartRequest(
+        release=release_id or "",
+        dataset=dataset,
+        layout=layout,
+        groups=[OwnerGroup(owners=group) for group in split_groups(layout, owners, groups)],
+        epsilon=epsilon,
+        k=k,
+        mechanism=mechanism,
+        attributes=split_names(attributes),
+        budget_split=budget_split,
+        weights=split_names(weights),
+        rank_noise=split_names(rank_noise),
+        max_overlap=max_overlap,
+        on_mismatch=on_mismatch,
+        min_common=min_common,
+        purpose=purpose,
+        formats=split_names(formats),
+        out=str(out.absolute()) if out else "",
+        dry_run=dry_run,
+        confirmed=yes and not dry_run,
+    )
     if not (yes or dry_run) and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
     if detach and not (yes or dry_run):
@@ -162,54 +175,6 @@ def release(
             finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
         else:
             _drive(calls, request, as_json=as_json)
-
-
-def _request(
-    dataset: str,
-    layout: str,
-    owners: str,
-    groups: str,
-    epsilon: str,
-    k: str,
-    mechanism: str,
-    attributes: str,
-    budget_split: str,
-    weights: str,
-    purpose: str,
-    formats: str,
-    out: Path | None,
-    release_id: str | None,
-) -> "StartRequest":
-    """Return the request as text; the daemon judges it."""
-    from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
-
-    if bool(owners) == bool(groups):
-        raise UsageError("owners are named by --owners or by --groups", "for example: --owners a,b,c")
-    named = [_names(group) for group in groups.split(";")] if groups else [_names(owners)]
-    if layout == "vertical" and owners:
-        named = [[owner] for owner in named[0]]
-    return StartRequest(
-        release=release_id or "",
-        dataset=dataset,
-        layout=layout,
-        groups=[OwnerGroup(owners=group) for group in named],
-        epsilon=epsilon,
-        k=k,
-        mechanism=mechanism,
-        attributes=_names(attributes),
-        budget_split=budget_split,
-        weights=_names(weights),
-        purpose=purpose,
-        formats=_names(formats),
-        out=str(out.absolute()) if out else "",
-    )
-
-
-def _names(text: str) -> list[str]:
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if text and not found:
-        raise UsageError(f"{text!r} names nothing", "separate names by commas: a,b")
-    return found
 
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:

@@ -9,14 +9,14 @@ from aggregator.config import Deadlines
 from aggregator.drive.conductor import Conductor
 from aggregator.protocol.events import Cancelled, Confirmed, Deleted, Started
 from aggregator.protocol.release import Release
-from aggregator.protocol.request import Request
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
 from aggregator.store.operator_log import UNCHANGED, Action
 from common.errors import ConfigurationError, UsageError
+from common.planning.arguments import ReleaseArguments
 
 
-def check_start(request: Request, known: Mapping[str, KnownOwner], folder: Path) -> None:
+def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], folder: Path) -> None:
     """Check what an operator asks for against what is known of the owners.
 
     An owner that is known and not connected is waited for; what it offers may have changed meanwhile.
@@ -84,7 +84,7 @@ class Operations:
         self._journal = journal
         self._deadlines = deadlines
 
-    def start(self, request: Request, action: Action, *, confirmed: bool) -> Release:
+    def start(self, request: ReleaseArguments, action: Action, *, confirmed: bool) -> Release:
         """Start a release, or return the one of the same id and arguments; if it is halted, it goes on.
 
         Args:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from aggregator.protocol.events import Addended, Planned
 from aggregator.protocol.release import Release
-from aggregator.release.planning import conflict_error, conflicts, make_plan
+from aggregator.release.conflicts import conflict_error, conflicts
 from aggregator.store.intake import Intake, Kind
 from common import __version__
 from common.canonical import digest
@@ -21,6 +21,8 @@ from common.files import write_atomic
 from common.model.fragment import Addendum, Consent, FragmentStatement
 from common.model.schema import Schema
 from common.model.task import Assignment
+from common.planning.cluster_size import check_records
+from common.planning.planner import make_plan
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.trust.signing import Domain, SignerSource
 
@@ -42,8 +44,8 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
 
     Raises:
         ConflictError: With every conflict between their schemas.
-        UsageError, UnusableDataError: As `aggregator.release.planning.make_plan`; or if the plan fits no
-        message.
+        UsageError: As `common.planning.planner.make_plan`; or if the plan fits no message.
+        UnusableDataError: If an owner has fewer than k records.
     """
     schemas = {
         owner: Schema.from_document(json.loads(progress.described.schema))
@@ -62,6 +64,7 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     created = datetime.fromtimestamp(at, UTC).isoformat()
     key = signer.current_signer()
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
+    check_records(plan.tasks, schemas)
     data = plan.to_bytes()
     if len(data) > LARGEST_PLAN:
         raise UsageError(

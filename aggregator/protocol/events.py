@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from aggregator.protocol.request import Request
 from common.errors import InternalError
+from common.planning.arguments import ReleaseArguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Started(Event):
 
     name: ClassVar[str] = "started"
 
-    request: Request
+    request: ReleaseArguments
     """The arguments."""
     confirmed: bool = False
     """Whether the operator has agreed to the plan without seeing it (--yes)."""
@@ -289,5 +289,5 @@ def from_json(text: str) -> Event:
             "the journal holds an event unknown to this version", "run the version that wrote it"
         )
     if kind is Started:
-        fields["request"] = Request.from_document(fields["request"])
+        fields["request"] = ReleaseArguments.from_document(fields["request"])
     return kind(**fields)

@@ -26,11 +26,11 @@ from aggregator.protocol.events import (
     Started,
     Waiting,
 )
-from aggregator.protocol.request import Request
 from aggregator.protocol.states import ENDS, State, next_state
 from common.errors import ConflictError, InternalError, ProtocolError
 from common.model.fragment import Addendum, FragmentStatement
 from common.model.plan import Plan
+from common.planning.arguments import ReleaseArguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Progress:
 class Release:
     """A release after some events."""
 
-    request: Request
+    request: ReleaseArguments
     """What was asked for."""
     created: int
     """When."""

@@ -15,11 +15,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from aggregator.protocol.request import FORMATS
 from common import __version__
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.files import check_out, flushed, remove_leftover, whole_folder
+from common.planning.arguments import FORMATS
 from common.release.evidence import Evidence
 from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, promised, verify_release
 from common.trust.signing import Domain, Signer

@@ -9,11 +9,11 @@ from typing import Any
 
 import grpc
 
-from aggregator.protocol.request import parse_request
-from aggregator.release.planning import make_plan
 from common.model.fragment import Addendum, Receipt
 from common.model.plan import Plan
 from common.model.schema import Schema
+from common.planning.arguments import parse_arguments
+from common.planning.planner import make_plan
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.signing import Domain, Signer
@@ -171,7 +171,7 @@ class HostileAggregator(OwnerServiceServicer):
         self, schema: Schema, release: str, epsilon: str = "1", k: str = "5", mechanism: str = "idp-joint"
     ) -> Plan:
         """Return the plan of a release with a co-owner that has the same schema."""
-        request = parse_request(
+        request = parse_arguments(
             release=release, dataset="cohort", layout="horizontal", groups=[(self.owner, "zz")],
             epsilon=epsilon, k=k, mechanism=mechanism,
         )  # fmt: skip

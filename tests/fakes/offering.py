@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from aggregator.protocol.request import parse_request
-from aggregator.release.planning import make_plan
 from common.model.fragment import Addendum, Consent, Receipt
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, Schema
+from common.planning.arguments import parse_arguments
+from common.planning.planner import make_plan
 from common.settings import TlsSection
 from common.trust.identity import Party, PartyKind
 from common.trust.signing import Domain, Signer, load_chain
@@ -107,7 +107,7 @@ class Offering:
         import json
 
         own = Schema.from_document(json.loads(schema))
-        request = parse_request(
+        request = parse_arguments(
             release=release, dataset=dataset, layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k,
             mechanism=mechanism,
         )  # fmt: skip

@@ -19,21 +19,21 @@ from aggregator.protocol.events import (
     Started,
 )
 from aggregator.protocol.release import Release, begin
-from aggregator.protocol.request import Request
 from aggregator.protocol.states import State
 from aggregator.protocol.work import Work
-from aggregator.release.planning import make_plan
 from common.canonical import canonical, digest
 from common.model.fragment import Addendum, FragmentStatement, Receipt
 from common.model.plan import Layout
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
+from common.planning.arguments import ReleaseArguments
+from common.planning.planner import make_plan
 
 RECORDS = 40
 
 
-def request(*owners: str, **changes: Any) -> Request:
+def request(*owners: str, **changes: Any) -> ReleaseArguments:
     """Return a horizontal request."""
-    base = Request("r1", "cohort", Layout.HORIZONTAL, (owners,), Decimal(1), 5)
+    base = ReleaseArguments("r1", "cohort", Layout.HORIZONTAL, (owners,), Decimal(1), 5)
     return replace(base, **changes) if changes else base
 
 
@@ -45,7 +45,7 @@ def schema(
     return Schema(made, IdentifierRules(1, ("trim",)) if identifier else None, 1, records)
 
 
-def vertical(*owners: str, **changes) -> Request:
+def vertical(*owners: str, **changes) -> ReleaseArguments:
     """Return a vertical request."""
     return request(layout=Layout.VERTICAL, groups=tuple((owner,) for owner in owners), **changes)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aggregator.protocol.request import parse_request
-from aggregator.release.planning import make_plan
 from common.log import JsonFormatter
 from common.model.schema import Attribute, AttributeType, Schema, TaxonomyMethod
+from common.planning.arguments import parse_arguments
+from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
 from owner_node.cli.requests import preview_of, show_preview
 from owner_node.config import PolicyConfig
@@ -76,7 +76,7 @@ def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
     made = Offering(tmp_path, PolicyConfig(approval="manual"))
     own = Schema.from_document(json.loads(made.node.invitations.describe("r1", "cohort")))
     other = replace(own, attributes=tuple(integers(3)))
-    request = parse_request(
+    request = parse_arguments(
         release="r1", dataset="cohort", layout="vertical", groups=[("a",), ("b",)], epsilon="1", k="5",
         mechanism="idp-joint",
     )  # fmt: skip

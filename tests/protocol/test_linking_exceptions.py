@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aggregator.protocol.request import parse_request
-from aggregator.release.planning import make_plan
 from common.canonical import digest
 from common.errors import IntegrityError, ProtocolError, TesseraError, UnusableDataError
 from common.model.fragment import Addendum
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, Schema
+from common.planning.arguments import parse_arguments
+from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
 from common.trust.signing import Domain
 from owner_node.config import PolicyConfig
@@ -40,7 +40,7 @@ def linked(offering: Offering, layout: str = "horizontal", **bounds: Any) -> Pla
     own = Schema.from_document(json.loads(offering.node.invitations.describe("r1", "cohort")))
     other = replace(own, attributes=(Attribute("ward", AttributeType.INTEGER, 0, 9),))
     groups: list[tuple[str, ...]] = [("a", "b")] if layout == "horizontal" else [("a",), ("b",)]
-    request = parse_request(
+    request = parse_arguments(
         release="r1", dataset="cohort", layout=layout, groups=groups, k="5", **{"epsilon": "1"} | bounds
     )
     plan = make_plan(

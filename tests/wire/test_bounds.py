@@ -7,10 +7,10 @@ import grpc
 import pytest
 
 from aggregator.drive.messages import bounded
-from aggregator.protocol.request import parse_request
 from common.canonical import canonical
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema
+from common.planning.arguments import parse_arguments
 from common.trust.tls import MESSAGE_LIMIT
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
@@ -171,5 +171,5 @@ async def test_an_upload_ends_with_its_release(launch, records):
 def test_a_vertical_release_has_several_owners():
     """Attributes of one owner are not joined with anything; the operator hears what to ask for instead."""
     with pytest.raises(UsageError, match="attributes of several owners") as caught:
-        parse_request(release="r", dataset="d", layout="vertical", groups=[["a"]], epsilon="1")
+        parse_arguments(release="r", dataset="d", layout="vertical", groups=[["a"]], epsilon="1")
     assert "horizontal" in caught.value.hint

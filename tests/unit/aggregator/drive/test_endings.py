@@ -1,19 +1,23 @@
 """How releases end otherwise than published: the right event, code and words."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from aggregator.api.views import below_min_k, without_bound
 from aggregator.drive.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
+from aggregator.drive.stages import signed_plan
 from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Planned, Refused
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
-from aggregator.release.planning import make_plan
 from common.canonical import canonical
-from common.errors import ConflictError, IntegrityError
+from common.errors import ConflictError, IntegrityError, UnusableDataError
 from common.model.schema import CategoryOrder
+from common.planning.planner import make_plan
+from common.trust.signing import Signer
+from deploy.development_ca import DevelopmentCa
 from tests.fakes.protocol_peers import aggregator_step, answer, answer_to, category, new_release, schema
 
 
@@ -110,6 +114,19 @@ def test_a_k_that_an_owner_refuses_is_said_with_the_plan():
     told = below_min_k(apply(release, event))
     assert told == "will be refused: b masks with no k below 10 (the plan has 5)"
     assert below_min_k(release) == ""
+
+
+def test_an_owner_with_too_few_records_ends_a_release_at_its_plan(tmp_path):
+    """No plan is signed, and nothing asked of anybody, where an owner cannot have as many records as k."""
+    issued = DevelopmentCa("d").aggregator("hub", ["localhost"])
+    issued.write(tmp_path, "hub")
+    signer = Signer.load(tmp_path / "hub.key", tmp_path / "hub.pem")
+    release = new_release("a", "b")
+    for owner, records in (("a", 1000), ("b", 4)):
+        text = canonical(schema("age", records=records).to_document()).decode()
+        release = apply(release, Described(at=2, owner=owner, schema=text))
+    with pytest.raises(UnusableDataError, match=r"fewer than k records at b \(k = 5\)"):
+        signed_plan(release, SimpleNamespace(current_signer=lambda: signer), 3)
 
 
 @pytest.mark.parametrize(("mechanism", "told"), [("idp-joint", "for c ("), ("dp-hist", "")])

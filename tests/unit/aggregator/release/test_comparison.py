@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.release.planning import differences
+from aggregator.release.conflicts import differences
 from common.model.schema import Attribute, AttributeType, TaxonomyMethod
 
 ONE, OTHER = "0123456789ab" + 52 * "0", "ba9876543210" + 52 * "0"

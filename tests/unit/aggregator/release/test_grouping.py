@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.protocol.request import Request, parse_request
-from aggregator.release.planning import conflicts, groups_of_attributes, make_plan
+from aggregator.release.conflicts import conflicts
 from common.errors import UsageError
 from common.model.plan import Layout, Plan
 from common.model.schema import Schema
+from common.planning.arguments import ReleaseArguments, parse_arguments
+from common.planning.planner import groups_of_attributes, make_plan
 from tests.fakes.protocol_peers import request, schema
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
@@ -97,14 +98,14 @@ def test_a_group_without_attributes():
 def test_grids_that_are_none(groups, said):
     """A mixed release has several groups of different owners, none of them empty."""
     with pytest.raises(UsageError, match=said):
-        parse_request(release="r", dataset="d", layout="mixed", groups=groups, epsilon="1")
+        parse_arguments(release="r", dataset="d", layout="mixed", groups=groups, epsilon="1")
 
 
 def test_an_owner_twice_goes_with_the_mixed_layout_alone():
     """In the other layouts an owner has one place."""
     with pytest.raises(UsageError):
-        parse_request(release="r", dataset="d", layout="vertical", groups=[("a",), ("a",)], epsilon="1")
-    made = parse_request(release="r", dataset="d", layout="mixed", groups=OVERLAPPING, epsilon="1")
+        parse_arguments(release="r", dataset="d", layout="vertical", groups=[("a",), ("a",)], epsilon="1")
+    made = parse_arguments(release="r", dataset="d", layout="mixed", groups=OVERLAPPING, epsilon="1")
     assert made.owners == ("a", "b", "c")
 
 
@@ -127,7 +128,7 @@ def test_bounds_for_linking_that_mean_nothing(changed, said):
     """What linking may find is judged before any owner is asked."""
     good = {"release": "r", "dataset": "d", "layout": "mixed", "groups": OVERLAPPING, "epsilon": "1"}
     with pytest.raises(UsageError, match=said):
-        parse_request(**{**good, **changed})
+        parse_arguments(**{**good, **changed})
 
 
 def test_bounds_for_linking_come_into_the_plan():
@@ -139,7 +140,8 @@ def test_bounds_for_linking_come_into_the_plan():
     named = make_plan(mixed(*OVERLAPPING, **bounds, min_common=12), schemas, **MADE)
     assert named.linking.min_common == 12
     assert Plan.from_bytes(named.to_bytes()) == named
-    assert Request.from_document(mixed(*OVERLAPPING, **bounds).to_document()) == mixed(*OVERLAPPING, **bounds)
+    asked = mixed(*OVERLAPPING, **bounds)
+    assert ReleaseArguments.from_document(asked.to_document()) == asked
 
 
 def test_shared_persons_need_an_identifier():

@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.protocol.request import Request, parse_request
-from aggregator.release.planning import conflicts, make_plan
+from aggregator.release.conflicts import conflicts
 from common.errors import UnusableDataError, UsageError
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
+from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.attributes import expected_error
+from common.planning.cluster_size import check_records
+from common.planning.planner import make_plan
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}
@@ -127,15 +129,15 @@ def test_too_few_records(rounded, fits):
     """An owner is refused at planning only if it has fewer than k records whatever was rounded away."""
     schemas = {"a": schema("x", records=1000), "b": schema("x", records=rounded)}
     if fits:
-        make_plan(request("a", "b"), schemas, **MADE)
+        check_records(make_plan(request("a", "b"), schemas, **MADE).tasks, schemas)
     else:
         with pytest.raises(UnusableDataError) as caught:
-            make_plan(request("a", "b"), schemas, **MADE)
+            check_records(make_plan(request("a", "b"), schemas, **MADE).tasks, schemas)
         assert [each["owner"] for each in caught.value.details["owners"]] == ["b"]
     nineteen = {"a": schema("x", records=10)}
-    make_plan(request("a", k=19), nineteen, **MADE)
+    check_records(make_plan(request("a", k=19), nineteen, **MADE).tasks, nineteen)
     with pytest.raises(UnusableDataError):
-        make_plan(request("a", k=20), nineteen, **MADE)
+        check_records(make_plan(request("a", k=20), nineteen, **MADE).tasks, nineteen)
 
 
 def test_k_is_chosen_for_every_owner_and_attribute():
@@ -247,28 +249,28 @@ GOOD: dict[str, Any] = {
 def test_arguments_that_are_refused(changed):
     """What an operator cannot ask for is refused with a hint before any owner hears of it."""
     with pytest.raises(UsageError) as caught:
-        parse_request(**(GOOD | changed))
+        parse_arguments(**(GOOD | changed))
     assert caught.value.hint
 
 
 def test_ir_is_refused_with_its_reason():
     """The papers' baseline without noise is no release, and the operator is told why."""
     with pytest.raises(UsageError, match=r"for evaluation only .* no noise"):
-        parse_request(**(GOOD | {"mechanism": "ir"}))
+        parse_arguments(**(GOOD | {"mechanism": "ir"}))
 
 
 def test_weights_survive_the_journal():
     """Weights are exact decimals in the journal as well; an attribute's name may hold an equals sign."""
     weights = {"budget_split": "weights", "weights": ["x=1.50", "a=b=2"]}
-    asked = parse_request(**(GOOD | weights))
+    asked = parse_arguments(**(GOOD | weights))
     assert asked.weights == (("x", Decimal("1.5")), ("a=b", Decimal(2)))
-    assert Request.from_document(json.loads(json.dumps(asked.to_document()))) == asked
+    assert ReleaseArguments.from_document(json.loads(json.dumps(asked.to_document()))) == asked
 
 
 def test_request_survives_the_journal():
     """A request that is stored and read back is equal, so that repeating it re-attaches."""
-    asked = parse_request(**(GOOD | {"epsilon": "1.50", "attributes": ["x"], "purpose": "p", "out": "/o"}))
-    assert Request.from_document(asked.to_document()) == asked
-    assert asked == parse_request(
+    asked = parse_arguments(**(GOOD | {"epsilon": "1.50", "attributes": ["x"], "purpose": "p", "out": "/o"}))
+    assert ReleaseArguments.from_document(asked.to_document()) == asked
+    assert asked == parse_arguments(
         **(GOOD | {"epsilon": "1.5", "attributes": ["x"], "purpose": "p", "out": "/o"})
     )

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from aggregator.release.planning import conflict_error, conflicts, make_plan
+from aggregator.release.conflicts import conflict_error, conflicts
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
+from common.planning.planner import make_plan
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
 MADE = {"aggregator": "spiffe://d/aggregator/a", "created": "2026-01-01T00:00:00+00:00", "version": "1"}

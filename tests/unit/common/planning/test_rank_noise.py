@@ -5,14 +5,20 @@ from decimal import Decimal
 
 import pytest
 
-from aggregator.protocol.request import Request, parse_request
-from aggregator.release.planning import make_plan
 from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.privacy import MOST_HISTOGRAM_VALUES
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
-from common.planning.arguments import DEFAULT, NONE, RankNoise, parse_rank_noise
+from common.planning.arguments import (
+    DEFAULT,
+    NONE,
+    RankNoise,
+    ReleaseArguments,
+    parse_arguments,
+    parse_rank_noise,
+)
 from common.planning.attributes import carrier_reason, expected_error, most_counted_values
+from common.planning.planner import make_plan
 from common.words.guarantee import invariants, promises
 from common.words.numbers import rounded_up
 from tests.fakes.protocol_peers import request, schema
@@ -189,13 +195,13 @@ def test_rank_noise_of_an_attribute_that_is_not_released():
 
 def test_requests_keep_their_rank_noise_and_old_ones_had_none():
     """The journal is read back to the same request, also one of before there was rank noise."""
-    asked = parse_request(
+    asked = parse_arguments(
         release="r1", dataset="d", layout="horizontal", groups=[["a"]], epsilon="1", rank_noise=["x=0.1"]
     )
     document = asked.to_document()
-    assert Request.from_document(document) == asked
+    assert ReleaseArguments.from_document(document) == asked
     del document["rank_noise"]
-    assert Request.from_document(document).rank_noise == NONE
+    assert ReleaseArguments.from_document(document).rank_noise == NONE
 
 
 def test_plans_that_state_no_rank_noise_in_another_way_are_no_plans():

@@ -1,59 +1,13 @@
-"""Which group of a grid an attribute belongs to, from who holds it alone.
+"""Do the owners' schemas fit one release? Every conflict with its owner, attribute and a suggested fix."""
 
-Owners declare data sets, not groups. An owner that is in one group brings all its attributes to that group;
-of one that is in several, an attribute belongs to the group whose owners are exactly those that hold it.
-"""
-
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from aggregator.protocol.request import Request
 from common.errors import ConflictError
-from common.model.plan import Layout, Linking, Plan
 from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, IdentifierRules, Schema
-from common.model.task import Task
-from common.planning.attributes import plan_attribute
-from common.planning.cluster_size import check_k, check_records, smallest_accepted_k
-from common.planning.shares import shares
-
-
-def groups_of_attributes(
-    groups: Sequence[Sequence[str]], holders: Mapping[str, Sequence[str]]
-) -> dict[str, tuple[int, ...]]:
-    """Find every attribute's group.
-
-    Args:
-        groups: Owner ids by group.
-        holders: The owners that hold each attribute; every one of them is in some group.
-
-    Returns:
-        Indices of groups by attribute, in the order of `holders`. Where the declarations fit together that is
-        one group, held by its owners and nobody else; otherwise all groups that the attribute may have been
-        meant for, so that each can be told what does not fit.
-    """
-    times = Counter(owner for owners in groups for owner in owners)
-    return {name: _homes(groups, set(having), times) for name, having in holders.items()}
-
-
-def _homes(groups: Sequence[Sequence[str]], having: set[str], times: Mapping[str, int]) -> tuple[int, ...]:
-    exactly = [index for index, owners in enumerate(groups) if set(owners) == having]
-    if exactly:
-        return (exactly[0],)
-    settled = [
-        index
-        for index, owners in enumerate(groups)
-        if any(owner in having and times[owner] == 1 for owner in owners)
-    ]
-    if settled:
-        return tuple(settled)
-    # Only owners of several groups hold it: most probably it is missing somewhere in the group that most of
-    # them are in, of several such groups in the smallest.
-    nearest = max(
-        range(len(groups)), key=lambda index: (len(having & set(groups[index])), -len(groups[index]))
-    )
-    return (nearest,)
+from common.planning.arguments import ReleaseArguments
+from common.planning.planner import groups_of_attributes, holders
 
 
 def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
@@ -174,7 +128,7 @@ class Conflict:
         return f"{place}: {self.what} ({self.fix})" if place else f"{self.what} ({self.fix})"
 
 
-def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict, ...]:
+def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple[Conflict, ...]:
     """Compare the owners' schemas.
 
     Args:
@@ -191,7 +145,7 @@ def conflicts(request: Request, schemas: Mapping[str, Schema]) -> tuple[Conflict
         return tuple(
             Conflict("", name, "no owner has it", "check its spelling in --attributes") for name in unknown
         )
-    homes = groups_of_attributes(request.groups, _held(request, schemas))
+    homes = groups_of_attributes(request.groups, holders(request, schemas))
     found: list[Conflict] = []
     for group, owners in enumerate(request.groups):
         wanted = [name for name, home in homes.items() if group in home]
@@ -227,95 +181,7 @@ def conflict_error(found: Sequence[Conflict]) -> ConflictError:
     )
 
 
-def make_plan(
-    request: Request, schemas: Mapping[str, Schema], *, aggregator: str, created: str, version: str
-) -> Plan:
-    """Make the plan of schemas without conflicts.
-
-    Args:
-        request: What the operator asked for.
-        schemas: Every owner's schema by owner id.
-        aggregator: SPIFFE ID of the aggregator.
-        created: ISO 8601 time, UTC.
-        version: Version of the software.
-
-    Raises:
-        UsageError: If epsilon cannot be divided so finely or so, or k does not go with the mechanism.
-        UnusableDataError: If an owner has fewer than k records.
-    """
-    g = max(schemas[owner].max_records_per_person for owner in request.owners)
-    check_k(request.mechanism, request.k, g)
-    homes = groups_of_attributes(request.groups, _held(request, schemas))
-    groups = [_chosen(request, group, homes, schemas) for group in range(len(request.groups))]
-    names = [[attribute.name for attribute in group] for group in groups]
-    request.rank_noise.check_names(name for group in names for name in group)
-    epsilons = shares(request.epsilon, names, request.budget_split, dict(request.weights))
-    least_k = smallest_accepted_k([schemas[owner] for owner in request.owners])
-    tasks = tuple(
-        Task(
-            owner,
-            request.dataset,
-            group,
-            schemas[owner].records_rounded,
-            tuple(
-                plan_attribute(
-                    attribute,
-                    mechanism=request.mechanism,
-                    epsilon=epsilons[attribute.name],
-                    k=request.k,
-                    records_rounded=schemas[owner].records_rounded,
-                    g=g,
-                    least_k=least_k,
-                    rank_noise=request.rank_noise,
-                )
-                for attribute in attributes
-            ),
-        )
-        for group, (owners, attributes) in enumerate(zip(request.groups, groups, strict=True))
-        for owner in owners
-    )
-    check_records(tasks, schemas)
-    identifier = schemas[request.owners[0]].identifier
-    return Plan(
-        release=request.release,
-        aggregator=aggregator,
-        created=created,
-        version=version,
-        purpose=request.purpose,
-        layout=Layout(request.layout),
-        epsilon=request.epsilon,
-        budget_split=request.budget_split,
-        attributes=_in_order(request, groups),
-        identifier=identifier,
-        max_records_per_person=g,
-        linking=_linking(request, tasks, tokens=identifier is not None),
-        tasks=tasks,
-    )
-
-
-def _linking(request: Request, tasks: Sequence[Task], *, tokens: bool) -> Linking:
-    """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
-    if request.on_mismatch == "stop":
-        return Linking(tokens, request.max_overlap)
-    largest_k = max(each.k or 1 for task in tasks for each in task.attributes)
-    return Linking(tokens, request.max_overlap, request.on_mismatch, request.min_common or largest_k)
-
-
-def _chosen(
-    request: Request, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
-) -> tuple[Attribute, ...]:
-    """Return a group's attributes, in the order asked for or else as its first owner declares them."""
-    held = schemas[request.groups[group][0]].by_name
-    return tuple(held[name] for name in request.attributes or held if group in homes.get(name, ()))
-
-
-def _in_order(request: Request, groups: Sequence[Sequence[Attribute]]) -> tuple[Attribute, ...]:
-    """Return all attributes in the order of the release's columns."""
-    by_name = {attribute.name: attribute for attributes in groups for attribute in attributes}
-    return tuple(by_name[name] for name in request.attributes or by_name)
-
-
-def _several_records(request: Request, schemas: Mapping[str, Schema]) -> list[Conflict]:
+def _several_records(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> list[Conflict]:
     """Return the owners whose persons may have several records, where groups are aligned by person."""
     if len(request.groups) == 1:
         return []
@@ -330,16 +196,6 @@ def _several_records(request: Request, schemas: Mapping[str, Schema]) -> list[Co
         for owner in request.owners
         if schemas[owner].max_records_per_person > 1
     ]
-
-
-def _held(request: Request, schemas: Mapping[str, Schema]) -> dict[str, list[str]]:
-    """Return the owners that hold each attribute of the release, in the order in which they declare them."""
-    holders: dict[str, list[str]] = {}
-    for owner in request.owners:
-        for name in schemas[owner].names:
-            if not request.attributes or name in request.attributes:
-                holders.setdefault(name, []).append(owner)
-    return holders
 
 
 def _within(owners: Sequence[str], wanted: Sequence[str], schemas: Mapping[str, Schema]) -> list[Conflict]:
@@ -384,7 +240,7 @@ def _alike(declarations: Sequence[Attribute | None]) -> bool:
 
 
 def _between(
-    request: Request, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+    request: ReleaseArguments, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> list[Conflict]:
     """Return the conflicts between groups: each attribute belongs to one, and is held by nobody else."""
     found = []

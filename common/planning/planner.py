@@ -1,0 +1,157 @@
+"""The plan of a release, from what was asked for and the owners' schemas. Pure.
+
+The aggregator plans with the schemas of all owners. An owner plans with its own schema alone: to mask for
+itself, to explore settings, or to ask its policy about a release that nobody has asked for.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from common.model.plan import Linking, Plan
+from common.model.schema import Attribute, Schema
+from common.model.task import Task
+from common.planning.arguments import ReleaseArguments
+from common.planning.attributes import plan_attribute
+from common.planning.cluster_size import check_k, smallest_accepted_k
+from common.planning.shares import shares
+
+
+def make_plan(
+    arguments: ReleaseArguments, schemas: Mapping[str, Schema], *, aggregator: str, created: str, version: str
+) -> Plan:
+    """Make the plan of a release.
+
+    Whether every owner can have as many records as its largest k is checked apart from it
+    (`common.planning.cluster_size.check_records`): an owner that plans for itself knows the exact number.
+
+    Args:
+        arguments: What is asked for; every attribute that they name is in some schema.
+        schemas: Every owner's schema by owner id; they do not conflict.
+        aggregator: SPIFFE ID of the aggregator; for an owner's own plan, what stands in its place.
+        created: ISO 8601 time, UTC.
+        version: Version of the software.
+
+    Raises:
+        UsageError: If epsilon cannot be divided so finely or so, or k, weights or rank noise do not go with
+            the mechanism or the attributes.
+    """
+    g = max(schemas[owner].max_records_per_person for owner in arguments.owners)
+    check_k(arguments.mechanism, arguments.k, g)
+    homes = groups_of_attributes(arguments.groups, holders(arguments, schemas))
+    groups = [_chosen(arguments, group, homes, schemas) for group in range(len(arguments.groups))]
+    names = [[attribute.name for attribute in group] for group in groups]
+    arguments.rank_noise.check_names(name for group in names for name in group)
+    epsilons = shares(arguments.epsilon, names, arguments.budget_split, dict(arguments.weights))
+    least_k = smallest_accepted_k([schemas[owner] for owner in arguments.owners])
+    tasks = tuple(
+        Task(
+            owner,
+            arguments.dataset,
+            group,
+            schemas[owner].records_rounded,
+            tuple(
+                plan_attribute(
+                    attribute,
+                    mechanism=arguments.mechanism,
+                    epsilon=epsilons[attribute.name],
+                    k=arguments.k,
+                    records_rounded=schemas[owner].records_rounded,
+                    g=g,
+                    least_k=least_k,
+                    rank_noise=arguments.rank_noise,
+                )
+                for attribute in attributes
+            ),
+        )
+        for group, (owners, attributes) in enumerate(zip(arguments.groups, groups, strict=True))
+        for owner in owners
+    )
+    identifier = schemas[arguments.owners[0]].identifier
+    return Plan(
+        release=arguments.release,
+        aggregator=aggregator,
+        created=created,
+        version=version,
+        purpose=arguments.purpose,
+        layout=arguments.layout,
+        epsilon=arguments.epsilon,
+        budget_split=arguments.budget_split,
+        attributes=_in_order(arguments, groups),
+        identifier=identifier,
+        max_records_per_person=g,
+        linking=_linking(arguments, tasks, tokens=identifier is not None),
+        tasks=tasks,
+    )
+
+
+def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool) -> Linking:
+    """Return the bounds for what linking may find; fewer common persons than the largest k never do."""
+    if arguments.on_mismatch == "stop":
+        return Linking(tokens, arguments.max_overlap)
+    largest_k = max(each.k or 1 for task in tasks for each in task.attributes)
+    return Linking(tokens, arguments.max_overlap, arguments.on_mismatch, arguments.min_common or largest_k)
+
+
+def _chosen(
+    arguments: ReleaseArguments, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
+) -> tuple[Attribute, ...]:
+    """Return a group's attributes, in the order asked for or else as its first owner declares them."""
+    held = schemas[arguments.groups[group][0]].by_name
+    return tuple(held[name] for name in arguments.attributes or held if group in homes.get(name, ()))
+
+
+def _in_order(arguments: ReleaseArguments, groups: Sequence[Sequence[Attribute]]) -> tuple[Attribute, ...]:
+    """Return all attributes in the order of the release's columns."""
+    by_name = {attribute.name: attribute for attributes in groups for attribute in attributes}
+    return tuple(by_name[name] for name in arguments.attributes or by_name)
+
+
+def holders(arguments: ReleaseArguments, schemas: Mapping[str, Schema]) -> dict[str, list[str]]:
+    """Return the owners that hold each attribute of the release, in the order in which they declare them."""
+    held_by: dict[str, list[str]] = {}
+    for owner in arguments.owners:
+        for name in schemas[owner].names:
+            if not arguments.attributes or name in arguments.attributes:
+                held_by.setdefault(name, []).append(owner)
+    return held_by
+
+
+def groups_of_attributes(
+    groups: Sequence[Sequence[str]], held_by: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[int, ...]]:
+    """Find every attribute's group.
+
+    Owners declare data sets, not groups. An owner that is in one group brings all its attributes to that
+    group; of one that is in several, an attribute belongs to the group whose owners are exactly those that
+    hold it.
+
+    Args:
+        groups: Owner ids by group.
+        held_by: The owners that hold each attribute; every one of them is in some group.
+
+    Returns:
+        Indices of groups by attribute, in the order of `held_by`. Where the declarations fit together that is
+        one group, held by its owners and nobody else; otherwise all groups that the attribute may have been
+        meant for, so that each can be told what does not fit.
+    """
+    times = Counter(owner for owners in groups for owner in owners)
+    return {name: _homes(groups, set(having), times) for name, having in held_by.items()}
+
+
+def _homes(groups: Sequence[Sequence[str]], having: set[str], times: Mapping[str, int]) -> tuple[int, ...]:
+    exactly = [index for index, owners in enumerate(groups) if set(owners) == having]
+    if exactly:
+        return (exactly[0],)
+    settled = [
+        index
+        for index, owners in enumerate(groups)
+        if any(owner in having and times[owner] == 1 for owner in owners)
+    ]
+    if settled:
+        return tuple(settled)
+    # Only owners of several groups hold it: most probably it is missing somewhere in the group that most of
+    # them are in, of several such groups in the smallest.
+    nearest = max(
+        range(len(groups)), key=lambda index: (len(having & set(groups[index])), -len(groups[index]))
+    )
+    return (nearest,)
