@@ -17,26 +17,19 @@ import pyarrow.parquet as pq
 
 from common.arrays import random_order
 from common.errors import UsageError
+from common.model import schema as model
 from common.model.privacy import DEFAULT_MECHANISM, parse_epsilon
-from common.planning.arguments import (
-    distinct,
-    parse_id,
-    parse_k,
-    parse_mechanism,
-    parse_rank_noise,
-    parse_weights,
-)
+from common.planning.arguments import parse_own_arguments
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable, misdeclared
 from owner_node.ledger.ledger import Balance
-from owner_node.local.charge import LocalCharges, Standing, charged_data, new_id
-from owner_node.local.mask import ORIGINAL, Originals, judge_mask, make_masked, prepare_mask
-from owner_node.local.mask_plan import MaskRequest
+from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.mask import ORIGINAL, make_masked, prepare_mask
 from owner_node.local.masked_tables import MaskedTables, to_frame
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
-from owner_node.sources import others_of, schema_of
+from owner_node.sources import LoadedData, others_of, schema_of
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
 from owner_node.sources.reading import read
@@ -180,19 +173,29 @@ class Workspace:
                 f"what is masked is a DataFrame, not {type(frame).__name__}",
                 "make one: pandas.DataFrame(...)",
             )
-        size = parse_k(str(k))
-        chosen = parse_mechanism(mechanism, size)
-        request = MaskRequest(
-            parse_epsilon(str(epsilon)),
-            size,
-            chosen,
-            distinct("attribute", [attributes] if isinstance(attributes, str) else list(attributes)),
-            parse_weights([f"{name}={weight}" for name, weight in (weights or {}).items()]),
-            parse_rank_noise(_told_rank_noise(rank_noise), chosen),
-        )
         dataset = self._declared(schema, identifier, max_records_per_person, missing)
-        originals, index = self._loaded(frame, dataset, request)
-        return self._masked(request, originals, index, new_id("mask", _now) if id is None else parse_id(id))
+        arguments = parse_own_arguments(
+            self._owner,
+            new_id("mask", _now) if id is None else id,
+            dataset.name,
+            epsilon=str(epsilon),
+            k=str(k),
+            mechanism=mechanism,
+            attributes=[attributes] if isinstance(attributes, str) else list(attributes),
+            weights=[f"{name}={weight}" for name, weight in (weights or {}).items()],
+            rank_noise=_told_rank_noise(rank_noise),
+        )
+        loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
+        job = prepare_mask(
+            arguments, dataset, loaded, of_records, policy=self._policy, order=ORIGINAL, now=_now()
+        )
+        with (records := self._records()).db:
+            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
+            if charges.standing(job.work) is Standing.NEW:
+                charges.judge(job.work, job.foresee)
+            report = make_masked(job, charges, tables, "a notebook")
+        table = pq.read_table(tables.table_path(job.work.id))
+        return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)
 
     def _declared(
         self, schema: Schema | None, identifier: str | Sequence[str], most_records: int, missing: str
@@ -218,12 +221,12 @@ class Workspace:
         return validate(DatasetTable, document, Path("schema"), _contradictions).config()
 
     def _loaded(
-        self, frame: pd.DataFrame, dataset: DatasetConfig, request: MaskRequest
-    ) -> tuple[Originals, pd.Index]:
+        self, frame: pd.DataFrame, dataset: DatasetConfig, named: Sequence[str]
+    ) -> tuple[LoadedData, model.Schema, pd.Index]:
         """Parse the columns as those of a file are parsed; returns them with the index of their records."""
-        allowed = request.attributes or self._policy.attributes
+        allowed = named or self._policy.attributes
         declared = schema_of(dataset, None, 0)
-        unknown = [name for name in request.attributes if name not in declared.by_name]
+        unknown = [name for name in named if name not in declared.by_name]
         if unknown:
             told = f"declared attributes: {', '.join(declared.names)}"
             raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", told)
@@ -241,29 +244,7 @@ class Workspace:
         loaded = read(strict, chosen, source, findings, others)
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.min_k)
-        data = charged_data(dataset, loaded, "")
-        originals = Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, data)
-        return originals, frame.index[np.flatnonzero(source.kept)]
-
-    def _masked(self, request: MaskRequest, originals: Originals, index: pd.Index, work_id: str) -> Masked:
-        job = prepare_mask(
-            request,
-            originals,
-            budget=self.budget,
-            total_epsilon=self.total_epsilon,
-            policy=self._policy,
-            work_id=work_id,
-            owner=self._owner,
-            order=ORIGINAL,
-            now=_now(),
-        )
-        with (records := self._records()).db:
-            charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
-            if charges.standing(job.work) is Standing.NEW:
-                judge_mask(job, self._policy, charges, _now())
-            report = make_masked(job, charges, tables, "a notebook")
-        table = pq.read_table(tables.table_path(work_id))
-        return Masked(to_frame(table, job.plan.attributes, index), report, work_id)
+        return loaded, schema, frame.index[np.flatnonzero(source.kept)]
 
     def _records(self) -> Records:
         return Records.open(self.folder, _now)

@@ -388,6 +388,27 @@ def parse_arguments(
     )
 
 
+def parse_own_arguments(
+    owner: str, release: str, dataset: str, *, weights: Sequence[str] = (), **asked: Any
+) -> ReleaseArguments:
+    """Read the arguments of what an owner makes for itself: a horizontal release of this owner alone.
+
+    Args:
+        owner: Owner id.
+        release: Id of the work.
+        dataset: Name of the data set.
+        weights: Attributes with their weights, `name=weight` each; empty for equal shares.
+        asked: Other arguments of `parse_arguments`.
+
+    Raises:
+        UsageError: As `parse_arguments` does.
+    """
+    return parse_arguments(
+        release=release, dataset=dataset, layout=Layout.HORIZONTAL, groups=[[owner]],
+        budget_split=BudgetSplit.WEIGHTS if weights else BudgetSplit.OWNER, weights=weights, **asked,
+    )  # fmt: skip
+
+
 def _groups(layout: Layout, groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     owners = [owner for group in groups for owner in group]
     if not owners or not all(groups):
@@ -471,13 +492,13 @@ def _weights(split: BudgetSplit, texts: Sequence[str]) -> tuple[tuple[str, Decim
     return parse_weights(texts)
 
 
-def split_names(text: str) -> list[str]:
-    """Split a list of names at its commas.
+def split_names(text: str | None) -> list[str]:
+    """Split a list of names at its commas; there are none in an option that is not given.
 
     Raises:
         UsageError: If the text is not empty and names nothing.
     """
-    found = [name.strip() for name in text.split(",") if name.strip()]
+    found = [name.strip() for name in (text or "").split(",") if name.strip()]
     if text and not found:
         raise UsageError(f"{text!r} names nothing", "separate names by commas: a,b")
     return found

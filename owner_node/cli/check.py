@@ -18,7 +18,7 @@ from owner_node.state.database import Database
 from owner_node.state.presence import Presence
 
 if TYPE_CHECKING:
-    from owner_node.consent.hypothetical import Question
+    from owner_node.cli.check_release import Hypothetical
     from owner_node.sources import LoadedData
 
 _LONGEST_DOMAIN = 60
@@ -132,8 +132,8 @@ def check(
 
 def _question(
     owner: OwnerConfig, chosen: list[DatasetConfig], epsilon: str, about: dict[str, str]
-) -> "Question | None":
-    from owner_node.cli.check_release import question
+) -> "Hypothetical | None":
+    from owner_node.cli.check_release import read_options
 
     if not epsilon:
         given = [f"--{name.replace('_', '-')}" for name, text in about.items() if text]
@@ -142,14 +142,14 @@ def _question(
         return None
     if len(chosen) != 1:
         raise UsageError("a release is about one data set", "name it: --dataset NAME")
-    return question(owner, epsilon=epsilon, **about)
+    return read_options(owner, chosen[0], epsilon=epsilon, **about)
 
 
 def _show_with_answer(
     owner: OwnerConfig,
     dataset: DatasetConfig,
     results: list[dict[str, Any]],
-    asked: "Question",
+    asked: "Hypothetical",
     *,
     as_json: bool,
 ) -> None:

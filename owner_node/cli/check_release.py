@@ -1,6 +1,6 @@
 """What `owner-node check --epsilon` asks: what would this owner's policy say to such a release?"""
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,22 @@ from common import __version__
 from common.cli import console
 from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
-from common.model.privacy import parse_epsilon, plain
-from common.model.schema import Schema
+from common.model.privacy import plain
+from common.model.schema import Attribute, AttributeType, Schema
+from common.planning.arguments import (
+    ReleaseArguments,
+    distinct,
+    parse_arguments,
+    split_groups,
+    split_names,
+)
+from common.planning.planner import make_plan
 from common.words.linking import allowed
 from common.words.numbers import bound_cell
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
-from owner_node.consent.judge import Accept, Refuse, judge
+from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
+from owner_node.consent.policy_rules import foresee
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.attempts import Attempts
 from owner_node.state.database import Database
@@ -23,56 +32,123 @@ from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
 
 if TYPE_CHECKING:
-    from owner_node.consent.hypothetical import Question
     from owner_node.masking.foreseen import Forecast
 
 
-def question(
+@dataclass(frozen=True, slots=True)
+class Hypothetical:
+    """A release that nobody has asked for, as far as one owner can describe it."""
+
+    arguments: ReleaseArguments
+    """Its arguments. They name no attributes: an owner knows only its own."""
+    aggregator: str
+    """Name of the aggregator that would ask."""
+    attributes: tuple[tuple[str, ...], ...]
+    """This owner's attributes in each of its groups; empty for all that may take part, in its only one."""
+
+
+def read_options(
     owner: OwnerConfig,
+    dataset: DatasetConfig,
     *,
-    epsilon: str,
     layout: str,
     owners: str,
     groups: str,
-    mechanism: str,
-    rank_noise: str,
-    k: str,
     aggregator: str,
-    purpose: str,
     attributes: str,
-    max_overlap: str,
-    on_mismatch: str,
-) -> "Question":
-    """Read the options of a hypothetical release.
+    rank_noise: str,
+    **options: Any,
+) -> Hypothetical:
+    """Read the options of a hypothetical release; `options` are further ones of `parse_arguments`.
 
     Raises:
         UsageError: If one cannot be used, or they do not fit together.
     """
-    from common.planning.arguments import one_of, parse_k, parse_mechanism, parse_rank_noise
-    from owner_node.consent.hypothetical import Question
-
-    kind = Layout(one_of("layout", layout or "horizontal", [each.value for each in Layout]))
-    size = parse_k(k)
-    chosen = parse_mechanism(mechanism, size)
-    names, found = [each.name for each in owner.aggregators], _groups(owner.owner.id, kind, owners, groups)
-    if not aggregator and not names:
-        raise UsageError("no aggregator is configured", "name one: --aggregator NAME")
-    return Question(
-        parse_epsilon(epsilon),
-        kind,
-        found,
-        aggregator or names[0],
-        chosen,
-        size,
-        parse_rank_noise(_names(rank_noise), chosen),
-        purpose,
-        tuple(_names(each) for each in attributes.split(";")) if attributes else (),
-        *_exceptions(max_overlap, on_mismatch, found),
+    own, layout = owner.owner.id, layout or Layout.HORIZONTAL
+    if not groups and own not in split_names(owners):
+        owners = ",".join([own, *split_names(owners)])
+    arguments = parse_arguments(
+        release="hypothetical",
+        dataset=dataset.name,
+        layout=layout,
+        groups=split_groups(layout, owners, groups),
+        rank_noise=split_names(rank_noise),
+        **options,
     )
+    if own not in arguments.owners:
+        raise UsageError(f"{own}, this owner, is in no group", "name it in one: --groups 'a,b;c'")
+    if not aggregator and not owner.aggregators:
+        raise UsageError("no aggregator is configured", "name one: --aggregator NAME")
+    named = tuple(tuple(split_names(each)) for each in attributes.split(";")) if attributes else ()
+    distinct("attribute", [name for group in named for name in group])
+    return Hypothetical(arguments, aggregator or owner.aggregators[0].name, named)
+
+
+def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
+    """Plan what an aggregator would plan, as far as this owner's part of it goes.
+
+    Other groups of attributes, which this owner knows nothing of, are stood in for by one attribute each; the
+    share of this owner does not depend on them.
+
+    Args:
+        asked: What is asked for.
+        schema: This owner's schema of the data set.
+        owner: The owner's configuration.
+
+    Raises:
+        UsageError: If the arguments do not fit the schema.
+    """
+    arguments = asked.arguments
+    if schema.identifier is None and len(arguments.groups) > 1:
+        raise UsageError(
+            f"data set {arguments.dataset!r} has no identifier, which several groups of attributes are "
+            "aligned on",
+            "declare one, or ask about --layout horizontal",
+        )
+    if schema.identifier is None and arguments.max_overlap > 1:
+        raise UsageError(
+            "persons at several owners are found by an identifier, and none is declared",
+            "declare one, or leave --max-overlap out",
+        )
+    mine = [index for index, owners in enumerate(arguments.groups) if owner.owner.id in owners]
+    chosen = dict(zip(mine, _chosen(asked, schema, len(mine)), strict=True))
+    arguments.rank_noise.check_names(each.name for group in chosen.values() for each in group)
+    groups = [
+        (owners, chosen.get(index) or (_stand_in(owners),)) for index, owners in enumerate(arguments.groups)
+    ]
+    schemas = {
+        each: replace(schema, attributes=tuple(a for owners, held in groups if each in owners for a in held))
+        for each in arguments.owners
+    }
+    aggregator = f"spiffe://{owner.owner.trust_domain}/aggregator/{asked.aggregator}"
+    return make_plan(arguments, schemas, aggregator=aggregator, created="", version=__version__)
+
+
+def _chosen(asked: Hypothetical, schema: Schema, n_groups: int) -> tuple[tuple[Attribute, ...], ...]:
+    """Return the attributes in question, in each of this owner's groups."""
+    if not asked.attributes and n_groups == 1:
+        return (schema.attributes,)
+    if len(asked.attributes) != n_groups or not all(asked.attributes):
+        raise UsageError(
+            f"this owner is in {n_groups} groups, and attributes are named for {len(asked.attributes)}",
+            "name those of each of its groups, in their order: --attributes 'a,b;c'",
+        )
+    unknown = [name for group in asked.attributes for name in group if name not in schema.by_name]
+    if unknown:
+        raise UsageError(
+            f"attributes that do not take part here: {', '.join(unknown)}",
+            f"known are {', '.join(schema.by_name)}; policy.attributes limits which may take part",
+            {"unknown": unknown},
+        )
+    return tuple(tuple(schema.by_name[name] for name in group) for group in asked.attributes)
+
+
+def _stand_in(owners: tuple[str, ...]) -> Attribute:
+    return Attribute(f"(attributes of {', '.join(owners)})", AttributeType.INTEGER, 0, 1)
 
 
 def ask_policy(
-    owner: OwnerConfig, dataset: DatasetConfig, schema: Schema, asked: "Question"
+    owner: OwnerConfig, dataset: DatasetConfig, schema: Schema, asked: Hypothetical
 ) -> dict[str, Any]:
     """Ask what the policy would say now; nothing is reserved, sent or counted.
 
@@ -80,10 +156,7 @@ def ask_policy(
         RefusedError, BalanceError, UnusableDataError: What the owner would refuse with; every rule that
             objects is in its details.
     """
-    from owner_node.consent.hypothetical import hypothetical_plan
-
-    names = {"owner": owner.owner.id, "dataset": dataset.name, "trust_domain": owner.owner.trust_domain}
-    plan = hypothetical_plan(asked, schema, **names, version=__version__)
+    plan = plan_of(asked, schema, owner)
     assignment = plan.assignment_of(owner.owner.id)
     with Database(owner.owner.state_dir, make=False) as db:
         ledger, attempts = Ledger(db, _now), Attempts(History(db, _now), _now)
@@ -129,82 +202,18 @@ def _document(
 def _foreseen(
     owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
 ) -> "Forecast":
-    """Foresee what masking would do to the data, and what ledger and policy say to them."""
-    from common.errors import RefusedError
-    from owner_node.masking.forecast import forecast
-    from owner_node.masking.foreseen import is_close, objections
+    """Foresee what masking would do to the data, and check it against ledger and policy."""
     from owner_node.release.preparation import prepare
 
     prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
     ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
-    found = forecast(prepared.columns, prepared.tasks)
-    if is_close(found, owner.policy):
-        found = forecast(prepared.columns, prepared.tasks, closely=True)
-    rules = objections(found, owner.policy)
-    if rules:
-        raise RefusedError(
-            rules[0],
-            "a larger epsilon or another k changes what is expected",
-            {"rule": rules[0], "rules": list(rules)},
-        )
+    found = foresee(prepared.columns, prepared.tasks, owner.policy)
+    check_forecast(found, owner.policy)
     return found
 
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    from common.planning.arguments import distinct
-
-    return distinct("name", [each.strip() for each in text.split(",") if each.strip()])
-
-
-def _groups(own: str, layout: Layout, owners: str, groups: str) -> tuple[tuple[str, ...], ...]:
-    if groups and owners:
-        raise UsageError("--owners and --groups say the same in two ways", "use one of them")
-    if groups:
-        found = [_names(group) for group in groups.split(";")]
-    else:
-        named = _names(owners)
-        everybody = named if own in named else (own, *named)
-        found = [(each,) for each in everybody] if layout is Layout.VERTICAL else [everybody]
-    fits = {
-        Layout.HORIZONTAL: len(found) == 1,
-        Layout.VERTICAL: all(len(group) == 1 for group in found),
-        Layout.MIXED: len(found) > 1,
-    }[layout]
-    everyone = [each for group in found for each in group]
-    once = len(set(everyone)) == len(everyone)
-    if layout is Layout.MIXED:
-        # There an owner can be in several groups, which are told apart by their owners.
-        once = len({frozenset(group) for group in found}) == len(found)
-    if not fits or own not in everyone or not once or not all(found):
-        raise UsageError(
-            f"the owners do not make a {layout} release of {own}",
-            f"--owners a,b, each once, or --groups 'a,b;c' for a mixed layout, with {own} among them",
-        )
-    return tuple(found)
-
-
-def _exceptions(max_overlap: str, on_mismatch: str, groups: Sequence[Sequence[str]]) -> tuple[int, bool]:
-    """Read what linking would be allowed to find."""
-    from common.model.plan import ON_MISMATCH
-    from common.planning.arguments import one_of
-
-    largest = max(map(len, groups))
-    if max_overlap and not (max_overlap.isascii() and max_overlap.isdigit() and len(max_overlap) < 10):
-        raise UsageError(f"--max-overlap {max_overlap!r} is no count", "write a whole number from 1 on")
-    overlap = int(max_overlap or 1)
-    if not 1 <= overlap <= largest:
-        raise UsageError(
-            f"--max-overlap {overlap} does not fit groups of at most {largest} owners",
-            f"ask about 1 to {largest}",
-        )
-    intersects = one_of("--on-mismatch", on_mismatch or "stop", ON_MISMATCH) == "intersect"
-    if intersects and len(groups) == 1:
-        raise UsageError("one group of owners has nothing to be intersected with", "name several groups")
-    return overlap, intersects
 
 
 def show_answer(document: dict[str, Any]) -> None:

@@ -11,6 +11,15 @@ import typer
 from common import __version__
 from common.cli import console
 from common.errors import ConfigurationError, UsageError
+from common.model.privacy import is_listed, parse_epsilon
+from common.planning.arguments import (
+    distinct,
+    one_of,
+    parse_k,
+    parse_mechanism,
+    parse_rank_noise,
+    split_names,
+)
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 
@@ -85,7 +94,7 @@ def explore(
     _check_out(out)
     grid = _grid(epsilon, k, mechanism, rank_noise)
     question = _question(grid, repetitions, class_attribute, known=known, measures=measures, attacks=attacks)
-    document = _explored(owner, chosen, _listed(attributes), question, as_json=as_json)
+    document = _explored(owner, chosen, split_names(attributes), question, as_json=as_json)
     if out is not None:
         _write(out, document)
     if as_json:
@@ -126,14 +135,14 @@ def _table(owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str]
 
 
 def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
-    from common.model.privacy import parse_epsilon
-    from common.planning.arguments import distinct, parse_k, parse_mechanism
     from owner_node.explore.assessment import Grid
 
-    epsilons = tuple(parse_epsilon(each) for each in _listed(epsilon))
-    ks = tuple(parse_k(each) for each in _listed(k))
-    mechanisms = tuple(parse_mechanism(each) for each in distinct("mechanism", _listed(mechanism) or [""]))
-    noises, own = _rank_noises(_listed(rank_noise))
+    epsilons = tuple(parse_epsilon(each) for each in split_names(epsilon))
+    ks = tuple(parse_k(each) for each in split_names(k))
+    mechanisms = tuple(
+        parse_mechanism(each) for each in distinct("mechanism", split_names(mechanism) or [""])
+    )
+    noises, own = _rank_noises(split_names(rank_noise))
     if not epsilons or not ks or not noises:
         raise UsageError("there is nothing to look at", "name one epsilon, k and rank noise at least")
     distinct("epsilon", [f"{each:f}" for each in epsilons])
@@ -144,10 +153,8 @@ def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid
 
 def _rank_noises(texts: Sequence[str]) -> tuple[tuple[Decimal, ...], tuple[tuple[str, Decimal], ...]]:
     """Return the rank noises that are tried, and those of single attributes, the same in every setting."""
-    from common.planning.arguments import parse_rank_noise
-
     own = [each for each in texts if "=" in each]
-    tried = [each for each in texts if "=" not in each] or (_listed(RANK_NOISES) if own else [])
+    tried = [each for each in texts if "=" not in each] or (split_names(RANK_NOISES) if own else [])
     noises = tuple(parse_rank_noise([each]).everywhere for each in tried)
     return noises, parse_rank_noise(own).by_attribute
 
@@ -161,7 +168,6 @@ def _question(
     measures: str | None,
     attacks: str | None,
 ) -> "Question":
-    from common.planning.arguments import distinct
     from owner_node.explore.attacks import ATTACKS
     from owner_node.explore.sweep import DEEP_REPETITIONS, Question
 
@@ -177,7 +183,7 @@ def _question(
         DEEP_REPETITIONS if repetitions > 1 else 1,
         _measures(measures, class_attribute),
         _some("attack", attacks, ATTACKS),
-        distinct("attribute", _listed(known)),
+        distinct("attribute", split_names(known)),
         class_attribute,
     )
 
@@ -195,19 +201,13 @@ def _measures(text: str | None, class_attribute: str | None) -> tuple[str, ...]:
 
 
 def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ...]:
-    from common.planning.arguments import distinct, one_of
-
     if text is None:
         return tuple(accepted)
     if text.strip() == NONE:
         return ()
     return tuple(
-        one_of(what, each, [*accepted, NONE]) for each in distinct(what, _listed(text)) if each != NONE
+        one_of(what, each, [*accepted, NONE]) for each in distinct(what, split_names(text)) if each != NONE
     )
-
-
-def _listed(text: str | None) -> list[str]:
-    return [each.strip() for each in text.split(",") if each.strip()] if text else []
 
 
 def _check_out(out: Path | None) -> None:
@@ -271,8 +271,6 @@ def _show(document: Mapping[str, Any], out: Path | None) -> None:
 
 
 def _line(cell: Mapping[str, Any], of_means: float) -> tuple[object, ...]:
-    from common.model.privacy import is_listed
-
     noise = Decimal(cell["rank_noise"]) if is_listed(cell["mechanism"]) else None
     setting = (cell["mechanism"], Decimal(cell["epsilon"]), cell["k"], noise)
     error = cell["mean_sse"]

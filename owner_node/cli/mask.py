@@ -9,14 +9,18 @@ import typer
 
 from common.cli import console
 from common.errors import ConfigurationError, ExitCode
+from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.config.database import place_of
+from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.release.decisions import this_person
+from owner_node.release.records import Records
+from owner_node.sources import load, schema_of
 
 if TYPE_CHECKING:
-    from owner_node.local.mask import MaskJob, Originals
-    from owner_node.local.mask_plan import MaskRequest
+    from owner_node.local.mask import MaskJob
     from owner_node.masking.foreseen import Forecast
-    from owner_node.release.records import Records
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budget for all attributes together.")]
@@ -77,17 +81,24 @@ def mask(
     Works with or without the daemon. Sends nothing.
     """
     owner = config.load(config_file)
+    arguments = parse_own_arguments(
+        owner.owner.id,
+        work_id or new_id("mask", _now),
+        dataset,
+        epsilon=epsilon,
+        k=k,
+        mechanism=mechanism or "",
+        attributes=split_names(attributes),
+        weights=split_names(weights),
+        rank_noise=split_names(rank_noise),
+    )
     chosen = owner.dataset(dataset)
-    request = _request(epsilon, k, mechanism, attributes, weights, rank_noise)
     from owner_node.local.masked_tables import check_out
 
     check_out(out)
     if not as_json:
         console.note(f"loading data set {dataset!r}")
-    originals = load_originals(owner, chosen, request)
-    from owner_node.release.records import Records
-
-    job = _job(owner, chosen, request, originals, work_id)
+    job = prepare(owner, chosen, arguments)
     records = Records.open(owner.owner.state_dir, _now)
     with records.db:
         return _masked(job, owner, records, out, yes=yes, as_json=as_json)
@@ -97,93 +108,43 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _request(
-    epsilon: str,
-    k: str,
-    mechanism: str | None,
-    attributes: str | None,
-    weights: str | None,
-    rank_noise: str | None = None,
-) -> "MaskRequest":
-    from common.model.privacy import parse_epsilon
-    from common.planning.arguments import distinct, parse_k, parse_mechanism, parse_rank_noise, parse_weights
-    from owner_node.local.mask_plan import MaskRequest
-
-    size = parse_k(k)
-    chosen = parse_mechanism(mechanism or "", size)
-    return MaskRequest(
-        parse_epsilon(epsilon),
-        size,
-        chosen,
-        distinct("attribute", _listed(attributes)),
-        parse_weights(_listed(weights)),
-        parse_rank_noise(_listed(rank_noise), chosen),
-    )
-
-
-def _listed(text: str | None) -> list[str]:
-    return [each.strip() for each in text.split(",")] if text else []
-
-
-def load_originals(owner: OwnerConfig, dataset: DatasetConfig, request: "MaskRequest") -> "Originals":
-    """Load what is to be masked, and nothing else.
+def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArguments) -> "MaskJob":
+    """Load what is to be masked, and nothing else; check all that masking could fail on.
 
     Raises:
         DataError: If the source cannot be used.
-        UsageError: If an attribute is not declared.
+        UsageError: If an attribute is not declared, or a setting does not fit.
+        UnusableDataError: If the data cannot be masked so.
     """
-    from owner_node.config.database import place_of
-    from owner_node.local.charge import charged_data
-    from owner_node.local.mask import Originals
-    from owner_node.sources import load, schema_of
-
-    # Attributes that are named and not allowed are for the policy to refuse.
-    allowed = request.attributes or owner.policy.attributes
-    loaded = load(dataset, allowed or None, others=True)
-    schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
-    data = charged_data(dataset, loaded, place_of(dataset))
-    return Originals(dataset.name, schema, loaded.columns, dataset.taxonomies, data)
-
-
-def _job(
-    owner: OwnerConfig,
-    dataset: DatasetConfig,
-    request: "MaskRequest",
-    originals: "Originals",
-    work_id: str | None,
-) -> "MaskJob":
-    from common.planning.arguments import parse_id
-    from owner_node.local.charge import new_id
     from owner_node.local.mask import SHUFFLED, prepare_mask
 
+    policy = owner.policy
+    # Attributes that are named and not allowed are for the policy to refuse.
+    allowed = arguments.attributes or policy.attributes
+    loaded = load(dataset, allowed or None, others=True)
+    schema = schema_of(dataset, allowed, loaded.n_records, policy.min_k)
+    place = place_of(dataset)
     return prepare_mask(
-        request,
-        originals,
-        budget=dataset.budget,
-        total_epsilon=dataset.total_epsilon,
-        policy=owner.policy,
-        work_id=parse_id(work_id) if work_id else new_id("mask", _now),
-        owner=owner.owner.id,
-        order=SHUFFLED,
-        now=_now(),
+        arguments, dataset, loaded, schema, policy=policy, order=SHUFFLED, now=_now(), place=place
     )
 
 
 def _masked(
-    job: "MaskJob", owner: OwnerConfig, records: "Records", out: Path, *, yes: bool, as_json: bool
+    job: "MaskJob", owner: OwnerConfig, records: Records, out: Path, *, yes: bool, as_json: bool
 ) -> int:
-    from owner_node.local.charge import LocalCharges, Standing
-    from owner_node.local.mask import foresee, judge_mask, make_masked
+    from owner_node.local.mask import make_masked
     from owner_node.local.masked_tables import MaskedTables, check_free, deliver
-    from owner_node.release.decisions import this_person
 
     work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
     if before is Standing.NEW:
         check_free(out)
-        expected = foresee(job, owner.policy)
-        judge_mask(job, owner.policy, charges, _now(), expected)
-        if not _agreed(job, expected, records, yes=yes, as_json=as_json):
+        expected = job.foresee()
+        charges.judge(job.work, lambda: expected)
+        if not as_json:
+            _show_plan(job, expected, charges.remaining(job.work))
+        question = f"Charge {job.work.charge:f} to budget {job.work.budget!r} and mask?"
+        if not (yes or console.confirm(question)):
             console.note("nothing was charged")
             return ExitCode.REFUSED
     if not as_json:
@@ -198,17 +159,8 @@ def _masked(
             f"{error.filename or out} cannot be written: {error.strerror}",
             hint=f"try again with --id {work_id} when that is mended: what was charged is not charged again",
         ) from None
-    _show(job, told, out, records, charged=before is Standing.NEW, as_json=as_json)
+    _show(job, told, out, charges, charged=before is Standing.NEW, as_json=as_json)
     return ExitCode.DONE
-
-
-def _agreed(job: "MaskJob", expected: "Forecast", records: "Records", *, yes: bool, as_json: bool) -> bool:
-    """Show what would be charged and promised, and ask."""
-    work = job.work
-    left = records.ledger.balance(work.budget, work.total_epsilon).remaining
-    if not as_json:
-        _show_plan(job, expected, left)
-    return yes or console.confirm(f"Charge {work.charge or 0:f} to budget {work.budget!r} and mask?")
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
@@ -256,8 +208,8 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     console.print_line()
     work = job.work
     console.print_line(
-        f"charge: {work.charge or 0:f} of the {left:f} that budget {work.budget!r} has left "
-        f"({work.accounting} accounting)"
+        f"charge: {work.charge:f} of the {left:f} that budget {work.budget!r} has left "
+        f"({work.asked.policy.accounting} accounting)"
     )
 
 
@@ -265,7 +217,7 @@ def _show(
     job: "MaskJob",
     report: dict[str, Any],
     out: Path,
-    records: "Records",
+    charges: LocalCharges,
     *,
     charged: bool,
     as_json: bool,
@@ -273,7 +225,7 @@ def _show(
     from owner_node.local.masked_tables import report_path
 
     work = job.work
-    left = records.ledger.balance(work.budget, work.total_epsilon).remaining
+    left = charges.remaining(work)
     if as_json:
         console.print_json(
             {
@@ -287,5 +239,5 @@ def _show(
         )
         return
     console.print_line(f"masked: {out} ({report['records']} records, shuffled), {report_path(out)}")
-    what = f"charged {work.charge or 0:f}" if charged else "charged nothing"
+    what = f"charged {work.charge:f}" if charged else "charged nothing"
     console.print_line(f"{what}; budget {work.budget!r} has {left:f} left; id {work.id}")

@@ -15,9 +15,9 @@ from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
     from common.model.schema import Attribute
+    from owner_node.local.charge import LocalCharges
     from owner_node.local.query import Query
     from owner_node.masking.questions import Kind, Range
-    from owner_node.release.records import Records
 
 app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
 
@@ -136,7 +136,7 @@ def _ask(
     chosen = owner.dataset(dataset)
     query = _prepared(Kind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
     from owner_node.local.charge import LocalCharges, Standing
-    from owner_node.local.query import answer_query, judge_query
+    from owner_node.local.query import answer_query
     from owner_node.release.decisions import this_person
     from owner_node.release.records import Records
 
@@ -145,12 +145,18 @@ def _ask(
         charges = LocalCharges(records, this_person())
         new = charges.standing(query.work) is Standing.NEW
         if new:
-            judge_query(query, owner.policy, charges, _now().date())
-            if not _agreed(query, records, yes=yes, as_json=as_json):
+            charges.judge(query.work)
+            left = charges.remaining(query.work)
+            if not as_json:
+                _show_promises(query)
+            question = (
+                f"Charge {query.work.charge:f} of the {left:f} that budget {query.work.budget!r} has left?"
+            )
+            if not (yes or console.confirm(question)):
                 console.note("nothing was charged")
                 return ExitCode.REFUSED
         answer = answer_query(query, charges)
-        _show(query, answer, records, charged=new, as_json=as_json)
+        _show(query, answer, charges, charged=new, as_json=as_json)
     return ExitCode.DONE
 
 
@@ -181,37 +187,31 @@ def _prepared(
         )
     question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute))
     loaded = load(dataset, [name], others=True)
-    return prepare_query(question, dataset, loaded, policy=owner.policy, work_id=named)
+    return prepare_query(question, dataset, loaded, policy=owner.policy, work_id=named, today=_now().date())
 
 
-def _agreed(query: "Query", records: "Records", *, yes: bool, as_json: bool) -> bool:
-    """Show what would be charged and promised, and ask."""
+def _show_promises(query: "Query") -> None:
     from owner_node.masking.questions import promises
 
-    work, question = query.work, query.question
-    left = records.ledger.balance(work.budget, work.total_epsilon).remaining
-    if not as_json:
-        console.print_line(f"{question.kind} of {question.attribute.name}, ε {question.epsilon:f}")
-        for line in promises(question):
-            console.print_line(f"- {line}")
-        console.print_line()
-    return yes or console.confirm(
-        f"Charge {work.epsilon:f} of the {left:f} that budget {work.budget!r} has left?"
-    )
+    question = query.question
+    console.print_line(f"{question.kind} of {question.attribute.name}, ε {question.epsilon:f}")
+    for line in promises(question):
+        console.print_line(f"- {line}")
+    console.print_line()
 
 
 def _show(
-    query: "Query", answer: tuple[str, ...], records: "Records", *, charged: bool, as_json: bool
+    query: "Query", answer: tuple[str, ...], charges: "LocalCharges", *, charged: bool, as_json: bool
 ) -> None:
     from owner_node.masking.questions import Kind, promises, range_texts
 
     question, work = query.question, query.work
-    left = records.ledger.balance(work.budget, work.total_epsilon).remaining
+    left = charges.remaining(work)
     ranges = range_texts(question)
     if as_json:
         document: dict[str, Any] = {
             "id": work.id, "question": str(question.kind), "attribute": question.attribute.name,
-            "epsilon": question.epsilon, "charged": work.epsilon if charged else 0, "budget": work.budget,
+            "epsilon": question.epsilon, "charged": work.charge if charged else 0, "budget": work.budget,
             "remaining": left, "promises": list(promises(question)),
         }  # fmt: skip
         if question.kind is Kind.HISTOGRAM:
@@ -226,5 +226,5 @@ def _show(
     else:
         where = f" ({' to '.join(ranges[0].values())})" if ranges else ""
         console.print_line(f"{question.kind} of {question.attribute.name}{where}: {answer[0]}")
-    what = f"charged {work.epsilon:f}" if charged else "charged nothing: answered before"
+    what = f"charged {work.charge:f}" if charged else "charged nothing: answered before"
     console.print_line(f"{what}; budget {work.budget!r} has {left:f} left; id {work.id}")

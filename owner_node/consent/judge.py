@@ -1,10 +1,14 @@
-"""May this plan be accepted? An owner's own arithmetic and policy, on a plan as if it came from a stranger.
+"""May this be done with an owner's data? The owner's own arithmetic and policy.
+
+`judge` answers an aggregator's plan, as if it came from a stranger; `check_local` and `check_forecast` answer
+masks and queries that the owner makes for itself.
 
 Every rule is a function that yields its objections; all of them are collected, in an order that puts what
 makes the plan wrong before what the policy does not want, and the balance last. The first is the one that
 decides. The owner's history gets all of them in full; the aggregator hears a code and one fixed sentence.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -16,7 +20,8 @@ from common.model.privacy import Accounting, plain
 from common.model.schema import Schema
 from common.model.task import Assignment
 from owner_node.consent import plan_rules, policy_rules
-from owner_node.consent.plan_rules import Objection, Request
+from owner_node.consent.plan_rules import Objection, Request, Work
+from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig
@@ -91,23 +96,55 @@ def judge(
         Accept with the charge, or Refuse with every rule that objects.
     """
     request = Request(
-        plan,
-        assignment,
-        owner_id,
-        aggregator_name,
-        trust_domain,
-        policy,
-        dataset,
-        schema,
-        balance,
-        today,
-        rank_lost,
+        plan=plan,
+        assignment=assignment,
+        owner_id=owner_id,
+        aggregator_name=aggregator_name,
+        trust_domain=trust_domain,
+        policy=policy,
+        dataset=dataset,
+        schema=schema,
+        balance=balance,
+        today=today,
+        rank_lost=rank_lost,
     )
     return _verdict(request)
 
 
+def check_local(work: Work) -> None:
+    """Check work that an owner does for itself. Who runs a command is the person that `approval` would ask.
+
+    Args:
+        work: What would be done and charged.
+
+    Raises:
+        RefusedError: With every rule of the policy that objects.
+    """
+    _check([each.rule for rule in _OF_ALL_WORK for each in rule(work)])
+
+
+def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
+    """Check what local work is expected to do to the data against the policy's limits.
+
+    Raises:
+        RefusedError: With every limit that is exceeded.
+    """
+    _check(policy_rules.forecast_objections(forecast, policy))
+
+
+def _check(rules: Sequence[str]) -> None:
+    if rules:
+        raise RefusedError(
+            "\n  ".join(rules),
+            "nothing was spent; the policy is declared in owner.toml",
+            {"rule": rules[0], "rules": list(rules)},
+        )
+
+
 def _verdict(request: Request) -> Verdict:
-    objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
+    objections = [
+        *plan_rules.parties(request), *policy_rules.attributes(request), *plan_rules.settings(request)
+    ]  # fmt: skip
     shares = list(plan_rules.shares(request))
     # Sums of decimals that are out of bounds would be rounded, so nothing is computed with them.
     objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
@@ -156,8 +193,16 @@ _BY_AMOUNT = (
 )
 _BY_NAME = (
     policy_rules.mechanisms,
+    plan_rules.cluster_sizes,
     policy_rules.names,
     policy_rules.linking,
     policy_rules.dates,
     plan_rules.records,
+)
+_OF_ALL_WORK = (
+    policy_rules.attributes,
+    policy_rules.mechanisms,
+    policy_rules.rank_noise,
+    policy_rules.amount,
+    policy_rules.dates,
 )

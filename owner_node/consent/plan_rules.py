@@ -21,6 +21,7 @@ from common.model.privacy import (
     most_clusters,
     plain,
     planned_rank_loss,
+    smallest_k,
 )
 from common.model.schema import Schema, TaxonomyMethod, most_records
 from common.model.task import Assignment, PlannedAttribute, Task
@@ -32,44 +33,56 @@ if TYPE_CHECKING:
     from owner_node.config import DatasetConfig, PolicyConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the rules look at."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What an owner's policy is asked about: its share of a release, or a mask or query for itself."""
+
+    assignment: Assignment
+    """What is done with its attributes. A query counts as an attribute masked without clusters."""
+    policy: "PolicyConfig"
+    """The owner's policy."""
+    dataset: "DatasetConfig"
+    """The data set that is used."""
+    today: date
+    """The date."""
+    rank_lost: Decimal = Decimal(0)
+    """Rank loss of earlier charges to the data set's budget."""
+
+    @property
+    def most(self) -> Part:
+        """The most that the ledger may have to take, of each kind."""
+        own = self.assignment
+        return Part(own.epsilon, own.epsilon_joint, own.rank_loss)
+
+    @property
+    def charge(self) -> Decimal | None:
+        """What the ledger would reserve; None where the owner's accounting knows no bound."""
+        return charge(self.policy.accounting, self.most.epsilon, self.most.epsilon_joint)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Work):
+    """An aggregator asks the owner to take part in a release."""
 
     plan: Plan
     """The plan."""
-    assignment: Assignment
-    """What the owner masks in it."""
     owner_id: str
     """This owner's id."""
     aggregator_name: str
     """The aggregator that sent it, by its certificate."""
     trust_domain: str
     """The configured trust domain."""
-    policy: "PolicyConfig"
-    """The owner's policy."""
-    dataset: "DatasetConfig"
-    """The data set that it names."""
     schema: Schema
     """The owner's own schema of it, with the number of records that was sent for this release."""
     balance: Decimal
     """What remains of its budget."""
-    today: date
-    """The date."""
-    rank_lost: Decimal = Decimal(0)
-    """What charges to its budget have told about who got which entries."""
 
     @property
     def most(self) -> Part:
-        """What the owner may come to lose: its shares, as often as the plan lets owners hold one person."""
+        """The owner's shares, as often as the plan lets owners hold one person."""
         own, multiples = self.assignment, self.plan.most_multiples
         joint, ranks = own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
         return Part(own.epsilon_at(multiples), joint, ranks)
-
-    @property
-    def charge(self) -> Decimal | None:
-        """What the ledger would reserve; None where the owner's accounting knows no bound."""
-        return charge(self.policy.accounting, self.most.epsilon, self.most.epsilon_joint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +123,8 @@ def settings(request: Request) -> Iterator[Objection]:
     for planned in request.assignment.attributes:
         own, name = schema.by_name.get(planned.name), planned.name
         if policy.attributes and name not in policy.attributes:
-            yield Objection(f"policy.attributes does not list {name!r}")
-        elif own is None:
+            continue  # `policy_rules.attributes` objects
+        if own is None:
             yield Objection(f"dataset.attributes does not declare {name!r}")
         elif plan.attribute(name) != own:
             yield Objection(f"attribute {name!r} is planned with other settings than declared here")
@@ -242,6 +255,18 @@ def _is_by_frequency(request: Request, planned: PlannedAttribute) -> bool:
 
 def _bound_text(bound: Decimal | None) -> str:
     return "not bounded" if bound is None else format(plain(bound), "f")
+
+
+def cluster_sizes(request: Request) -> Iterator[Objection]:
+    """Object to a k that the mechanism does not take."""
+    for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
+        least = smallest_k(planned.mechanism, request.plan.max_records_per_person)
+        if least is None and planned.k is not None:
+            yield Objection(f"{planned.mechanism} takes no k, {planned.name!r} has {planned.k}")
+        if least is not None and (planned.k is None or planned.k < least):
+            yield Objection(
+                f"{planned.mechanism} takes k of at least {least}, {planned.name!r} has {planned.k}"
+            )
 
 
 def records(request: Request) -> Iterator[Objection]:

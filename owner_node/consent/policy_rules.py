@@ -1,165 +1,82 @@
-"""What the owner's policy says about work at the owner itself, which no aggregator asks for.
+"""The owner's policy: every rule that a key of `[policy]` stands for, and nothing else.
 
-Layouts, aggregators, purposes and co-owners speak of releases; whoever runs a command here is the person
-that `approval` would ask. Everything else holds as it does for a release (`owner_node.consent.judge`).
+`owner_node.consent.judge` applies them, to releases and to masks and queries that an owner makes for itself.
+Layouts, aggregators, co-owners, purposes and linking speak of releases alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from common.errors import RefusedError
-from common.model.privacy import MECHANISMS, is_listed, smallest_k
-from owner_node.consent.plan_rules import Objection, Request
+from common.model.privacy import MECHANISMS, is_listed
+from owner_node.consent.plan_rules import Objection, Request, Work
 from owner_node.ledger.rank_losses import objection
+from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
+    from common.arrays import Int64Array
     from owner_node.config import PolicyConfig
+    from owner_node.masking.tasks import AttributeTask
+
+DEVIATIONS = 4
+"""How many standard errors an estimate has to be away from a limit to decide about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
-    """What is done with one attribute."""
-
-    attribute: str
-    """Its name."""
-    mechanism: str
-    """Mechanism id."""
-    k: int | None = None
-    """Minimum cluster size; None where there are no clusters."""
-    unbounded: bool = False
-    """Whether there is no joint bound."""
-    rank_noise: Decimal = Decimal(0)
-    """w; 0 for none."""
+def attributes(work: Work) -> Iterator[Objection]:
+    """Object to attributes that may not take part."""
+    for planned in work.assignment.attributes:
+        if work.policy.attributes and planned.name not in work.policy.attributes:
+            yield Objection(f"policy.attributes does not list {planned.name!r}")
 
 
-def check_policy(
-    policy: "PolicyConfig", uses: Sequence[Use], *, epsilon: Decimal, charge: Decimal | None, today: date
-) -> None:
-    """Refuse what the policy does not allow.
-
-    Args:
-        policy: The owner's policy.
-        uses: What is done, attribute by attribute.
-        epsilon: The sum of the attributes' shares.
-        charge: What the ledger would take; None if this way of accounting has no bound for it.
-        today: The date.
-
-    Raises:
-        RefusedError: With every rule that objects.
-    """
-    rules = list(dict.fromkeys([*_attributes(policy, uses), *_amount(policy, uses, epsilon, charge)]))
-    check_rules([*rules, *outside_dates(policy, today)])
-
-
-def check_rules(rules: Sequence[str]) -> None:
-    """Refuse if any rule objects.
-
-    Args:
-        rules: The objections, in full.
-
-    Raises:
-        RefusedError: With all of them, the first as the deciding one.
-    """
-    if rules:
-        raise RefusedError(
-            "\n  ".join(rules),
-            "nothing was spent; the policy is declared in owner.toml",
-            {"rule": rules[0], "rules": list(rules)},
-        )
-
-
-def _attributes(policy: "PolicyConfig", uses: Sequence[Use]) -> Iterator[str]:
-    for use in uses:
-        if policy.attributes and use.attribute not in policy.attributes:
-            yield f"policy.attributes does not list {use.attribute!r}"
-        if use.mechanism not in policy.mechanisms:
-            yield f"policy.mechanisms does not list {use.mechanism!r}"
-        if use.k is not None and use.k < policy.min_k:
-            yield f"policy.min_k = {policy.min_k}, {use.attribute!r} would be masked with k = {use.k}"
-        if is_listed(use.mechanism) and use.rank_noise < policy.min_rank_noise:
-            yield (
-                f"policy.min_rank_noise = {policy.min_rank_noise:f}, {use.attribute!r} would be masked with "
-                f"rank noise {use.rank_noise:f}"
-            )
-
-
-def _amount(
-    policy: "PolicyConfig", uses: Sequence[Use], epsilon: Decimal, charge: Decimal | None
-) -> Iterator[str]:
-    if charge is None:
-        unbounded = ", ".join(use.attribute for use in uses if use.unbounded)
-        yield (
-            f'policy.accounting = "{policy.accounting}" does not take attributes whose epsilon_joint '
-            f"is not bounded: {unbounded}"
-        )
-    limit, largest = policy.max_epsilon_per_release, max(epsilon, charge or Decimal(0))
-    if limit is not None and largest > limit:
-        yield f"policy.max_epsilon_per_release = {limit}, this would charge {largest}"
-
-
-def outside_dates(policy: "PolicyConfig", today: date) -> Iterator[str]:
-    """Return the rules that object to a day on which the policy does not hold."""
-    first, last = policy.valid_from, policy.valid_until
-    if first is not None and today < first:
-        yield f"policy.valid_from = {first}, today is {today}"
-    if last is not None and today > last:
-        yield f"policy.valid_until = {last}, today is {today}"
-
-
-def amount(request: Request) -> Iterator[Objection]:
+def amount(work: Work) -> Iterator[Objection]:
     """Object to a charge that the policy has no bound for, or that is above its limit."""
-    policy, amount = request.policy, request.charge
+    policy, amount = work.policy, work.charge
     if amount is None:
-        unbounded = [each.name for each in request.assignment.attributes if each.epsilon_joint is None]
+        unbounded = [each.name for each in work.assignment.attributes if each.epsilon_joint is None]
         yield Objection(
             f'policy.accounting = "{policy.accounting}" does not take attributes whose epsilon_joint '
             f"is not bounded: {', '.join(unbounded)}"
         )
     limit = policy.max_epsilon_per_release
-    largest = max(request.most.epsilon, amount or Decimal(0))
+    largest = max(work.most.epsilon, amount or Decimal(0))
     if limit is not None and largest > limit:
         yield Objection(f"policy.max_epsilon_per_release = {limit}, the release would charge {largest}")
 
 
-def mechanisms(request: Request) -> Iterator[Objection]:
+def mechanisms(work: Work) -> Iterator[Objection]:
     """Object to mechanisms and cluster sizes."""
-    policy, plan = request.policy, request.plan
-    for mechanism in dict.fromkeys(each.mechanism for each in request.assignment.attributes):
+    policy, planned = work.policy, work.assignment.attributes
+    for mechanism in dict.fromkeys(each.mechanism for each in planned):
         if mechanism not in policy.mechanisms or mechanism not in MECHANISMS:
             yield Objection(f"policy.mechanisms does not list {mechanism!r}")
-    for planned in request.assignment.attributes:
-        if planned.k is not None and planned.k < policy.min_k:
-            yield Objection(
-                f"policy.min_k = {policy.min_k}, {planned.name!r} is planned with k = {planned.k}"
-            )
-        if planned.mechanism not in MECHANISMS:
-            continue
-        least = smallest_k(planned.mechanism, plan.max_records_per_person)
-        if least is None and planned.k is not None:
-            yield Objection(f"{planned.mechanism} takes no k, {planned.name!r} has {planned.k}")
-        if least is not None and (planned.k is None or planned.k < least):
-            yield Objection(
-                f"{planned.mechanism} takes k of at least {least}, {planned.name!r} has {planned.k}"
-            )
+    for each in planned:
+        if each.k is not None and each.k < policy.min_k:
+            yield Objection(f"policy.min_k = {policy.min_k}, {each.name!r} is planned with k = {each.k}")
 
 
-def rank_noise(request: Request) -> Iterator[Objection]:
-    """Object to little rank noise, and to more being told about ranks than the policy allows."""
-    policy = request.policy
-    for planned in request.assignment.attributes:
+def rank_noise(work: Work) -> Iterator[Objection]:
+    """Object to less rank noise than the policy asks for, and to more rank loss than it allows."""
+    policy = work.policy
+    for planned in work.assignment.attributes:
         if is_listed(planned.mechanism) and planned.rank_noise < policy.min_rank_noise:
             yield Objection(
                 f"policy.min_rank_noise = {policy.min_rank_noise:f}, {planned.name!r} is planned with rank "
                 f"noise {planned.rank_noise:f}"
             )
-    rule = objection(
-        request.rank_lost, request.most.rank_loss, policy.total_rank_loss, request.dataset.budget
-    )
+    rule = objection(work.rank_lost, work.most.rank_loss, policy.total_rank_loss, work.dataset.budget)
     if rule:
         yield Objection(rule)
+
+
+def dates(work: Work) -> Iterator[Objection]:
+    """Object outside the days on which the policy holds."""
+    first, last = work.policy.valid_from, work.policy.valid_until
+    if first is not None and work.today < first:
+        yield Objection(f"policy.valid_from = {first}, today is {work.today}")
+    if last is not None and work.today > last:
+        yield Objection(f"policy.valid_until = {last}, today is {work.today}")
 
 
 def names(request: Request) -> Iterator[Objection]:
@@ -177,7 +94,7 @@ def names(request: Request) -> Iterator[Objection]:
 
 
 def linking(request: Request) -> Iterator[Objection]:
-    """Object to more being allowed of what linking may find than the policy does."""
+    """Object to bounds for linking that are wider than the policy's."""
     policy, bounds = request.policy, request.plan.linking
     if bounds.max_overlap > policy.max_overlap:
         yield Objection(f"policy.max_overlap = {policy.max_overlap}, the plan allows {bounds.max_overlap}")
@@ -185,6 +102,81 @@ def linking(request: Request) -> Iterator[Objection]:
         yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
 
 
-def dates(request: Request) -> Iterator[Objection]:
-    """Object outside the days on which the policy holds."""
-    yield from map(Objection, outside_dates(request.policy, request.today))
+# --- limits on a forecast --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One number of a forecast and the most that a policy allows."""
+
+    key: str
+    most: Decimal
+    found: Decimal
+    deviation: Decimal
+    what: str
+
+    @property
+    def objection(self) -> str:
+        return f"policy.{self.key} = {self.most}: {self.found} of {self.what}"
+
+
+def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
+    """Return every limit of a policy that a forecast exceeds, in full, for the owner alone.
+
+    What is judged is an expectation, never a fragment: refusing fragments by what was drawn would change the
+    probabilities that the guarantee speaks of.
+    """
+    return tuple(limit.objection for limit in _limits(forecast, policy) if limit.found > limit.most)
+
+
+def has_limits(policy: "PolicyConfig") -> bool:
+    """Whether a policy limits anything that is foreseen, so that an acceptance says something of the data."""
+    limits = (policy.max_zero_noise_share, policy.max_unchanged_share, policy.max_unchanged_record_share)
+    return any(each is not None for each in limits)
+
+
+def is_close(forecast: Forecast, policy: "PolicyConfig") -> bool:
+    """Whether chance could have put a number of a forecast on the wrong side of a limit."""
+    return any(
+        abs(limit.found - limit.most) <= DEVIATIONS * limit.deviation and limit.deviation > 0
+        for limit in _limits(forecast, policy)
+    )
+
+
+def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
+    zero_noise, values, records = (
+        (forecast.zero_noise, Decimal(0), "the values would get no noise"),
+        (forecast.unchanged_values, forecast.deviation, "the values are expected to leave unchanged"),
+        (
+            forecast.unchanged_records,
+            # A share of whole records moves by at most about what the shares of all attributes move by.
+            forecast.deviation * len(forecast.attributes),
+            "the records are expected to leave unchanged as a whole",
+        ),
+    )
+    for key, most, number in (
+        ("max_zero_noise_share", policy.max_zero_noise_share, zero_noise),
+        # It stands for records too: a record leaves unchanged with all its values, so no more of them can.
+        ("max_unchanged_share", policy.max_unchanged_share, values),
+        ("max_unchanged_record_share", policy.max_unchanged_record_share, records),
+    ):
+        if most is not None:
+            yield _Limit(key, most, *number)
+
+
+def foresee(
+    columns: "Mapping[str, Int64Array]", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig"
+) -> Forecast:
+    """Compute what masking is expected to do to an owner's data, more closely where it is near a limit.
+
+    For their owner alone: it depends on the data.
+
+    Args:
+        columns: Original values in resolution units by attribute, `(n_records,)` each.
+        tasks: How each attribute is masked.
+        policy: The owner's policy.
+    """
+    from owner_node.masking.forecast import forecast
+
+    found = forecast(columns, tasks)
+    return forecast(columns, tasks, closely=True) if is_close(found, policy) else found

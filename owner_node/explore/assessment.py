@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
+from common.model.plan import Layout
 from common.model.privacy import AUTO, MECHANISMS, NO_RANK_NOISE
 from common.model.schema import Schema
-from common.planning.arguments import RankNoise
+from common.planning.arguments import RankNoise, ReleaseArguments
+from common.planning.planner import make_plan
 from owner_node.explore.attacks import MEANINGS, Ascending, Crowd, Finding, Intruder, Release, attack
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult, Risk
@@ -27,7 +29,6 @@ from owner_node.explore.utility import (
     share,
     without_noise,
 )
-from owner_node.local.mask_plan import MaskRequest, make_mask_plan
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray
 from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.mechanisms import SumMechanism
@@ -121,13 +122,12 @@ def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonom
         schema: The attributes that would be released, and the rounded number of records.
         taxonomies: Taxonomies by attribute.
     """
-    rank_noise = RankNoise(setting.rank_noise, setting.own_rank_noises)
-    request = MaskRequest(setting.epsilon, setting.k, setting.mechanism, rank_noise=rank_noise)
+    arguments = ReleaseArguments(
+        "explore", "data", Layout.HORIZONTAL, (("owner",),), setting.epsilon, setting.k, setting.mechanism,
+        rank_noise=RankNoise(setting.rank_noise, setting.own_rank_noises),
+    )  # fmt: skip
     try:
-        plan = make_mask_plan(
-            request, schema, owner="owner", dataset="data", work_id="explore", made_by="local", created="",
-            version="",
-        )  # fmt: skip
+        plan = make_plan(arguments, {"owner": schema}, aggregator="local", created="", version="")
     except (UsageError, UnusableDataError) as error:
         return Cell(setting, problem=error.message)
     (task,) = plan.tasks

@@ -8,26 +8,25 @@ charge, since nothing was delivered; what was recorded once is the answer to its
 
 import json
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from common.canonical import canonical, document_digest
-from common.errors import BalanceError, ConflictError, InternalError, TesseraError
-from common.model.privacy import Accounting
+from common.errors import BalanceError, ConflictError, InternalError, RefusedError
+from owner_node.consent.judge import check_forecast, check_local
+from owner_node.consent.plan_rules import Work
+from owner_node.consent.policy_rules import has_limits
 from owner_node.ledger.budget_terms import Column
-from owner_node.ledger.rank_losses import check
+from owner_node.masking.foreseen import Forecast
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
 from owner_node.state.database import Clock
 from owner_node.state.history import Line
 
 if TYPE_CHECKING:
-    from common.arrays import Int64Array
-    from common.model.schema import Attribute
-    from owner_node.config import DatasetConfig
     from owner_node.sources import LoadedData
 
 LOCAL = "(local)"
@@ -48,63 +47,37 @@ class Standing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ChargedData:
-    """What a budget's data are known by: a copy of them, or another name for them, has the same budget."""
-
-    place: str
-    """Where the source is (`owner_node.config.database`); empty for data that were handed in."""
-    attributes: "Sequence[Attribute]"
-    """The attributes of the columns."""
-    columns: "Mapping[str, Int64Array]" = field(repr=False)
-    """Original values in resolution units by attribute, `(n_records,)` each; also what is not worked with."""
-    digest: str = field(repr=False)
-    """Digest of the data (`owner_node.sources.digest`); only what stands for it under a key is kept."""
-    identifiers: "Mapping[str, Any]" = field(default_factory=dict, repr=False)
-    """Identifiers by column, each an Arrow string array of shape `(n_records,)`."""
-
-
-def charged_data(dataset: "DatasetConfig", loaded: "LoadedData", place: str) -> ChargedData:
-    """Return what loaded data are known by: all declared columns, whichever the work is about.
-
-    Args:
-        dataset: Settings of the data set.
-        loaded: Its data, the other declared columns among them.
-        place: Where the source is; empty for data that were handed in.
-    """
-    from owner_node.sources import schema_of
-
-    attributes = schema_of(dataset, None, loaded.n_records).attributes
-    identifiers = dict(zip(dataset.identifier, loaded.identifiers, strict=True))
-    return ChargedData(place, attributes, {**loaded.columns, **loaded.others}, loaded.digest, identifiers)
-
-
-@dataclass(frozen=True, slots=True)
 class LocalWork:
-    """A piece of work and what it costs."""
+    """A mask or a query, and what it costs."""
 
     id: str
     """Its id, unique among the local work of an owner."""
     document: Mapping[str, Any]
     """All its arguments; canonical, no values of records. What stands for its data is added where it is
     charged, and the digest of both stands for the work in the ledger."""
-    budget: str
-    """Name of the budget."""
-    total_epsilon: Decimal
-    """The budget's configured total."""
-    charge: Decimal | None
-    """What the ledger takes; None if this way of accounting has no bound for it, which no policy allows."""
-    epsilon: Decimal
-    """Sum of the attributes' shares."""
-    epsilon_joint: Decimal | None
-    """Sum of their joint bounds; None where one has none."""
-    accounting: Accounting
-    """Which of the two is charged."""
-    data: ChargedData = field(repr=False, compare=False)
-    """What the work is done with."""
-    rank_loss: Decimal | None = Decimal(0)
-    """What is told about who got which entries of lists; None where that is not bounded."""
-    total_rank_loss: Decimal | None = None
-    """The most that all charges to the budget may tell about that; None for no limit."""
+    asked: Work
+    """What the policy is asked about, and the ledger charged for."""
+    loaded: "LoadedData" = field(repr=False, compare=False)
+    """The data, with all declared columns, whichever the work is about: a copy of them, or another name for
+    them, has the same budget. Only a keyed digest of them is kept."""
+    place: str = ""
+    """Where the source is (`owner_node.config.database`); empty for data that were handed in."""
+
+    @property
+    def budget(self) -> str:
+        """Name of the budget."""
+        return self.asked.dataset.budget
+
+    @property
+    def charge(self) -> Decimal:
+        """What the ledger takes.
+
+        Raises:
+            InternalError: If this way of accounting has no bound for it, which no policy allows.
+        """
+        if self.asked.charge is None:
+            raise InternalError("work without a charge passed the policy")
+        return self.asked.charge
 
 
 def new_id(kind: str, clock: Clock) -> str:
@@ -124,23 +97,36 @@ class LocalCharges:
         self._records, self._person = records, person
         self._known: dict[str, tuple[Column, ...]] = {}
 
-    def check_budget(self, work: LocalWork) -> None:
-        """Check the work's budget and what is left of it, before anybody is asked.
+    def judge(self, work: LocalWork, foresee: Callable[[], Forecast] | None = None) -> None:
+        """Check the policy, the budget and what is left of it, before anybody is asked; note a refusal.
+
+        Args:
+            work: What would be done.
+            foresee: Computes what it is expected to do to the data; called where the policy limits that.
 
         Raises:
-            RefusedError: If its total grew, the data were charged to another budget, or too much would be
-                told about ranks.
+            RefusedError: With every rule that objects; if the budget's total grew, or the data were charged
+                to another budget.
             BalanceError: If not enough is left.
             IntegrityError: If the ledger is known to lack entries.
         """
-        self._records.ledger.halt.check()
-        self._records.ledger.check_budget(
-            work.budget, work.total_epsilon, work.data.place, self._columns(work)
-        )
-        check(self._records.ledger.lines(work.budget), work.rank_loss, work.total_rank_loss, work.budget)
-        left = self._records.ledger.balance(work.budget, work.total_epsilon).remaining
-        if work.charge is not None and work.charge > left:
-            raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
+        ledger, asked = self._records.ledger, work.asked
+        try:
+            check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).told))
+            ledger.halt.check()
+            total = asked.dataset.total_epsilon
+            ledger.check_budget(work.budget, total, work.place, self._columns(work))
+            if work.charge > (left := self.remaining(work)):
+                raise BalanceError(work.budget, format(work.charge, "f"), format(left, "f"))
+            if foresee is not None and has_limits(asked.policy):
+                check_forecast(foresee(), asked.policy)
+        except RefusedError as refusal:
+            self._note_refusal(work, refusal)
+            raise
+
+    def remaining(self, work: LocalWork) -> Decimal:
+        """Return what is left of the work's budget."""
+        return self._records.ledger.balance(work.budget, work.asked.dataset.total_epsilon).remaining
 
     def standing(self, work: LocalWork) -> Standing:
         """Return how far the work has come.
@@ -168,9 +154,8 @@ class LocalCharges:
             IntegrityError: If the ledger is known to lack entries.
             ConflictError: If its id stands for other arguments or other data.
         """
-        if work.charge is None:
-            raise InternalError("work without a charge passed the policy")
-        columns, digest = self._columns(work), self._digest(work)
+        charge, columns, digest = work.charge, self._columns(work), self._digest(work)
+        asked, most = work.asked, work.asked.most
         with self._records.db.transaction() as tx:
             lines = self._lines(work.id)
             self._check_same(work, lines)
@@ -178,20 +163,14 @@ class LocalCharges:
             if "spent" in lines:
                 return
             self._records.ledger.reserve(
-                tx, budget=work.budget, total_epsilon=work.total_epsilon, charge=work.charge,
-                aggregator=LOCAL, release=work.id, plan_digest=digest, epsilon=work.epsilon,
-                epsilon_joint=work.epsilon_joint, accounting=work.accounting, place=work.data.place,
-                rank_loss=work.rank_loss, total_rank_loss=work.total_rank_loss,
+                tx, budget=work.budget, total_epsilon=asked.dataset.total_epsilon, charge=charge,
+                aggregator=LOCAL, release=work.id, plan_digest=digest, epsilon=most.epsilon,
+                epsilon_joint=most.epsilon_joint, accounting=asked.policy.accounting, place=work.place,
+                rank_loss=most.rank_loss, total_rank_loss=asked.policy.total_rank_loss,
             )  # fmt: skip
             self._records.ledger.spend(tx, LOCAL, work.id, digest, columns)
-            self._note(
-                tx,
-                work,
-                "spent",
-                digest,
-                decision="accept",
-                details={"asked": self._document(work), **self._person.to_document()},
-            )
+            details = {"asked": self._document(work), **self._person.to_document()}
+            self._note(tx, work, "spent", digest, decision="accept", details=details)
 
     def deliver(self, work: LocalWork, result: Mapping[str, Any]) -> Mapping[str, Any]:
         """Record the result, unless another process has recorded one first.
@@ -209,41 +188,30 @@ class LocalCharges:
                 self._note(tx, work, "delivered", digest, details={"result": dict(result)})
         return self.result(work)
 
-    def refused(self, work: LocalWork, error: TesseraError) -> None:
-        """Note in the history that the work was refused, and why."""
+    def _note_refusal(self, work: LocalWork, error: RefusedError) -> None:
         # Before the transaction: the key that it needs may have to be made.
-        digest = self._digest(work)
+        digest, by = self._digest(work), self._person.to_document()
         with self._records.db.transaction() as tx:
-            self._note(
-                tx,
-                work,
-                "refused",
-                digest,
-                decision="refuse",
-                rule=error.message,
-                details=self._person.to_document(),
-            )
+            self._note(tx, work, "refused", digest, decision="refuse", rule=error.message, details=by)
 
     def _columns(self, work: LocalWork) -> tuple[Column, ...]:
-        from owner_node.ledger.columns import columns_of
+        from owner_node.release.preparation import known_by
 
         if work.id not in self._known:
-            key = self._records.own_keys.source_key()
-            self._known[work.id] = columns_of(
-                work.data.columns, work.data.attributes, key, work.data.identifiers
-            )
+            source_key = self._records.own_keys.source_key()
+            self._known[work.id] = known_by(work.asked.dataset, work.loaded, source_key)
         return self._known[work.id]
 
     def _document(self, work: LocalWork) -> dict[str, Any]:
         """Return the document of work and data; of the data it says only whether others are the same."""
-        return {**work.document, _DATA: self._records.own_keys.pin(work.data.digest)}
+        return {**work.document, _DATA: self._records.own_keys.pin(work.loaded.digest)}
 
     def _digest(self, work: LocalWork) -> str:
         return document_digest(self._document(work))
 
     def _note(self, tx: Any, work: LocalWork, event: str, digest: str, **fields: Any) -> None:
         self._records.history.record(
-            tx, aggregator=LOCAL, release=work.id, event=event, epsilon=format(work.epsilon, "f"),
+            tx, aggregator=LOCAL, release=work.id, event=event, epsilon=format(work.asked.most.epsilon, "f"),
             plan_digest=digest, **fields,
         )  # fmt: skip
 
@@ -254,7 +222,7 @@ class LocalCharges:
     def _check_same(self, work: LocalWork, lines: Mapping[str, Line]) -> None:
         spent = lines.get("spent")
         # An older version wrote down the digest of the data itself.
-        former = document_digest({**work.document, _DATA: work.data.digest})
+        former = document_digest({**work.document, _DATA: work.loaded.digest})
         if spent is None or spent.plan_digest in (self._digest(work), former):
             return
         before, now = spent.details.get("asked", {}), json.loads(canonical(self._document(work)))

@@ -1,29 +1,37 @@
-"""Masking a data set for its owner: planned, judged, charged, drawn once and kept."""
+"""Masking a data set for its owner: a release of one owner, the papers' centralised case.
+
+Planned as a release is planned, judged, charged, drawn once and kept.
+
+References:
+    Soria-Comas et al. 2025, §4.1; Del Vasto-Terrientes et al. 2025, §5 (the centralised baseline).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from common import __version__
-from common.arrays import Int64Array, random_order
-from common.errors import InternalError, RefusedError
+from common.arrays import random_order
+from common.errors import InternalError
 from common.model.plan import Plan
-from common.model.privacy import charge
 from common.model.schema import Schema
-from owner_node.config import PolicyConfig
-from owner_node.consent.policy_rules import check_policy, check_rules
-from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing
-from owner_node.local.mask_plan import MaskRequest, arguments_of, make_mask_plan, report_of, uses_of
+from common.planning.arguments import ReleaseArguments
+from common.planning.planner import make_plan
+from common.words.guarantee import invariants, promises
+from owner_node.config import DatasetConfig, PolicyConfig
+from owner_node.consent.plan_rules import Work
+from owner_node.consent.policy_rules import foresee
+from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing
 from owner_node.local.masked_tables import MaskedTables, released_table
-from owner_node.masking.forecast import forecast
-from owner_node.masking.foreseen import Forecast, has_limits, is_close, objections
+from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, check_table, mask_tasks
-from owner_node.values.taxonomy import Taxonomy
+
+if TYPE_CHECKING:
+    from owner_node.sources import LoadedData
 
 SHUFFLED = "shuffled"
 """For a table that is handed on: a record's place in a file is as good as a name to who has seen the file."""
@@ -32,134 +40,60 @@ ORIGINAL = "original"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Originals:
-    """What is masked. Lives in memory only."""
-
-    dataset: str
-    """Name of the data set."""
-    schema: Schema
-    """Its schema."""
-    columns: Mapping[str, Int64Array]
-    """Original values in resolution units by attribute, `(n_records,)` each."""
-    taxonomies: Mapping[str, Taxonomy]
-    """Taxonomies by attribute."""
-    data: ChargedData
-    """What they are known by."""
-
-    @property
-    def n_records(self) -> int:
-        """Exact number of records."""
-        return len(next(iter(self.columns.values())))
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class MaskJob:
-    """Masking that is planned and could be done."""
+    """Masking that is planned and could be done. Lives in memory only."""
 
     plan: Plan
     """The plan."""
     work: LocalWork
-    """What it costs."""
-    originals: Originals
-    """What is masked."""
+    """What it costs, and the data."""
     tasks: tuple[AttributeTask, ...]
     """How each attribute is masked."""
     order: str
     """`SHUFFLED` or `ORIGINAL`."""
 
+    def foresee(self) -> Forecast:
+        """Compute what masking is expected to do to the data. For their owner alone: it depends on them."""
+        return foresee(self.work.loaded.columns, self.tasks, self.work.asked.policy)
+
 
 def prepare_mask(
-    request: MaskRequest,
-    originals: Originals,
+    arguments: ReleaseArguments,
+    dataset: DatasetConfig,
+    loaded: "LoadedData",
+    schema: Schema,
     *,
-    budget: str,
-    total_epsilon: Decimal,
     policy: PolicyConfig,
-    work_id: str,
-    owner: str,
     order: str,
     now: datetime,
+    place: str = "",
 ) -> MaskJob:
     """Plan the masking and check all that it could fail on; charges nothing.
 
     Args:
-        request: What is asked for.
-        originals: What is masked.
-        budget: Name of the budget it is charged to.
-        total_epsilon: The budget's configured total.
-        policy: The owner's policy, which says what is charged; it judges in `judge_mask`.
-        work_id: Id of the work.
-        owner: Owner id.
+        arguments: What is asked for: a horizontal release of this owner alone, under the work's id.
+        dataset: The data set.
+        loaded: Its data.
+        schema: The schema of what may be masked.
+        policy: The owner's policy, which says what is charged; `LocalCharges.judge` applies it.
         order: `SHUFFLED` or `ORIGINAL`.
         now: The time.
+        place: Where the source is; empty for data that were handed in.
 
     Raises:
         UsageError: If a setting does not fit.
         UnusableDataError: If the data cannot be masked so, fewer than k records included.
     """
-    plan = make_mask_plan(
-        request,
-        originals.schema,
-        owner=owner,
-        dataset=originals.dataset,
-        work_id=work_id,
-        made_by=LOCAL,
-        created=now.isoformat(timespec="seconds"),
-        version=__version__,
+    (owner,) = arguments.owners
+    created = now.isoformat(timespec="seconds")
+    plan = make_plan(arguments, {owner: schema}, aggregator=LOCAL, created=created, version=__version__)
+    assignment = plan.assignment_of(owner)
+    tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
+    check_table(loaded.columns, tasks)
+    asked = Work(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
+    return MaskJob(
+        plan, LocalWork(plan.release, _document_of(plan, order), asked, loaded, place), tasks, order
     )
-    (task,) = plan.tasks
-    tasks = mask_tasks(plan, task.attributes, originals.taxonomies)
-    check_table(originals.columns, tasks)
-    work = LocalWork(
-        work_id,
-        arguments_of(plan, order=order),
-        budget,
-        total_epsilon,
-        charge(policy.accounting, task.epsilon, task.epsilon_joint),
-        task.epsilon,
-        task.epsilon_joint,
-        policy.accounting,
-        originals.data,
-        task.rank_loss,
-        policy.total_rank_loss,
-    )
-    return MaskJob(plan, work, originals, tasks, order)
-
-
-def foresee(job: MaskJob, policy: PolicyConfig) -> Forecast:
-    """Compute what masking is expected to do to these data. For their owner alone: it depends on them."""
-    found = forecast(job.originals.columns, job.tasks)
-    if is_close(found, policy):
-        found = forecast(job.originals.columns, job.tasks, closely=True)
-    return found
-
-
-def judge_mask(
-    job: MaskJob, policy: PolicyConfig, charges: LocalCharges, now: datetime, expected: Forecast | None = None
-) -> None:
-    """Refuse what the policy does not allow, and note the refusal.
-
-    Args:
-        job: What would be done.
-        policy: The owner's policy.
-        charges: The owner's ledger.
-        now: The time.
-        expected: What masking is expected to do; computed here if None, where the policy limits it.
-
-    Raises:
-        RefusedError: With every rule that objects, or if the data are known to belong to another budget.
-        BalanceError: If the budget does not cover it.
-    """
-    work = job.work
-    try:
-        check_policy(policy, uses_of(job.plan), epsilon=work.epsilon, charge=work.charge, today=now.date())
-        charges.check_budget(work)
-        if expected is None and has_limits(policy):
-            expected = foresee(job, policy)
-        check_rules(objections(expected, policy) if expected is not None else ())
-    except RefusedError as refusal:
-        charges.refused(work, refusal)
-        raise
 
 
 def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holder: str) -> dict[str, Any]:
@@ -196,12 +130,60 @@ def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holde
 
 
 def _drawn(job: MaskJob) -> tuple[pa.Table, Mapping[str, Any]]:
-    masked = mask_table(job.originals.columns, job.tasks)
-    n_records = job.originals.n_records
+    masked = mask_table(job.work.loaded.columns, job.tasks)
+    n_records = job.work.loaded.n_records
     if any(column.shape != (n_records,) for column in masked.values()):
         raise InternalError("masking changed the number of records")
     if job.order == SHUFFLED:
         places = random_order(n_records)
         masked = {name: column[places] for name, column in masked.items()}
     table = released_table(job.plan.attributes, masked)
-    return table, report_of(job.plan, n_records=n_records, order=job.order)
+    return table, _report_of(job.plan, n_records=n_records, order=job.order)
+
+
+def _document_of(plan: Plan, order: str) -> dict[str, Any]:
+    """Return the document of all arguments: equal for equal work, whenever it is done.
+
+    Args:
+        plan: The plan.
+        order: In which order the masked records are given.
+    """
+    (task,) = plan.tasks
+    return {
+        "kind": "mask",
+        "dataset": task.dataset,
+        "order": order,
+        "epsilon": plan.epsilon,
+        "schema": [attribute.to_document() for attribute in plan.attributes],
+        "max_records_per_person": plan.max_records_per_person,
+        "attributes": [each.to_document() for each in task.attributes],
+    }
+
+
+def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
+    """Return what goes with a masked file: how it was made, what is promised and what is not hidden.
+
+    Args:
+        plan: The plan.
+        n_records: Exact number of records.
+        order: In which order the masked records are given.
+    """
+    (task,) = plan.tasks
+    of_ranks = {"epsilon_table": plan.epsilon_table, "rank_loss": task.rank_loss}
+    return {
+        "id": plan.release,
+        "owner": task.owner,
+        "dataset": task.dataset,
+        "created": plan.created,
+        "version": plan.version,
+        "epsilon": plan.epsilon,
+        "epsilon_joint": plan.epsilon_joint,
+        **(of_ranks if plan.has_rank_noise else {}),
+        "records": n_records,
+        "order": order,
+        "max_records_per_person": plan.max_records_per_person,
+        "schema": [attribute.to_document() for attribute in plan.attributes],
+        "attributes": [each.to_document() for each in task.attributes],
+        "promises": list(promises(plan)),
+        "invariants": list(invariants(plan)),
+    }

@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from common.arrays import Int64Array
-from common.errors import RefusedError
+from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.config.database import place_of
-from owner_node.consent.policy_rules import Use, check_policy
-from owner_node.local.charge import LocalCharges, LocalWork, Standing, charged_data
+from owner_node.consent.plan_rules import Work
+from owner_node.local.charge import LocalCharges, LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.queries import check_answerable, draw_answer
 from owner_node.masking.questions import Question, range_texts, text_of
@@ -37,6 +38,7 @@ def prepare_query(
     *,
     policy: PolicyConfig,
     work_id: str,
+    today: date,
 ) -> Query:
     """Check all that answering could fail on; charges nothing.
 
@@ -46,43 +48,26 @@ def prepare_query(
         loaded: Its data, the attribute among them.
         policy: The owner's policy.
         work_id: Id of the work.
+        today: The date.
 
     Raises:
         UnusableDataError: If the data cannot answer it.
     """
     values = loaded.columns[question.attribute.name]
     check_answerable(question, values.size)
-    work = LocalWork(
-        work_id,
-        _arguments(question, dataset.name),
-        dataset.budget,
-        dataset.total_epsilon,
-        question.epsilon,
-        question.epsilon,
-        question.epsilon,
-        policy.accounting,
-        charged_data(dataset, loaded, place_of(dataset)),
-    )
+    asked = Work(assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today)
+    work = LocalWork(work_id, _arguments(question, dataset.name), asked, loaded, place_of(dataset))
     return Query(question, work, values)
 
 
-def judge_query(query: Query, policy: PolicyConfig, charges: LocalCharges, today: date) -> None:
-    """Refuse what the policy does not allow, and note the refusal.
+def _assignment(question: Question, dataset: DatasetConfig) -> Assignment:
+    """Return a query as the policy and the ledger see it.
 
     An answer with noise made for the data is like a value masked by `idp`, a count like one masked by `dp`.
-
-    Raises:
-        RefusedError: With every rule that objects, or if the data are known to belong to another budget.
-        BalanceError: If the budget does not cover it.
     """
-    question, work = query.question, query.work
-    uses = [Use(question.attribute.name, "dp" if question.kind.counts else "idp")]
-    try:
-        check_policy(policy, uses, epsilon=work.epsilon, charge=work.charge, today=today)
-        charges.check_budget(work)
-    except RefusedError as refusal:
-        charges.refused(work, refusal)
-        raise
+    mechanism, epsilon = "dp" if question.kind.counts else "idp", question.epsilon
+    answer = PlannedAttribute(question.attribute.name, mechanism, epsilon, None, epsilon, Decimal(0))
+    return Assignment((Task("", dataset.name, 0, 0, (answer,)),))
 
 
 def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:

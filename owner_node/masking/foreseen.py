@@ -1,22 +1,15 @@
-"""What an owner is told about its fragment before it consents, and what its policy says to that.
+"""What an owner is told about its fragment before it consents.
 
 The numbers depend on the original data. They stay with the owner: in its session, its history and its
 answers to its own commands; an aggregator hears at most that the policy refuses.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from common.canonical import canonical
-
-if TYPE_CHECKING:
-    from owner_node.config import PolicyConfig
-
-DEVIATIONS = 4
-"""How many standard errors an estimate has to be away from a limit to decide about it."""
 
 
 def as_share(value: float) -> Decimal:
@@ -111,62 +104,3 @@ class Forecast:
         )
         names = ("mean_sse", "unchanged_values", "unchanged_records", "zero_noise", "deviation")
         return cls(attributes, *(Decimal(document[name]) for name in names))
-
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """One number of a forecast and the most that a policy allows."""
-
-    key: str
-    most: Decimal
-    found: Decimal
-    deviation: Decimal
-    what: str
-
-    @property
-    def objection(self) -> str:
-        return f"policy.{self.key} = {self.most}: {self.found} of {self.what}"
-
-
-def objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
-    """Return every limit of a policy that a forecast exceeds, in full, for the owner alone.
-
-    What is judged is an expectation, never a fragment: refusing fragments by what was drawn would change the
-    probabilities that the guarantee speaks of.
-    """
-    return tuple(limit.objection for limit in _limits(forecast, policy) if limit.found > limit.most)
-
-
-def has_limits(policy: "PolicyConfig") -> bool:
-    """Whether a policy limits anything that is foreseen, so that an acceptance says something of the data."""
-    limits = (policy.max_zero_noise_share, policy.max_unchanged_share, policy.max_unchanged_record_share)
-    return any(each is not None for each in limits)
-
-
-def is_close(forecast: Forecast, policy: "PolicyConfig") -> bool:
-    """Whether chance could have put a number of a forecast on the wrong side of a limit."""
-    return any(
-        abs(limit.found - limit.most) <= DEVIATIONS * limit.deviation and limit.deviation > 0
-        for limit in _limits(forecast, policy)
-    )
-
-
-def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
-    zero_noise, values, records = (
-        (forecast.zero_noise, Decimal(0), "the values would get no noise"),
-        (forecast.unchanged_values, forecast.deviation, "the values are expected to leave unchanged"),
-        (
-            forecast.unchanged_records,
-            # A share of whole records moves by at most about what the shares of all attributes move by.
-            forecast.deviation * len(forecast.attributes),
-            "the records are expected to leave unchanged as a whole",
-        ),
-    )
-    for key, most, number in (
-        ("max_zero_noise_share", policy.max_zero_noise_share, zero_noise),
-        # It stands for records too: a record leaves unchanged with all its values, so no more of them can.
-        ("max_unchanged_share", policy.max_unchanged_share, values),
-        ("max_unchanged_record_share", policy.max_unchanged_record_share, records),
-    ):
-        if most is not None:
-            yield _Limit(key, most, *number)

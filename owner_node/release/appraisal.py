@@ -17,8 +17,9 @@ from common.errors import DataChangedError, DataError, RefusedError, UnusableDat
 from common.model.plan import Plan
 from common.model.task import Assignment
 from owner_node.config.database import place_of
+from owner_node.consent.policy_rules import forecast_objections, foresee, has_limits
 from owner_node.linking.tokens import ReleaseKey
-from owner_node.masking.foreseen import Forecast, has_limits, is_close, objections
+from owner_node.masking.foreseen import Forecast
 from owner_node.release.attempts import UNSPENT, has_answered, open_answers
 from owner_node.release.cases import Cases
 from owner_node.state.database import Transaction
@@ -220,15 +221,10 @@ class Appraisal:
         return self._cases.records.own_keys.pin(prepared.source_digest)
 
     def _foresee(self, prepared: "Prepared") -> Forecast:
-        from owner_node.masking.forecast import forecast
-
-        found = forecast(prepared.columns, prepared.tasks)
-        if is_close(found, self._cases.config.policy):
-            found = forecast(prepared.columns, prepared.tasks, closely=True)
-        return found
+        return foresee(prepared.columns, prepared.tasks, self._cases.config.policy)
 
     def _judge(self, session: Session, forecast: Forecast) -> None:
-        rules = objections(forecast, self._cases.config.policy)
+        rules = forecast_objections(forecast, self._cases.config.policy)
         if not rules:
             return
         self._count(session, rules[0])

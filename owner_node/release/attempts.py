@@ -18,7 +18,7 @@ from common.model.plan import Plan
 from common.model.schema import Schema
 from common.model.task import Assignment
 from owner_node.config import OwnerConfig
-from owner_node.masking.foreseen import has_limits
+from owner_node.consent.policy_rules import has_limits
 from owner_node.state.answers import PERSON
 from owner_node.state.database import Clock, Transaction
 from owner_node.state.history import History

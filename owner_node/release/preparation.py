@@ -158,14 +158,19 @@ def prepare(
         _tokens(dataset, loaded, release_key),
         loaded.n_records,
         loaded.digest,
-        _known_by(dataset, loaded, source_key),
+        () if source_key is None else known_by(dataset, loaded, source_key),
         loaded.counts.dropped,
     )
 
 
-def _known_by(dataset: DatasetConfig, loaded: "LoadedData", key: bytes | None) -> tuple[Column, ...]:
-    if key is None:
-        return ()
+def known_by(dataset: DatasetConfig, loaded: "LoadedData", key: bytes) -> tuple[Column, ...]:
+    """Return what all declared columns of loaded data, the identifiers among them, are recognised by.
+
+    Args:
+        dataset: Settings of the data set.
+        loaded: Its data, loaded with the other declared columns.
+        key: Key that the data are recognised under.
+    """
     identifiers = dict(zip(dataset.identifier, loaded.identifiers, strict=True))
     attributes = schema_of(dataset, None, loaded.n_records).attributes
     return columns_of({**loaded.columns, **loaded.others}, attributes, key, identifiers)

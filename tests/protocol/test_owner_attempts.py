@@ -11,8 +11,8 @@ import pytest
 
 from common.errors import RefusedError
 from owner_node.config import PolicyConfig
+from owner_node.consent.policy_rules import is_close
 from owner_node.masking.forecast import forecast
-from owner_node.masking.foreseen import is_close
 from owner_node.masking.tasks import AttributeTask
 from owner_node.release import attempts
 from owner_node.release.approvals import Person

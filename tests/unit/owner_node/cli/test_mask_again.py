@@ -11,6 +11,7 @@ import pytest
 from common.cli import console
 from common.errors import ExitCode, IntegrityError
 from common.files import exclusive_lock
+from common.planning.arguments import parse_own_arguments
 from owner_node import config
 from owner_node.cli import application, mask
 from owner_node.local.charge import LocalCharges
@@ -101,9 +102,8 @@ def test_a_kept_table_that_was_changed_or_deleted(folder, capsys):
 def test_charged_and_not_masked(folder, capsys):
     """A command that died after its charge goes on under its id: uncharged, and without its leftovers."""
     owner = config.load(None)
-    dataset = owner.dataset("patients")
-    request = mask._request("1", "auto", None, None, None)
-    job = mask._job(owner, dataset, request, mask.load_originals(owner, dataset, request), "once")
+    arguments = parse_own_arguments("north", "once", "patients", epsilon="1")
+    job = mask.prepare(owner, owner.dataset("patients"), arguments)
     records = Records.open(folder / "state", lambda: datetime(2026, 1, 1, tzinfo=UTC))
     with records.db:
         LocalCharges(records, this_person()).spend(job.work)

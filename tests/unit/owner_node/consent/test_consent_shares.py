@@ -198,8 +198,9 @@ def test_shares_of_one_person_in_very_many_groups() -> None:
             tasks=tasks, budget_split=BudgetSplit.ATTRIBUTE, epsilon=Decimal(n_groups),
         )  # fmt: skip
         request = Request(
-            plan, plan.assignment_of("north"), "north", "hub", "trust", PolicyConfig(), DATASET, SCHEMA,
-            Decimal(3), date(2026, 1, 2),
+            plan=plan, assignment=plan.assignment_of("north"), owner_id="north", aggregator_name="hub",
+            trust_domain="trust", policy=PolicyConfig(), dataset=DATASET, schema=SCHEMA,
+            balance=Decimal(3), today=date(2026, 1, 2),
         )  # fmt: skip
         tasks.n_passes = 0
         assert not list(composition(request))

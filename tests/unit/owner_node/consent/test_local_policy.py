@@ -1,22 +1,25 @@
 """The policy at the owner's own commands."""
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
 import pytest
 
 from common.errors import RefusedError
+from common.model.task import PlannedAttribute
 from owner_node.config import PolicyConfig
-from owner_node.consent.policy_rules import Use, check_policy
+from owner_node.consent.judge import check_local
+from tests.fakes.consent_plans import local_work, planned
 
-USES = (Use("age", "idp-joint", 5), Use("ward", "idp-ls", 5, unbounded=True))
 TODAY = date(2026, 5, 6)
+AGE = planned("age", k=5, rank_noise=Decimal("0.04"), rank_loss=Decimal(50))
+WARD = planned("ward", mechanism="idp-ls", k=5, epsilon_joint=Decimal(1))
 
 
-def judge(policy: PolicyConfig, epsilon: str = "1", charge: str | None = "1.5") -> None:
-    """Judge both uses."""
-    amount = None if charge is None else Decimal(charge)
-    check_policy(policy, USES, epsilon=Decimal(epsilon), charge=amount, today=TODAY)
+def judge(policy: PolicyConfig, *attributes: PlannedAttribute, rank_lost: Decimal = Decimal(0)) -> None:
+    """Judge a mask of these attributes, or of both: epsilon 1, charge 1.5."""
+    check_local(local_work(*(attributes or (AGE, WARD)), policy=policy, today=TODAY, rank_lost=rank_lost))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +50,8 @@ def test_what_speaks_of_releases_does_not_refuse():
 def test_no_bound_is_no_charge():
     """Under joint accounting an attribute without a joint bound is refused by its name."""
     with pytest.raises(RefusedError, match="not bounded: ward"):
-        judge(PolicyConfig(), charge=None)
+        judge(PolicyConfig(), AGE, replace(WARD, epsilon_joint=None))
+    judge(PolicyConfig(accounting="per-centroid"), AGE, replace(WARD, epsilon_joint=None))
 
 
 def test_all_rules_are_told():
@@ -55,3 +59,19 @@ def test_all_rules_are_told():
     with pytest.raises(RefusedError) as caught:
         judge(PolicyConfig(min_k=6, attributes=("x",), valid_until=date(2026, 1, 1)))
     assert len(caught.value.details["rules"]) == 5
+
+
+def test_rank_noise_and_what_was_lost_before():
+    """`mask` is no way around `min_rank_noise` or `total_rank_loss`; a query has no list."""
+    little = PolicyConfig(min_rank_noise=Decimal("0.05"))
+    with pytest.raises(RefusedError, match=r"min_rank_noise = 0\.05, 'age' is planned with rank noise 0\.04"):
+        judge(little, AGE)
+    limited = PolicyConfig(total_rank_loss=Decimal(60))
+    judge(limited, AGE, rank_lost=Decimal(10))
+    with pytest.raises(RefusedError, match="has lost 11, this would be 50 more"):
+        judge(limited, AGE, rank_lost=Decimal(11))
+    with pytest.raises(RefusedError, match="takes no lists without rank noise"):
+        judge(limited, WARD)
+    query = planned("age", mechanism="idp", k=None)
+    for policy in (little, limited):
+        judge(policy, query, rank_lost=Decimal(60))

@@ -1,7 +1,6 @@
 """What an owner's plan rules, policy and ledger have against rank noise that is little, wrong or too much."""
 
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from common.model.plan import Plan
 from common.model.privacy import rank_loss
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept
-from owner_node.consent.policy_rules import Use, check_policy
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import Database
 from tests.fakes.consent_plans import (
@@ -134,17 +132,6 @@ def test_no_bound_may_be_stated_where_the_order_depends_on_the_data() -> None:
     assert only_rule(judged(plan_of(noisy(), noisy("ward", rank_loss=None)))) == (
         "rank_loss of 'ward' is 50, the plan says not bounded"
     )
-
-
-def test_policies_hold_for_masking_at_the_owner() -> None:
-    """`mask` is no way around `min_rank_noise`; a query has no list."""
-    policy = PolicyConfig(min_rank_noise=Decimal("0.05"))
-    one = {"epsilon": Decimal(1), "charge": Decimal(1), "today": date(2026, 1, 1)}
-    with pytest.raises(
-        RefusedError, match=r"min_rank_noise = 0\.05, 'age' would be masked with rank noise 0\.04"
-    ):
-        check_policy(policy, [Use("age", "dp-hist", rank_noise=NOISE)], **one)  # type: ignore[arg-type]
-    check_policy(policy, [Use("age", "idp")], **one)  # type: ignore[arg-type]
 
 
 # --- the ledger -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +14,39 @@ from common.errors import BalanceError, ConflictError, IntegrityError, InternalE
 from common.model.schema import Attribute, AttributeType
 from common.planning.arguments import parse_id
 from common.trust.identity import is_name
+from owner_node.config import DatasetConfig, PolicyConfig
+from owner_node.consent.plan_rules import Work
 from owner_node.ledger.ledger import Kind
-from owner_node.local.charge import LOCAL, ChargedData, LocalCharges, LocalWork, Standing, new_id
+from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing, new_id
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
+from owner_node.sources import LoadCounts, LoadedData
+from tests.fakes.consent_plans import local_work, planned
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 ANNA = Person("anna", "root")
 DATA = "d" * 64
+DATASET = DatasetConfig(
+    name="patients", source="", budget="people", total_epsilon=Decimal(2), attributes=(AGE,)
+)
+
+
+def costs(charge: str, policy: PolicyConfig | None = None) -> Work:
+    """A mask of one attribute with this joint bound and epsilon 0.4."""
+    return local_work(
+        planned("age", epsilon=Decimal("0.4"), epsilon_joint=Decimal(charge)), dataset=DATASET, policy=policy
+    )
+
+
+def loaded(values: Any, digest: str = DATA) -> LoadedData:
+    """Loaded data of one attribute."""
+    return LoadedData({"age": values}, (), len(values), LoadCounts(), digest)
+
+
 WORK = LocalWork(
-    "w1", {"kind": "mask", "epsilon": Decimal("0.5")}, "people", Decimal(2), Decimal("0.5"),
-    Decimal("0.4"), Decimal("0.5"), "joint",
-    ChargedData("", (AGE,), {"age": np.random.default_rng(1).integers(0, 120, 500)}, DATA),
+    "w1", {"kind": "mask", "epsilon": Decimal("0.5")}, costs("0.5"),
+    loaded(np.random.default_rng(1).integers(0, 120, 500)),
 )  # fmt: skip
 
 
@@ -77,8 +98,8 @@ def test_an_id_stands_for_one_thing(records, changes, told, differs):
     """Other arguments or data under a used id are a conflict that says what differs, and cost nothing."""
     charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
-    data = replace(WORK.data, digest=changes.pop("data", DATA))
-    other = replace(WORK, document={**WORK.document, **changes}, data=data)
+    data = replace(WORK.loaded, digest=changes.pop("data", DATA))
+    other = replace(WORK, document={**WORK.document, **changes}, loaded=data)
     for attempt in (charges.standing, charges.spend):
         with pytest.raises(ConflictError, match=told) as caught:
             attempt(other)
@@ -89,7 +110,8 @@ def test_an_id_stands_for_one_thing(records, changes, told, differs):
 def test_what_is_kept_tells_no_guess_of_the_data(records):
     """Who reads ledger or history cannot compute what stands for data there, from any guess of them."""
     charges = LocalCharges(records, ANNA)
-    charges.refused(WORK, RefusedError("policy.min_k = 9"))
+    with pytest.raises(RefusedError):
+        charges.judge(replace(WORK, asked=costs("0.5", PolicyConfig(min_k=11))))
     charges.spend(WORK)
     charges.deliver(WORK, {"answer": 7})
     guessed = document_digest({**WORK.document, "data": DATA})
@@ -107,7 +129,7 @@ def test_work_of_an_older_version_is_known_again(records):
     digest = document_digest(former)
     with records.db.transaction() as tx:
         records.ledger.reserve(
-            tx, budget=WORK.budget, total_epsilon=WORK.total_epsilon, charge=Decimal("0.5"), aggregator=LOCAL,
+            tx, budget=WORK.budget, total_epsilon=Decimal(2), charge=Decimal("0.5"), aggregator=LOCAL,
             release=WORK.id, plan_digest=digest,
         )  # fmt: skip
         records.ledger.spend(tx, LOCAL, WORK.id, digest)
@@ -123,14 +145,14 @@ def test_work_of_an_older_version_is_known_again(records):
     charges.spend(WORK)
     assert len(spent(records)) == 1
     with pytest.raises(ConflictError, match="other data"):
-        charges.standing(replace(WORK, data=replace(WORK.data, digest="e" * 64)))
+        charges.standing(replace(WORK, loaded=replace(WORK.loaded, digest="e" * 64)))
 
 
 def test_what_does_not_fit_is_not_charged(records):
     """A refused charge leaves neither an entry nor a line that says it was spent."""
     charges = LocalCharges(records, ANNA)
-    too_much = replace(WORK, charge=Decimal("2.000000000001"))
-    for attempt in (charges.check_budget, charges.spend):
+    too_much = replace(WORK, asked=costs("2.000000000001"))
+    for attempt in (charges.judge, charges.spend):
         with pytest.raises(BalanceError):
             attempt(too_much)
     assert records.ledger.entries() == ()
@@ -139,17 +161,21 @@ def test_what_does_not_fit_is_not_charged(records):
 
 def test_work_without_a_bound_is_never_charged(records):
     """Whatever passes the policy has a charge; anything else is our own fault."""
+    unbounded = local_work(planned("age", epsilon_joint=None), dataset=DATASET)
     with pytest.raises(InternalError):
-        LocalCharges(records, ANNA).spend(replace(WORK, charge=None))
+        LocalCharges(records, ANNA).spend(replace(WORK, asked=unbounded))
     assert records.ledger.entries() == ()
 
 
 def test_a_refusal_is_in_the_history_and_does_not_use_up_the_id(records):
     """The audit log has the rule; the same id can be asked again once the policy allows it."""
     charges = LocalCharges(records, ANNA)
-    charges.refused(WORK, RefusedError("policy.min_k = 9"))
+    with pytest.raises(RefusedError):
+        charges.judge(replace(WORK, asked=costs("0.5", PolicyConfig(min_k=11))))
     (line,) = records.history.entries(aggregator=LOCAL)
-    assert (line.event, line.decision, line.rule) == ("refused", "refuse", "policy.min_k = 9")
+    assert (line.event, line.decision, line.rule) == (
+        "refused", "refuse", "policy.min_k = 11, 'age' is planned with k = 10"
+    )  # fmt: skip
     assert line.details["by"] == "anna"
     charges.spend(WORK)
     assert charges.standing(WORK) is Standing.SPENT
@@ -162,7 +188,7 @@ def test_a_ledger_that_lost_entries_charges_nothing(records):
     with records.db.transaction() as tx:
         records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
     for work in (WORK, replace(WORK, id="w2")):
-        for attempt in (charges.check_budget, charges.spend):
+        for attempt in (charges.judge, charges.spend):
             with pytest.raises(IntegrityError, match="lost entries"):
                 attempt(work)
     assert len(spent(records)) == 1
@@ -170,14 +196,13 @@ def test_a_ledger_that_lost_entries_charges_nothing(records):
 
 def test_data_that_were_charged_to_another_budget(records):
     """A copy under another budget's name is known by its place or its values: no budget refills so."""
-    LocalCharges(records, ANNA).spend(replace(WORK, data=replace(WORK.data, place="file:/x")))
-    same_values = replace(WORK, id="w2", budget="fresh")
-    same_place = replace(
-        same_values, data=replace(WORK.data, columns={"age": np.arange(100)}, place="file:/x")
-    )
+    LocalCharges(records, ANNA).spend(replace(WORK, place="file:/x"))
+    fresh = replace(WORK.asked, dataset=replace(DATASET, budget="fresh"))
+    same_values = replace(WORK, id="w2", asked=fresh)
+    same_place = replace(same_values, loaded=loaded(np.arange(100)), place="file:/x")
     for work in (same_values, same_place):
         charges = LocalCharges(records, ANNA)
-        for attempt in (charges.check_budget, charges.spend):
+        for attempt in (charges.judge, charges.spend):
             with pytest.raises(RefusedError, match="'people'"):
                 attempt(work)
     assert len(spent(records)) == 1
@@ -188,12 +213,16 @@ def test_a_total_that_grew(records):
     charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
     with pytest.raises(RefusedError, match="does not refill"):
-        charges.spend(replace(WORK, id="w2", total_epsilon=Decimal(3)))
+        charges.spend(
+            replace(
+                WORK, id="w2", asked=replace(WORK.asked, dataset=replace(DATASET, total_epsilon=Decimal(3)))
+            )
+        )
 
 
 def test_charges_at_the_same_time_never_overdraw(tmp_path):
     """Thirty commands against a balance that fits seven: exactly seven are charged."""
-    work = replace(WORK, charge=Decimal("0.27"))  # 7 times 0.27 is 1.89
+    work = replace(WORK, asked=costs("0.27"))  # 7 times 0.27 is 1.89
 
     def attempt(number: int) -> bool:
         opened = Records.open(tmp_path / "state", lambda: NOW)

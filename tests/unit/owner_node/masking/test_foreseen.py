@@ -6,7 +6,8 @@ from decimal import Decimal
 import pytest
 
 from owner_node.config import PolicyConfig
-from owner_node.masking.foreseen import AttributeForecast, Forecast, is_close, objections
+from owner_node.consent.policy_rules import forecast_objections, is_close
+from owner_node.masking.foreseen import AttributeForecast, Forecast
 
 D = Decimal
 KEYS = ("max_zero_noise_share", "max_unchanged_share", "max_unchanged_record_share")
@@ -53,10 +54,10 @@ def test_limits(key, found):
     """A share may be as large as its limit and no larger; without a limit it may be any; the rule in full
     names key, limit and share.
     """
-    assert objections(FORECAST, PolicyConfig(**{key: found})) == ()
-    (rule,) = objections(FORECAST, PolicyConfig(**{key: found - D("0.0001")}))
+    assert forecast_objections(FORECAST, PolicyConfig(**{key: found})) == ()
+    (rule,) = forecast_objections(FORECAST, PolicyConfig(**{key: found - D("0.0001")}))
     assert rule.startswith(f"policy.{key} = {found - D('0.0001')}: {found} of the ")
-    assert objections(FORECAST, PolicyConfig()) == ()
+    assert forecast_objections(FORECAST, PolicyConfig()) == ()
 
 
 def test_all_limits_that_are_exceeded_are_told():
@@ -64,7 +65,7 @@ def test_all_limits_that_are_exceeded_are_told():
     policy = PolicyConfig(
         max_zero_noise_share=D(0), max_unchanged_share=D(0), max_unchanged_record_share=D(0)
     )
-    assert len(objections(FORECAST, policy)) == 3
+    assert len(forecast_objections(FORECAST, policy)) == 3
 
 
 def test_what_chance_could_decide():
