@@ -9,6 +9,21 @@ import typer
 from aggregator.cli.connection import daemon, stated_user
 from aggregator.cli.outcome import COLUMNS, finish, has_ended, is_over, rows
 from common.cli import console
+from common.cli.release_options import (
+    Attributes,
+    Dataset,
+    Epsilon,
+    Groups,
+    K,
+    LayoutName,
+    MaxOverlap,
+    MechanismId,
+    OnMismatch,
+    Owners,
+    Purpose,
+    RankNoise,
+    Weights,
+)
 from common.errors import ExitCode, NotConnectedError, UsageError
 from common.planning.arguments import split_groups, split_names
 
@@ -18,36 +33,9 @@ if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ReleaseView, StartRequest
     from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
-Dataset = Annotated[str, typer.Option("--dataset", help="Data set, named alike at every owner.")]
-LayoutName = Annotated[str, typer.Option("--layout", help="horizontal, vertical or mixed.")]
-Owners = Annotated[str, typer.Option("--owners", help="Owner ids.", metavar="A,B,C", show_default=False)]
-Groups = Annotated[
-    str, typer.Option("--groups", help="Owner ids by group.", metavar="'A,B;C,D'", show_default=False)
-]
-Epsilon = Annotated[str, typer.Option("--epsilon", help="Privacy budget of the release, a decimal.")]
-K = Annotated[
-    str, typer.Option("--k", help="Minimum cluster size, or auto for each attribute.", metavar="auto|N")
-]
-MechanismId = Annotated[
-    str,
-    typer.Option(
-        "--mechanism",
-        help="auto, dp-hist, idp-joint, idp-cbls, idp-ls, idp, dp-ir or dp.",
-        metavar="ID",
-        show_default="auto",
-    ),
-]
-Attributes = Annotated[
-    str, typer.Option("--attributes", help="Release only these.", metavar="A,B", show_default=False)
-]
 Split = Annotated[
     str, typer.Option("--budget-split", help="How ε is divided.", metavar="owner|attribute|weights")
 ]
-Weights = Annotated[
-    str,
-    typer.Option("--weights", help="Every attribute's weight in it.", metavar="A=2,B=1", show_default=False),
-]
-Purpose = Annotated[str, typer.Option("--purpose", help="What the release is for.", show_default=False)]
 Formats = Annotated[str, typer.Option("--format", help="parquet, csv or both.", metavar="LIST")]
 Out = Annotated[
     Path | None, typer.Option("--out", help="Empty or absent folder for a copy.", show_default=False)
@@ -57,25 +45,6 @@ ReleaseId = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, say how to watch, and return.")]
-RankNoise = Annotated[
-    str,
-    typer.Option(
-        "--rank-noise",
-        help="Noise on who gets which value, as a share of the ranks.",
-        metavar="W|A=W,B=W",
-        show_default="0.03",
-    ),
-]
-MaxOverlap = Annotated[
-    str, typer.Option("--max-overlap", help="Owners of a group that may hold the same person.", metavar="M")
-]
-OnMismatch = Annotated[
-    str,
-    typer.Option(
-        "--on-mismatch", help="If groups hold different persons: stop, or mask the common ones.",
-        metavar="stop|intersect",
-    ),
-]  # fmt: skip
 MinCommon = Annotated[
     str,
     typer.Option(

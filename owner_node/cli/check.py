@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from common.cli import console
+from common.cli.release_options import (
+    Groups,
+    K,
+    LayoutName,
+    MaxOverlap,
+    MechanismId,
+    OnMismatch,
+    Owners,
+    Purpose,
+    RankNoise,
+)
 from common.errors import DataError, TesseraError, UsageError
 from common.model.privacy import EXPONENTIAL
 from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema, TaxonomyMethod
@@ -32,29 +43,10 @@ EpsilonOption = Annotated[
     str,
     typer.Option("--epsilon", help="Ask the policy about a release of this epsilon.", show_default=False),
 ]
-LayoutOption = Annotated[
-    str, typer.Option("--layout", help="horizontal (default), vertical or mixed.", show_default=False)
-]
-OwnersOption = Annotated[
-    str,
-    typer.Option(
-        "--owners", help="Ids of the owners that would take part.", metavar="a,b", show_default=False
-    ),
-]
-GroupsOption = Annotated[
-    str, typer.Option("--groups", help="The same by group.", metavar="'a,b;c'", show_default=False)
-]
-MechanismOption = Annotated[str, typer.Option("--mechanism", help="Mechanism id.", show_default=False)]
-RankNoiseOption = Annotated[
-    str,
-    typer.Option("--rank-noise", help="As a share of the ranks.", metavar="W|a=W,b=W", show_default=False),
-]
-KOption = Annotated[str, typer.Option("--k", help="Minimum cluster size, or auto.", show_default=False)]
 AggregatorOption = Annotated[
     str,
     typer.Option("--aggregator", help="Who would ask; default: the first configured.", show_default=False),
 ]
-PurposeOption = Annotated[str, typer.Option("--purpose", help="What it would be for.", show_default=False)]
 AttributesOption = Annotated[
     str,
     typer.Option(
@@ -64,41 +56,23 @@ AttributesOption = Annotated[
         show_default=False,
     ),
 ]
-OverlapOption = Annotated[
-    str,
-    typer.Option(
-        "--max-overlap",
-        help="Owners of a group that may hold the same person.",
-        metavar="M",
-        show_default=False,
-    ),
-]
-MismatchOption = Annotated[
-    str,
-    typer.Option(
-        "--on-mismatch",
-        help="If groups hold different persons.",
-        metavar="stop|intersect",
-        show_default=False,
-    ),
-]
 
 
 def check(
     config_file: console.ConfigOption = None,
     dataset: DatasetOption = None,
     epsilon: EpsilonOption = "",
-    layout: LayoutOption = "",
-    owners: OwnersOption = "",
-    groups: GroupsOption = "",
-    mechanism: MechanismOption = "",
-    rank_noise: RankNoiseOption = "",
-    k: KOption = "",
+    layout: LayoutName = "",
+    owners: Owners = "",
+    groups: Groups = "",
+    mechanism: MechanismId = "",
+    rank_noise: RankNoise = "",
+    k: K = "",
     aggregator: AggregatorOption = "",
-    purpose: PurposeOption = "",
+    purpose: Purpose = "",
     attributes: AttributesOption = "",
-    max_overlap: OverlapOption = "",
-    on_mismatch: MismatchOption = "",
+    max_overlap: MaxOverlap = "",
+    on_mismatch: OnMismatch = "",
     as_json: console.JsonOption = False,
 ) -> None:
     """Validate configuration and data, and show what would be sent about them. Sends and spends nothing.

@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from common.cli import console
+from common.cli.release_options import (
+    Attributes,
+    Dataset,
+    Epsilon,
+    K,
+    MechanismId,
+    RankNoise,
+    Weights,
+)
 from common.errors import ConfigurationError, ExitCode
 from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from owner_node import config
@@ -22,35 +31,8 @@ if TYPE_CHECKING:
     from owner_node.local.mask import MaskJob
     from owner_node.masking.foreseen import Forecast
 
-DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
-EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budget for all attributes together.")]
 OutOption = Annotated[
     Path, typer.Option("--out", help="File to write, .csv or .parquet; a report goes beside it.")
-]
-KOption = Annotated[
-    str, typer.Option("--k", help="Minimum cluster size, or auto: chosen for every attribute.")
-]
-MechanismOption = Annotated[
-    str | None,
-    typer.Option(
-        "--mechanism", help="Mechanism id, or auto: chosen for every attribute.", show_default="auto"
-    ),
-]
-RankNoiseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--rank-noise",
-        help="Noise on who gets which value, as a share of the ranks.",
-        metavar="W|A=W,B=W",
-        show_default="0.03",
-    ),
-]
-AttributesOption = Annotated[
-    str | None, typer.Option("--attributes", help="Mask only these, in this order.", show_default=False)
-]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option("--weights", help="Share epsilon by weight: a=2,b=1.", show_default="equal shares"),
 ]
 IdOption = Annotated[
     str | None,
@@ -63,15 +45,15 @@ IdOption = Annotated[
 
 
 def mask(
-    dataset: DatasetOption,
-    epsilon: EpsilonOption,
+    dataset: Dataset,
+    epsilon: Epsilon,
     out: OutOption,
     config_file: console.ConfigOption = None,
-    k: KOption = "auto",
-    mechanism: MechanismOption = None,
-    rank_noise: RankNoiseOption = None,
-    attributes: AttributesOption = None,
-    weights: WeightsOption = None,
+    k: K = "",
+    mechanism: MechanismId = "",
+    rank_noise: RankNoise = "",
+    attributes: Attributes = "",
+    weights: Weights = "",
     work_id: IdOption = None,
     yes: console.YesOption = False,
     as_json: console.JsonOption = False,
@@ -87,7 +69,7 @@ def mask(
         dataset,
         epsilon=epsilon,
         k=k,
-        mechanism=mechanism or "",
+        mechanism=mechanism,
         attributes=split_names(attributes),
         weights=split_names(weights),
         rank_noise=split_names(rank_noise),

@@ -120,7 +120,7 @@ def check_local(work: Work) -> None:
     Raises:
         RefusedError: With every rule of the policy that objects.
     """
-    _check([each.rule for rule in _OF_ALL_WORK for each in rule(work)])
+    _check([each.rule for rule in _LOCAL for each in rule(work)])
 
 
 def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
@@ -142,9 +142,7 @@ def _check(rules: Sequence[str]) -> None:
 
 
 def _verdict(request: Request) -> Verdict:
-    objections = [
-        *plan_rules.parties(request), *policy_rules.attributes(request), *plan_rules.settings(request)
-    ]  # fmt: skip
+    objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
     shares = list(plan_rules.shares(request))
     # Sums of decimals that are out of bounds would be rounded, so nothing is computed with them.
     objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
@@ -184,25 +182,11 @@ def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
 
 
-_BY_AMOUNT = (
-    plan_rules.composition,
-    plan_rules.ranks,
-    policy_rules.amount,
-    policy_rules.rank_noise,
-    plan_rules.errors,
-)
+_BY_AMOUNT = (plan_rules.composition, plan_rules.ranks, plan_rules.errors, *policy_rules.OF_AMOUNTS)
 _BY_NAME = (
-    policy_rules.mechanisms,
     plan_rules.cluster_sizes,
-    policy_rules.names,
-    policy_rules.linking,
-    policy_rules.dates,
+    *policy_rules.OF_ALL_WORK,
+    *policy_rules.OF_RELEASES,
     plan_rules.records,
 )
-_OF_ALL_WORK = (
-    policy_rules.attributes,
-    policy_rules.mechanisms,
-    policy_rules.rank_noise,
-    policy_rules.amount,
-    policy_rules.dates,
-)
+_LOCAL = (*policy_rules.OF_ALL_WORK, *policy_rules.OF_AMOUNTS)

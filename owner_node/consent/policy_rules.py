@@ -1,5 +1,6 @@
 """The owner's policy: every rule that a key of `[policy]` stands for, and nothing else.
 
+A new rule is a key of `[policy]` and a function here, in the tuple below of the work that it is for.
 `owner_node.consent.judge` applies them, to releases and to masks and queries that an owner makes for itself.
 Layouts, aggregators, co-owners, purposes and linking speak of releases alone.
 """
@@ -100,6 +101,14 @@ def linking(request: Request) -> Iterator[Objection]:
         yield Objection(f"policy.max_overlap = {policy.max_overlap}, the plan allows {bounds.max_overlap}")
     if bounds.intersects and not policy.allow_intersect:
         yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
+
+
+OF_ALL_WORK = (attributes, mechanisms, dates)
+"""Rules for releases, masks and queries."""
+OF_AMOUNTS = (amount, rank_noise)
+"""Rules for all work that compute with its shares; applied where sums of them are exact."""
+OF_RELEASES = (names, linking)
+"""Rules for releases alone."""
 
 
 # --- limits on a forecast --------------------------------------------------------------------------------

@@ -237,7 +237,7 @@ import sys
 import numpy as np
 from pathlib import Path
 from common.errors import IntegrityError
-from common.wire.arrow_decoding import decode
+from common.wire.decoding import decode
 from tests.fakes.releases import ATTRIBUTES, by_token, encoded, make_plan, random_columns, random_tokens
 rng = np.random.default_rng(int(sys.argv[2]))
 plan = make_plan([([a.name for a in ATTRIBUTES], ["a"]), (["x"], ["b"])],

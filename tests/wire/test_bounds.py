@@ -50,7 +50,7 @@ async def test_a_plan_that_fits_no_message_is_not_made(launch, records):
 
 @pytest.mark.parametrize(
     ("bound", "value", "reserved"),
-    [("stages._SMALLEST_CONSENT", 2 << 20, 0), ("messages._MOST_BYTES", 1500, 2)],
+    [("drive.stages._SMALLEST_CONSENT", 2 << 20, 0), ("drive.messages._MOST_BYTES", 1500, 2)],
 )
 async def test_consents_that_fit_no_message(launch, records, monkeypatch, bound, value, reserved):
     """What every owner is shown of all others fits a message, or nobody links; the operator hears why."""
