@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from aggregator.protocol.request import parse_request
-from aggregator.release.planning import make_plan
 from common.errors import BalanceError, DataError, TesseraError
 from common.model.plan import Plan
 from common.model.schema import Schema, most_records
+from common.planning.arguments import parse_arguments
+from common.planning.planner import make_plan
 from owner_node.config import PolicyConfig
 from owner_node.release import attempts, invitations, preparation
 from owner_node.state.answers import Failure, RefusedBeforeError
@@ -200,7 +200,7 @@ def of_attributes(offering: Offering, release: str, names: str, **changes: str) 
     """Return an honest plan for a choice of attributes."""
     schema = Schema.from_document(json.loads(offering.node.invitations.describe(release, "cohort")))
     arguments: dict[str, Any] = {"epsilon": "0.1", "mechanism": "idp-joint"} | changes
-    request = parse_request(
+    request = parse_arguments(
         release=release, dataset="cohort", layout="horizontal", groups=[("a", "b")],
         attributes=names.split(","), **arguments,
     )  # fmt: skip
