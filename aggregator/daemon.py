@@ -37,7 +37,6 @@ from common.files import exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
 from common.trust.tls import MESSAGE_LIMIT, server_credentials, server_options
-from common.wire.uploads import upload_handler
 from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 
@@ -206,8 +205,6 @@ class Daemon:
     async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
         listen = self._config.aggregator.listen
         server = grpc.aio.server(options=server_options())
-        # What is added first is asked first.
-        server.add_generic_rpc_handlers((upload_handler(service.Upload),))
         add_OwnerServiceServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from common.errors import ConfigurationError, UsageError
+from common.errors import ConfigurationError, ProtocolError, UsageError
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+CHUNK_BYTES = 256 * 1024
+"""Size of a chunk of an upload or download; the last one of a file is smaller."""
 _PARTIAL_SUFFIX = ".partial"
 
 
@@ -274,3 +276,31 @@ def flushed(path: Path) -> Iterator[BinaryIO]:
         yield stream
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> Iterator[memoryview]:
+    """Read a file from an offset to its end.
+
+    Args:
+        path: The file.
+        offset: First byte to read.
+        chunk_bytes: Size of a chunk.
+
+    Yields:
+        Chunks, never an empty one. All are read into one place: each is there until the next is asked for.
+
+    Raises:
+        ProtocolError: If the offset is not within the file.
+        OSError: If the file cannot be read.
+    """
+    size = path.stat().st_size
+    if not 0 <= offset <= size:
+        raise ProtocolError(
+            f"offset {offset} is not within the {size} bytes of {path.name}",
+            "ask how much the other side holds and go on from there",
+        )
+    place = memoryview(bytearray(min(chunk_bytes, size - offset)))
+    with path.open("rb", buffering=0) as stream:
+        stream.seek(offset)
+        while n_bytes := stream.readinto(place):
+            yield place[:n_bytes]

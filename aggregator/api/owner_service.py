@@ -28,10 +28,10 @@ from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
+from common.files import CHUNK_BYTES
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.tls import TIME_KEY, peer_certificate
 from common.wire.status import raises
-from common.wire.uploads import CHUNK_BYTES, Chunk
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
 
@@ -181,14 +181,14 @@ class OwnerService(OwnerServiceServicer):
         return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
 
     @raises
-    async def Upload(  # type: ignore[override]  # its chunks were read by `upload_handler`
-        self, request_iterator: AsyncIterator[Chunk], context: Context
+    async def Upload(
+        self, request_iterator: AsyncIterator[wire.UploadChunk], context: Context
     ) -> wire.UploadResponse:
         """Take tokens or a fragment from the offset that `UploadState` told."""
         owner = self._caller(context)
         chunks = timely(request_iterator)
         first = await anext(chunks, None)
-        if first is None or first.blob is None:
+        if first is None or not first.HasField("blob"):
             raise ProtocolError("an upload begins with the key of its blob")
         release = self._release(first.blob.release, owner)
         with self._presence.polling(owner):

@@ -26,7 +26,6 @@ from common.errors import (
 )
 from common.model.fragment import Receipt
 from common.trust.signing import Domain, SignerSource
-from common.wire.uploads import Chunk
 from common.wire.v1 import owner_pb2 as wire
 
 if TYPE_CHECKING:
@@ -81,8 +80,8 @@ class Uploads:
         release: Release,
         owner: str,
         key: wire.BlobKey,
-        first: Chunk,
-        rest: AsyncIterator[Chunk],
+        first: wire.UploadChunk,
+        rest: AsyncIterator[wire.UploadChunk],
     ) -> wire.UploadResponse:
         """Take a blob to its end.
 
@@ -148,22 +147,25 @@ class Uploads:
         self._conductor.record(release.id, event)
 
     async def _chunks(
-        self, blob: Blob, first: Chunk, rest: AsyncIterator[Chunk]
-    ) -> AsyncIterator[memoryview]:
+        self, blob: Blob, first: wire.UploadChunk, rest: AsyncIterator[wire.UploadChunk]
+    ) -> AsyncIterator[bytes]:
         """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
-        position = first.offset + len(first.data)
-        self._tally.moved(blob.kind, len(first.data))
-        yield first.data
+        data = first.data
+        position = first.offset + len(data)
+        self._tally.moved(blob.kind, len(data))
+        yield data
         async for chunk in rest:
+            # Every access to the field copies its bytes.
+            data = chunk.data
             if chunk.offset not in (0, position):
                 raise ProtocolError(f"a chunk for byte {chunk.offset} came at byte {position}")
             if self._conductor.release(blob.release).ended:
                 raise _ended(blob.release)
-            if not chunk.data:
+            if not data:
                 raise ProtocolError("a chunk is empty", "send the bytes, or end the upload")
-            position += len(chunk.data)
-            self._tally.moved(blob.kind, len(chunk.data))
-            yield chunk.data
+            position += len(data)
+            self._tally.moved(blob.kind, len(data))
+            yield data
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
         """Return the blob that is uploaded, and whether the aggregator has taken it already."""
@@ -248,7 +250,7 @@ def _check_fragment(release: Release, blob: Blob) -> bool:
     return False
 
 
-async def timely(chunks: AsyncIterator[Chunk]) -> AsyncIterator[Chunk]:
+async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.UploadChunk]:
     """Yield the chunks of an upload as they come.
 
     Raises:

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
-from common.files import private_directory, sync_directory, write_atomic
-from common.wire.uploads import read_chunks
+from common.files import private_directory, read_chunks, sync_directory, write_atomic
 
 BLOCK_BYTES = 4096
 """What is written past the cache begins and ends at a multiple of this."""

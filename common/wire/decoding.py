@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.errors import IntegrityError, TesseraError
+from common.files import read_chunks
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.model.task import Assignment
@@ -29,7 +30,6 @@ from common.wire.encoding import (
     token_array,
     token_view,
 )
-from common.wire.uploads import read_chunks
 
 
 class FragmentCheck:

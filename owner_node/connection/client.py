@@ -13,11 +13,11 @@ from common import __version__
 from common.canonical import digest
 from common.daemon.metrics import Tally
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
+from common.files import CHUNK_BYTES, read_chunks
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.tls import TIME_KEY, channel_credentials_of, channel_options, explain_handshake
 from common.wire.status import from_rpc_error
-from common.wire.uploads import CHUNK_BYTES, message_of, read_chunks, upload_call
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import AggregatorSection
@@ -66,7 +66,6 @@ class AggregatorClient:
         credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
-        self._upload = upload_call(self._channel)
 
     async def __aenter__(self) -> Self:
         """Return the client; the channel connects with the first call."""
@@ -131,7 +130,7 @@ class AggregatorClient:
         offset = await self._offset(blob)
         pieces = (tokens[start : start + CHUNK_BYTES] for start in range(offset, len(tokens), CHUNK_BYTES))
         seconds = _transfer_seconds(len(tokens) - offset)
-        await _hand_over(lambda: self._upload(self._chunks(blob, offset, pieces), timeout=seconds))
+        await _hand_over(lambda: self._calls.Upload(self._chunks(blob, offset, pieces), timeout=seconds))
         return name
 
     async def upload_fragment(
@@ -145,7 +144,7 @@ class AggregatorClient:
         offset = await self._offset(blob)
         chunks = self._chunks(blob, offset, read_chunks(fragment.path, offset))
         seconds = _transfer_seconds(fragment.size - offset)
-        response: wire.UploadResponse = await _hand_over(lambda: self._upload(chunks, timeout=seconds))
+        response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
         return response
 
     async def selection(self, release: str, plan_digest: str, size: int) -> bytes:
@@ -214,11 +213,11 @@ class AggregatorClient:
 
     async def _chunks(
         self, blob: wire.BlobKey, offset: int, pieces: Iterable[bytes | memoryview]
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncIterator[wire.UploadChunk]:
         # The first message names the blob even if nothing of it is left to send.
-        yield wire.UploadChunk(blob=blob, offset=offset).SerializeToString()
+        yield wire.UploadChunk(blob=blob, offset=offset)
         for piece in pieces:
-            yield message_of(offset, piece)
+            yield wire.UploadChunk(offset=offset, data=bytes(piece))
             offset += len(piece)
             if self._tally is not None:
                 self._tally.moved(_KINDS[blob.kind], len(piece))

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from aggregator.config import AggregatorConfig, AggregatorSection
 from aggregator.daemon import Daemon
+from common.files import CHUNK_BYTES, read_chunks
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
 from common.trust.tls import channel_credentials, channel_options, server_credentials, server_options
 from common.wire.encoding import BATCH_RECORDS
-from common.wire.uploads import CHUNK_BYTES, message_of, read_chunks, upload_call
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
@@ -133,15 +133,15 @@ class UploadingOwner(ScriptedOwner):
             digest=digest, size=size,
         )  # fmt: skip
 
-        async def chunks() -> AsyncIterator[bytes]:
-            yield wire.UploadChunk(blob=key).SerializeToString()
+        async def chunks() -> AsyncIterator[wire.UploadChunk]:
+            yield wire.UploadChunk(blob=key)
             offset = 0
             for data in read_chunks(self.path):
-                yield message_of(offset, data)
+                yield wire.UploadChunk(offset=offset, data=bytes(data))
                 offset += len(data)
 
         start = time.perf_counter()
-        await upload_call(self.channel)(chunks())
+        await self.calls.Upload(chunks())
         return time.perf_counter() - start
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from common.arrays import random_order
 from common.errors import IntegrityError, InternalError, ProtocolError
+from common.files import CHUNK_BYTES, read_chunks
 from common.wire.decoding import decode
 from common.wire.encoding import BATCH_RECORDS, decoded_schema, size_limit, token_view
-from common.wire.uploads import CHUNK_BYTES, read_chunks
 from tests.fakes.releases import (
     ATTRIBUTES,
     by_token,
