@@ -4,10 +4,9 @@ One int64 column per attribute that the owner masks, in plan order, in resolutio
 dictionary-encoded where that is smaller, with the smallest index type that fits. In layouts with several
 groups a first column `token` follows which the records are sorted. The columns are never null.
 
-Reading (`common.wire.decoding`, by `arrow_check`) goes from the outside in, and no step trusts the one
-after it: size and kind of every message (`common.wire.arrow_messages`), the schema, then batch by batch
-Arrow's full validation, then domains, the order of tokens and the number of records. A length that lies
-cannot make the reader allocate.
+Reading (`common.wire.decoding`) goes from the outside in, and no step trusts the one after it: size and
+kind of every message, the schema, then batch by batch Arrow's full validation, then domains, the order of
+tokens and the number of records. A false length cannot make the reader allocate.
 """
 
 from collections.abc import Mapping
