@@ -91,34 +91,22 @@ _DAYS = (1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652, 9131, 18262, 36525)
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
-    """Some values and how many records have them."""
-
-    label: str
-    """The values as text."""
-    records: int
-    """How many records."""
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnSummary:
     """One released column."""
 
-    attribute: Attribute
-    """What was declared about it."""
     different: int
     """How many different values occur."""
-    facts: tuple[tuple[str, str], ...]
+    bins: tuple[tuple[str, int], ...]
+    """Values as text and how many records have them, in the order in which they are drawn."""
+    facts: tuple[tuple[str, str], ...] = ()
     """Names and texts of its figures; empty for labels."""
-    bins: tuple[Bin, ...]
-    """Records by value, in the order in which they are drawn."""
-    edges: tuple[str, ...]
+    edges: tuple[str, ...] = ()
     """Edges of the bins, one more than there are bins; empty for labels."""
-    outside: int
+    outside: int = 0
     """Records whose values lie beyond the edges and are counted in the outermost bins."""
-    other_labels: int
+    other_labels: int = 0
     """Labels that occur and have no bin of their own."""
-    other_records: int
+    other_records: int = 0
     """Records with these labels."""
 
 
@@ -160,16 +148,12 @@ def _of_labels(attribute: Attribute, units: Int64Array, records: Int64Array) -> 
     if attribute.ordered or attribute.type is AttributeType.BOOLEAN:
         chosen = np.sort(chosen)
     labels = attribute.categories or ("false", "true")
-    bins = tuple(Bin(labels[units[i]], int(records[i])) for i in chosen)
+    bins = tuple((labels[units[i]], int(records[i])) for i in chosen)
     return ColumnSummary(
-        attribute,
         units.size,
-        (),
         bins,
-        (),
-        0,
-        units.size - len(bins),
-        int(records.sum()) - sum(each.records for each in bins),
+        other_labels=units.size - len(bins),
+        other_records=int(records.sum()) - sum(n for _, n in bins),
     )
 
 
@@ -190,14 +174,11 @@ def _of_numbers(attribute: Attribute, units: Int64Array, records: Int64Array) ->
         for low, high in pairwise(ends)
     ]
     return ColumnSummary(
-        attribute,
         units.size,
+        tuple((label, int(count)) for label, count in zip(labels, counts, strict=True)),
         _facts(attribute, units, records, running),
-        tuple(Bin(label, int(count)) for label, count in zip(labels, counts, strict=True)),
         tuple(_edge(attribute, end, width) for end in ends),
         int(records[beyond].sum()),
-        0,
-        0,
     )
 
 
@@ -323,62 +304,35 @@ def _linking(evidence: Evidence) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
-    """How an attribute was masked by all owners that masked it in the same way."""
-
-    owners: str
-    """The owners, the first of them by name."""
-    how: PlannedAttribute
-    """What the plan says about it for each of these owners."""
-
-
-@dataclass(frozen=True, slots=True)
 class ShownAttribute:
     """One attribute as the report shows it."""
 
     attribute: Attribute
-    """What was declared."""
     domain: str
     """Its domain in words."""
-    parameters: tuple[Parameters, ...]
-    """How it was masked."""
-    figure: "Figure | None"
-    """What the released values look like; None if that cannot be shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """The released values of an attribute as the report shows them."""
-
-    summary: "ColumnSummary"
-    """Their numbers."""
-    chart: charts.Columns | charts.Rows
-    """A drawing of them."""
+    parameters: tuple[tuple[str, PlannedAttribute], ...]
+    """Owners that mask it in the same way, and how they do."""
+    summary: ColumnSummary | None
+    """Its released values; None if they cannot be shown."""
+    chart: charts.Plot | charts.Rows | None
+    """The same as a drawing."""
 
 
 def _shown(attribute: Attribute, plan: Plan, table: "pa.Table") -> ShownAttribute:
-    return ShownAttribute(
-        attribute, _domain(attribute), _parameters(attribute, plan), _figure(attribute, table)
-    )
-
-
-def _figure(attribute: Attribute, table: "pa.Table") -> Figure | None:
-
+    summary, chart = None, None
     try:
         summary = summarise(attribute, table.column(attribute.name))
-        return Figure(summary, _drawn(summary))
+        chart = _drawn(summary)
     except Exception as fault:  # noqa: BLE001 - owners have spent for the data: no figure keeps them back
         _log.error("figure left out", extra={"attribute": attribute.name}, exc_info=fault)
-        return None
+    return ShownAttribute(attribute, _domain(attribute), _parameters(attribute, plan), summary, chart)
 
 
-def _drawn(summary: "ColumnSummary") -> charts.Columns | charts.Rows:
-    records = [each.records for each in summary.bins]
-    labels = [each.label for each in summary.bins]
-    counted = [f"{each:,}" for each in records]
+def _drawn(summary: ColumnSummary) -> charts.Plot | charts.Rows:
+    labels, records = zip(*summary.bins, strict=True)
     if not summary.edges:
-        return charts.rows([records], labels, [counted])
-    texts = [f"{label}: {count} records" for label, count in zip(labels, counted, strict=True)]
+        return charts.rows([records], labels, [[f"{each:,}" for each in records]])
+    texts = [f"{label}: {each:,} records" for label, each in summary.bins]
     return charts.columns([records], summary.edges, [texts])
 
 
@@ -393,14 +347,14 @@ def _domain(attribute: Attribute) -> str:
     return f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}{places}"
 
 
-def _parameters(attribute: Attribute, plan: Plan) -> tuple[Parameters, ...]:
+def _parameters(attribute: Attribute, plan: Plan) -> tuple[tuple[str, PlannedAttribute], ...]:
     """Return one entry for all owners that mask the attribute in the same way."""
     ways: dict[PlannedAttribute, list[str]] = {}
     for task in plan.tasks:
         for planned in task.attributes:
             if planned.name == attribute.name:
                 ways.setdefault(planned, []).append(task.owner)
-    return tuple(Parameters(_named(owners), planned) for planned, owners in ways.items())
+    return tuple((_named(owners), planned) for planned, owners in ways.items())
 
 
 @dataclass(frozen=True, slots=True)

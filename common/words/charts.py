@@ -1,166 +1,69 @@
-"""Geometry of small charts in the units of an SVG drawing; `templates/charts.html` draws them.
+"""Charts as places in per cent; `templates/charts.html` draws them as boxes of the page.
 
-Charts are made without a plotting library, so that a daemon can make them: a few hundred bytes each, with
-colours that follow the page's style, and every mark with a text for those who do not see it.
+No plotting library, so that a daemon can make them: a few hundred bytes each, with colours that follow the
+page's style, texts that keep their size on narrow screens, and a text for every mark.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log10
 
-WIDTH = 640.0
-"""Width of every drawing; pages scale it."""
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64.0, 44.0, 10.0, 26.0
-_COLUMNS_HEIGHT = 200.0
-_POINTS_HEIGHT = 360.0
-_POINTS_BOTTOM = 44.0
-_ROW_HEIGHT = 22.0
-_LABEL_WIDTH, _VALUE_WIDTH = 190.0, 90.0
-_MOST_MARKS = 7
-LONGEST_LABEL = 26
-"""Characters of a label beside a bar; the rest is in the table of numbers."""
+_MOST_LABELS = 7
+_GAP = 0.07
+"""Free space on either side of a bin's bars, as a share of the bin."""
+Labels = tuple[tuple[float, str], ...]
+"""Where labels of an axis stand, in per cent, and the labels."""
+Rows = tuple[tuple[str, tuple[tuple[float, str], ...]], ...]
+"""Lying bars: a label, and of each series the length as a share of the longest bar and its text."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """A place on an axis."""
-
-    at: float
-    """Where it is."""
-    label: str
-    """What is written there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A filled rectangle."""
+class Mark:
+    """A standing bar, or a point; all places are in per cent of the plot, from its lower left corner."""
 
     x: float
-    """Its left side."""
+    """The left side of a bar, the middle of a point."""
     y: float
-    """Its top."""
+    """The top of a bar, the middle of a point."""
     width: float
-    """How wide it is."""
-    height: float
-    """How high it is."""
+    """0 for a point."""
     series: int
-    """Which series it belongs to, from 0."""
+    """Which colour it has, from 0."""
     text: str
     """What it stands for, in words."""
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
-    """Upright bars over bins of one axis."""
-
-    height: float
-    """Height of the drawing."""
-    base: float
-    """Where the bars stand."""
-    left: float
-    """Where the first bin begins."""
-    right: float
-    """Where the last bin ends."""
-    bars: tuple[Bar, ...]
-    """The bars."""
-    across: tuple[Tick, ...]
-    """Labels of some edges of bins."""
-    up: tuple[Tick, ...]
-    """Labels of heights."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A lying bar with its label and its value."""
-
-    bar: Bar
-    """The bar."""
-    label: str
-    """What it is for, shortened."""
-    value: str
-    """Its value as text."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Lying bars below each other."""
-
-    height: float
-    """Height of the drawing."""
-    left: float
-    """Where the bars begin; their labels end before it."""
-    rows: tuple[Row, ...]
-    """The bars."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A mark in a plane."""
-
-    x: float
-    """Where it is, across."""
-    y: float
-    """Where it is, from the top."""
-    series: int
-    """Which series it belongs to, from 0."""
-    text: str
-    """What it stands for, in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
+class Plot:
     """Marks over two axes."""
 
-    height: float
-    """Height of the drawing."""
-    base: float
-    """Where the lower axis is."""
-    left: float
-    """Where the left axis is."""
-    right: float
-    """Where the lower axis ends."""
-    points: tuple[Point, ...]
-    """The marks."""
-    across: tuple[Tick, ...]
-    """Labels of the lower axis."""
-    up: tuple[Tick, ...]
-    """Labels of the left axis."""
+    marks: tuple[Mark, ...]
+    across: Labels
+    up: Labels
 
 
-def columns(
-    series: Sequence[Sequence[float]], marks: Sequence[str], texts: Sequence[Sequence[str]]
-) -> Columns:
-    """Lay out upright bars.
+def columns(series: Sequence[Sequence[float]], labels: Sequence[str], texts: Sequence[Sequence[str]]) -> Plot:
+    """Lay out standing bars.
 
     Args:
         series: The heights of each series, one per bin: 0, or above a millionth; bars of one bin stand side
             by side.
-        marks: Labels of the edges of bins, one more than there are bins; or of the bins themselves.
+        labels: Of the edges of bins, one more than there are bins; or of the bins themselves.
         texts: What every bar stands for, in the shape of `series`.
     """
-    n_bins, base = len(series[0]), _COLUMNS_HEIGHT - _BOTTOM
-    ticks = linear_ticks(0, max((max(values) for values in series), default=0) or 1, 4)
-    top, wide = ticks[-1], (WIDTH - _LEFT - _RIGHT) / n_bins
-    gap = min(wide * 0.08, 1.5)
-    narrow = (wide - 2 * gap) / len(series)
-    bars = [
-        Bar(
-            round(_LEFT + i * wide + gap + s * narrow, 2),
-            round(base - (base - _TOP) * value / top, 2),
-            round(narrow, 2),
-            round((base - _TOP) * value / top, 2),
-            s,
-            texts[s][i],
-        )
+    n_bins = len(series[0])
+    ticks = linear_ticks(0, max(map(max, series)) or 1, 4)
+    narrow = (1 - 2 * _GAP) / len(series)
+    marks = tuple(
+        Mark(_percent(i + _GAP + s * narrow, n_bins), _percent(value, ticks[-1]), width, s, texts[s][i])
+        for width in (_percent(narrow, n_bins),)
         for s, values in enumerate(series)
         for i, value in enumerate(values)
         if value > 0
-    ]
-    step = max(1, ceil(n_bins / (_MOST_MARKS - 1)))
-    offset = 0.0 if len(marks) > n_bins else 0.5
-    across = tuple(Tick(round(_LEFT + (i + offset) * wide, 2), marks[i]) for i in range(0, len(marks), step))
-    up = tuple(Tick(round(base - (base - _TOP) * each / top, 2), number(each)) for each in ticks)
-    return Columns(_COLUMNS_HEIGHT, base, _LEFT, WIDTH - _RIGHT, tuple(bars), across, up)
+    )
+    offset = 0.0 if len(labels) > n_bins else 0.5
+    shown = range(0, len(labels), max(1, ceil(n_bins / (_MOST_LABELS - 1))))
+    return Plot(marks, tuple((_percent(i + offset, n_bins), labels[i]) for i in shown), _labels(ticks))
 
 
 def rows(series: Sequence[Sequence[float]], labels: Sequence[str], texts: Sequence[Sequence[str]]) -> Rows:
@@ -172,25 +75,33 @@ def rows(series: Sequence[Sequence[float]], labels: Sequence[str], texts: Sequen
         texts: Their lengths as text, in the shape of `series`.
     """
     longest = max((max(values, default=0) for values in series), default=0) or 1
-    wide, thick = WIDTH - _LABEL_WIDTH - _VALUE_WIDTH, (_ROW_HEIGHT - 6) / len(series) ** 0.5
-    step = thick * len(series) + 6
-    laid = [
-        Row(
-            Bar(
-                _LABEL_WIDTH,
-                round(i * step + 3 + s * thick, 2),
-                round(max(wide * values[i] / longest, 0.5 if values[i] else 0), 2),
-                round(thick, 2),
-                s,
-                f"{label}: {texts[s][i]}",
-            ),
-            "" if s else shortened(label, LONGEST_LABEL),
-            texts[s][i],
+    return tuple(
+        (
+            label,
+            tuple((round(values[i] / longest, 4), of[i]) for values, of in zip(series, texts, strict=True)),
         )
         for i, label in enumerate(labels)
-        for s, values in enumerate(series)
-    ]
-    return Rows(round(len(labels) * step, 2), _LABEL_WIDTH, tuple(laid))
+    )
+
+
+def points(places: Sequence[tuple[float, float]], series: Sequence[int], texts: Sequence[str]) -> Plot:
+    """Lay out points; the lower axis is logarithmic.
+
+    Args:
+        places: Where they are: across, above 0; up, at least 0. There is at least one.
+        series: Which series each belongs to.
+        texts: What each stands for.
+    """
+    powers = [log10(x) for x, _ in places]
+    first = floor(min(powers))
+    last = max(ceil(max(powers)), first + 1)
+    ticks = linear_ticks(0, max(y for _, y in places) or 1, 5)
+    marks = tuple(
+        Mark(_percent(power - first, last - first), _percent(y, ticks[-1]), 0, s, text)
+        for power, (_, y), s, text in zip(powers, places, series, texts, strict=True)
+    )
+    across = tuple((_percent(i - first, last - first), number(10.0**i)) for i in range(first, last + 1))
+    return Plot(marks, across, _labels(ticks))
 
 
 def heat(share: float) -> str:
@@ -204,48 +115,12 @@ def heat(share: float) -> str:
     return f"rgb({', '.join(map(str, mixed))})"
 
 
-def points(
-    places: Sequence[tuple[float, float]],
-    series: Sequence[int],
-    texts: Sequence[str],
-    *,
-    logarithmic: bool = False,
-) -> Points:
-    """Lay out marks in a plane.
+def _labels(ticks: Sequence[float]) -> Labels:
+    return tuple((_percent(each, ticks[-1]), number(each)) for each in ticks)
 
-    Args:
-        places: Where they are: across, up.
-        series: Which series each belongs to.
-        texts: What each stands for.
-        logarithmic: Whether the lower axis counts powers of ten; then nothing lies at or below 0 there.
-    """
-    base, room = _POINTS_HEIGHT - _POINTS_BOTTOM, WIDTH - _LEFT - _RIGHT
-    scale: Callable[[float], float] = log10 if logarithmic else float
-    across = [each for each, _ in places] or [1.0]
-    if logarithmic:
-        marks = [10.0**power for power in range(floor(log10(min(across))), ceil(log10(max(across))) + 1)]
-        marks = marks if len(marks) > 1 else [marks[0], 10 * marks[0]]
-    else:
-        marks = linear_ticks(min(*across, 0), max(across) or 1, 6)
-    first, last = scale(marks[0]), scale(marks[-1])
-    heights = linear_ticks(0, max((each for _, each in places), default=0) or 1, 5)
 
-    def x(value: float) -> float:
-        return round(_LEFT + room * (scale(value) - first) / (last - first), 2)
-
-    def y(value: float) -> float:
-        return round(base - (base - _TOP) * value / heights[-1], 2)
-
-    marked = [Point(x(a), y(b), s, text) for (a, b), s, text in zip(places, series, texts, strict=True)]
-    return Points(
-        _POINTS_HEIGHT,
-        base,
-        _LEFT,
-        WIDTH - _RIGHT,
-        tuple(marked),
-        tuple(Tick(x(each), number(each)) for each in marks),
-        tuple(Tick(y(each), number(each)) for each in heights),
-    )
+def _percent(part: float, whole: float) -> float:
+    return round(100 * part / whole, 2)
 
 
 def linear_ticks(lowest: float, highest: float, most: int) -> list[float]:
@@ -274,9 +149,3 @@ def number(value: float) -> str:
     if abs(value) >= 1:
         return f"{value:,.6g}" if abs(value) < 1e6 else f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def shortened(text: str, longest: int) -> str:
-    """Return a text on one line of at most so many characters."""
-    line = " ".join(text.split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -1,10 +1,10 @@
 """`owner-node explore`: what a release of one's own data would be worth, and what it would reveal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,7 @@ from owner_node.config import DatasetConfig, OwnerConfig
 
 if TYPE_CHECKING:
     from owner_node.explore.assessment import Grid
+    from owner_node.explore.results import CellResult, Results
     from owner_node.explore.sweep import Question, Table
 
 EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.05,0.1", 5
@@ -94,13 +95,13 @@ def explore(
     _check_out(out)
     grid = _grid(epsilon, k, mechanism, rank_noise)
     question = _question(grid, repetitions, class_attribute, known=known, measures=measures, attacks=attacks)
-    document = _explored(owner, chosen, split_names(attributes), question, as_json=as_json)
+    results = _explored(owner, chosen, split_names(attributes), question, as_json=as_json)
     if out is not None:
-        _write(out, document)
+        _write(out, results)
     if as_json:
-        console.print_json(document)
+        console.print_json(results.to_document())
     else:
-        _show(document, out)
+        _show(results, out)
 
 
 def _explored(
@@ -110,9 +111,10 @@ def _explored(
     question: "Question",
     *,
     as_json: bool,
-) -> dict[str, Any]:
+) -> "Results":
     from owner_node.cli.progress_bar import progress_bar
-    from owner_node.explore.sweep import Sources, check_question
+    from owner_node.explore.assessment import Randomness
+    from owner_node.explore.sweep import check_question
     from owner_node.explore.sweep import explore as sweep
 
     check_question(question)
@@ -121,7 +123,7 @@ def _explored(
     table = _table(owner, dataset, attributes)
     about = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "version": __version__}
     with progress_bar("settings", silent=as_json) as progress:
-        return sweep(table, question, about, Sources.of_system(), progress).to_document()
+        return sweep(table, question, about, Randomness.of_system(), progress)
 
 
 def _table(owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str]) -> "Table":
@@ -220,7 +222,7 @@ def _check_out(out: Path | None) -> None:
         raise UsageError(f"folder {out.absolute().parent} does not exist", "make it, or name another file")
 
 
-def _write(out: Path, document: Mapping[str, Any]) -> None:
+def _write(out: Path, results: "Results") -> None:
     """Write the results for this user alone: they depend on original data."""
     import json
 
@@ -229,9 +231,9 @@ def _write(out: Path, document: Mapping[str, Any]) -> None:
     if out.suffix == ".html":
         from owner_node.explore.page import render_page
 
-        text = render_page(document)
+        text = render_page(results)
     else:
-        text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        text = json.dumps(results.to_document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     try:
         write_atomic(out.absolute(), text.encode())
     except OSError as error:
@@ -240,13 +242,14 @@ def _write(out: Path, document: Mapping[str, Any]) -> None:
         ) from None
 
 
-def _show(document: Mapping[str, Any], out: Path | None) -> None:
+def _show(results: "Results", out: Path | None) -> None:
     from owner_node.explore.page import without_noise
 
-    cells, of_means = document["cells"], document["mean_sse_of_means"]
+    about, cells = results.about, results.cells
+    of_means = about["mean_sse_of_means"]
     console.table(
-        f"{document['records']:,} records of data set {document['dataset']!r}, "
-        f"{document['repetitions']} draws of each setting",
+        f"{about['records']:,} records of data set {about['dataset']!r}, "
+        f"{about['repetitions']} draws of each setting",
         ("mechanism", "ε", "k", "rank noise", "mean SSE", "of means'", *_SHOWN),
         [_line(cell, of_means) for cell in cells],
     )
@@ -254,41 +257,30 @@ def _show(document: Mapping[str, Any], out: Path | None) -> None:
         f"mean SSE: with every value replaced by its attribute's mean it is {of_means:.3g}. Under the names "
         "of attacks: the share of persons about whom it is right beyond what is right without the release."
     )
-    if alone := "; ".join(f"{text} with k = {each}" for each, text in without_noise(document)):
+    if alone := without_noise(cells):
         console.print_line(f"Without noise the same clusters (plain individual ranking) have {alone}.")
-    if own := ", ".join(f"{name} {text}" for name, text in document["own_rank_noises"].items()):
+    if own := ", ".join(f"{name} {text}" for name, text in about["own_rank_noises"].items()):
         console.print_line(f"rank noise in every setting: {own}")
-    for problem in sorted({cell["problem"] for cell in cells if cell["problem"]}):
+    for problem in sorted({cell.problem for cell in cells if cell.problem}):
         console.print_line(f"not possible: {problem}")
-    constant = {each["name"] for cell in cells for each in cell["attributes"] if each["sse"] is None}
+    constant = {each.name for cell in cells for each in cell.attributes if each.sse is None}
     if constant:
         console.print_line(f"without variation, so that changes do not count: {', '.join(sorted(constant))}")
     console.print_line()
-    for reason in document["recommendation"]["reasons"]:
+    for reason in results.recommendation.reasons:
         console.print_line(reason)
     if out is not None:
         console.print_line(f"written to {out}; it depends on original data: for this organisation alone")
 
 
-def _line(cell: Mapping[str, Any], of_means: float) -> tuple[object, ...]:
-    noise = Decimal(cell["rank_noise"]) if is_listed(cell["mechanism"]) else None
-    setting = (cell["mechanism"], Decimal(cell["epsilon"]), cell["k"], noise)
-    error = cell["mean_sse"]
-    if error is None:
-        return (*setting, None, None, *(None for _ in _SHOWN))
-    found = (f"{error['mean']:.3g}", _percent(error["mean"] / of_means))
-    return (*setting, *found, *(_excess(cell, each) for each in _SHOWN))
+def _line(cell: "CellResult", of_means: float) -> tuple[object, ...]:
+    from owner_node.explore.advice import percent
 
-
-def _excess(cell: Mapping[str, Any], attack: str) -> str | None:
-    """Return how far the most successful attack of a kind is above what is right without the release."""
-    found = [
-        risk["rate"]["mean"] - max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
-        for risk in cell["risks"]
-        if risk["attack"] == attack
-    ]
-    return _percent(max(0.0, *found)) if found else None
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:,.0f} %"
+    noise = Decimal(cell.rank_noise) if is_listed(cell.mechanism) else None
+    error = cell.mean_sse
+    excesses = (cell.excess((attack,)) for attack in _SHOWN)
+    return (
+        *(cell.mechanism, Decimal(cell.epsilon), cell.k, noise),
+        *((None, None) if error is None else (f"{error.mean:.3g}", percent(error.mean / of_means))),
+        *(None if each is None else percent(each) for each in excesses),
+    )

@@ -61,12 +61,9 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
 
 
 def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
-    import numpy as np
-
     from common.model.plan import Plan
     from owner_node.explore.assessment import Randomness
     from owner_node.explore.preview import MOST_EFFORT, effort, preview
-    from owner_node.masking.arrays import SystemBits
     from owner_node.release.preparation import prepare
 
     plan = Plan.from_bytes(plan_bytes)
@@ -75,7 +72,7 @@ def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any
     if effort(asked.records_rounded, masked) > MOST_EFFORT:
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     prepared = prepare(owner.dataset(dataset), plan, asked, None)
-    found = preview(prepared.columns, prepared.tasks, Randomness(SystemBits(), np.random.default_rng()))
+    found = preview(prepared.columns, prepared.tasks, Randomness.of_system())
     return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 

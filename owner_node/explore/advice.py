@@ -40,7 +40,7 @@ def advise(cells: Sequence[CellResult], of_means: float) -> Recommendation:
     best = most_protective(cells, of_means)
     if not useful:
         return _nothing_useful(cells, of_means)
-    worst = _worst(cells[best])
+    worst = cells[best].worst(AIMED_AT_PERSONS)
     if worst is not None and worst.excess > MOST_EXCESS:
         return _nothing_safe(cells, cells[best], worst, of_means)
     return Recommendation(
@@ -76,18 +76,7 @@ def _useful(cells: Sequence[CellResult], of_means: float) -> list[int]:
 
 
 def _error(cell: CellResult) -> float:
-    return float("inf") if cell.mean_sse is None else cell.mean_sse.mean
-
-
-def _worst(cell: CellResult) -> Risk | None:
-    """Return the attack on persons that tells most beyond what is known without the release."""
-    aimed = [risk for risk in cell.risks if risk.attack in AIMED_AT_PERSONS]
-    return max(aimed, key=lambda risk: risk.excess, default=None)
-
-
-def _excess(cell: CellResult) -> float:
-    worst = _worst(cell)
-    return 0.0 if worst is None else worst.excess
+    return inf if cell.mean_sse is None else cell.mean_sse.mean
 
 
 def _preference(cell: CellResult) -> tuple[float, Decimal, Decimal, float]:
@@ -95,7 +84,7 @@ def _preference(cell: CellResult) -> tuple[float, Decimal, Decimal, float]:
 
     Where no attack says what they reveal, the more rank noise is taken to be the safer, not the less.
     """
-    worst = _worst(cell)
+    worst = cell.worst(AIMED_AT_PERSONS)
     cost = Decimal(cell.epsilon if cell.epsilon_joint is None else cell.epsilon_joint)
     if worst is None:
         noise = Decimal(cell.rank_noise) if is_listed(cell.mechanism) else Decimal("Infinity")
@@ -109,7 +98,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
     compared = (
         "no less than replacing every value by its attribute's mean, which reveals nothing about anybody"
         if error >= of_means
-        else f"{_percent(error / of_means)} of what replacing every value by its attribute's mean comes to"
+        else f"{percent(error / of_means)} of what replacing every value by its attribute's mean comes to"
     )
     return Recommendation(
         NOTHING,
@@ -117,7 +106,7 @@ def _nothing_useful(cells: Sequence[CellResult], of_means: float) -> Recommendat
         (
             "No setting here is worth releasing: too little of the data is left.",
             f"The best of them, {name_of(cell)}, has a mean SSE of {error:.3g}: {compared}.",
-            f"Useful would be at most {_percent(USEFUL)} of it.",
+            f"Useful would be at most {percent(USEFUL)} of it.",
             *_by_what(cells, cell, "That share", lambda each: _error(each) / of_means),
             "Fewer attributes than these were not tried (--attributes).",
         ),
@@ -135,14 +124,14 @@ def _nothing_safe(
             "No setting here is worth releasing: all that are useful reveal too much about persons.",
             (
                 f"Of those the least revealing is {name_of(cell)}, with a mean SSE of {error:.3g}, "
-                f"{_percent(error / of_means)} of that of the means. "
+                f"{percent(error / of_means)} of that of the means. "
                 f"There {_attack(worst)}."
             ),
             *_by_what(
                 cells,
                 cell,
                 "The most telling attack, beyond what is right without the release",
-                _excess,
+                lambda each: each.excess(AIMED_AT_PERSONS) or 0.0,
                 USEFUL * of_means,
             ),
             _untried(cells, cell),
@@ -177,7 +166,7 @@ def _by_what(
         ]
         if len(near) > 1:
             told = ", ".join(
-                f"{_percent(value_of(each))} at {getattr(each, field)}"
+                f"{percent(value_of(each))} at {getattr(each, field)}"
                 f"{' (too little is left of the data)' if _error(each) > most_error else ''}"
                 for each in near
             )
@@ -206,7 +195,7 @@ def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n
         f"{name_of(cell)} is recommended.",
         (
             f"It is {which} among {n_cells}: its mean SSE is {error:.3g}, "
-            f"{_percent(error / of_means)} of what replacing every value by its attribute's mean comes to."
+            f"{percent(error / of_means)} of what replacing every value by its attribute's mean comes to."
         ),
     ]
     if worst is None:
@@ -229,12 +218,12 @@ def _why(cell: CellResult, worst: Risk | None, of_means: float, n_useful: int, n
 
 def _attack(risk: Risk) -> str:
     what = _IN_WORDS[risk.attack].format(attribute=risk.attribute)
-    without = max(risk.baseline, risk.control.mean if risk.control is not None else 0.0)
     return (
-        f"{_percent(risk.rate.mean)} of the persons {what} ({_percent(risk.rate.low)} to "
-        f"{_percent(risk.rate.high)}), against {_percent(without)} without being in the release"
+        f"{percent(risk.rate.mean)} of the persons {what} ({percent(risk.rate.low)} to "
+        f"{percent(risk.rate.high)}), against {percent(risk.without_release)} without being in the release"
     )
 
 
-def _percent(rate: float) -> str:
-    return f"{rate * 100:.3g} %"
+def percent(share: float) -> str:
+    """Return a share in per cent, with the digits that its noise leaves."""
+    return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:,.0f} %"

@@ -1,7 +1,7 @@
 """The grid of settings, and how each of them masks every attribute: as a release of one owner would."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,6 +14,7 @@ from common.model.schema import Schema
 from common.planning.arguments import RankNoise, ReleaseArguments
 from common.planning.planner import make_plan
 from owner_node.explore.attacks import MEANINGS, Ascending, Crowd, Finding, Intruder, Release, attack
+from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult, Risk
 from owner_node.explore.utility import (
@@ -21,6 +22,8 @@ from owner_node.explore.utility import (
     DIVERGENCE,
     MEASURES,
     RELATIVE_ERROR,
+    SSE,
+    UNCHANGED,
     VARIANCE,
     Originals,
     Utility,
@@ -29,8 +32,9 @@ from owner_node.explore.utility import (
     share,
     without_noise,
 )
-from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray, SystemBits
 from owner_node.masking.histogram import HistogramMechanism
+from owner_node.masking.mask import for_each
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
 from owner_node.values.taxonomy import Taxonomy
@@ -144,6 +148,8 @@ MOST_PERSONS = 300
 """Records that are looked for by likelihood, and whose values are inferred: both take longer."""
 MOST_MODELLED = 10_000
 """Records that models are trained on and compared with, unless another number is asked for."""
+CONTROL_SHARE, MOST_CONTROLS = 10, 300
+"""One record in so many is left out of the releases that are attacked, and at most so many are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,35 +173,25 @@ class Wanted:
     most_modelled: int = MOST_MODELLED
     """Records that models are trained on and compared with."""
 
-    @property
-    def is_deep(self) -> bool:
-        """Whether anything is wanted beside the mean SSE."""
-        return bool(self.measures or self.attacks)
-
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
-    """Where the random choices about one setting come from."""
+    """Sources of random choices: the operating system, unless an evaluation brings its own."""
 
     bits: BitSource
     """Bits of the noise."""
     choices: np.random.Generator
     """Which records are looked at, and what models choose."""
 
-
-@dataclass(frozen=True, slots=True)
-class Baseline:
-    """How well each class is recognised by a model of the original records, and what it was trained on."""
-
-    labels: tuple[str, ...]
-    """The classes."""
-    original: Float64Array
-    """F-measures, `(n_classes,)`."""
+    @classmethod
+    def of_system(cls) -> "Randomness":
+        """Return the operating system's."""
+        return cls(SystemBits(), np.random.default_rng())
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Everything that settings are looked at with."""
+    """The records, and everything that is the same for all settings."""
 
     whole: Originals
     """All records."""
@@ -203,10 +199,58 @@ class Subject:
     """The records of the releases that are attacked; None if none is."""
     crowd: Crowd | None
     """The same, and the people who were left out of them."""
-    classes: Baseline | None
-    """The classes; None without a class attribute."""
+    f_measures: Float64Array | None
+    """F-measures of a model of the original records, `(n_classes,)`; None without a class attribute."""
     wanted: Wanted
-    """What is to be found out."""
+
+
+def subject_of(
+    columns: Mapping[str, Int64Array],
+    tasks: Sequence[AttributeTask],
+    wanted: Wanted,
+    randomness: Randomness,
+    fewest_members: int = 0,
+) -> Subject:
+    """Sort all attributes once, and once more without the people who are left out for the attacks.
+
+    Args:
+        columns: Original values by attribute, `(n_records,)` each, in resolution units.
+        tasks: Any way of masking them.
+        wanted: What is to be found out.
+        randomness: Where ties and choices come from.
+        fewest_members: People who are not left out, at least: no clusters of k are made of fewer than k.
+
+    Raises:
+        UsageError: If there are too few records to leave one out.
+    """
+    n_records = columns[tasks[0].attribute.name].size
+    if n_records < 2:
+        raise UsageError(f"{n_records} record is too little to be explored", "explore more of them")
+    whole = _sorted(columns, tasks, randomness.bits)
+    seed, originals = int(randomness.choices.integers(2**31)), None
+    if wanted.class_number is not None and F_MEASURE in wanted.measures:
+        originals = _f_measures(whole, whole.places, wanted, seed)
+    if not wanted.attacks:
+        return Subject(whole, None, None, originals, wanted)
+    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS, max(n_records - fewest_members, 0))
+    left_out = np.zeros(n_records, dtype=np.bool_)
+    left_out[randomness.choices.choice(n_records, n_outside, replace=False)] = True
+    members = _sorted({name: column[~left_out] for name, column in columns.items()}, tasks, randomness.bits)
+    outside = [columns[task.attribute.name][left_out] for task in tasks]
+    return Subject(whole, members, crowd_of(members, outside), originals, wanted)
+
+
+def _sorted(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource) -> Originals:
+    def one(task: AttributeTask) -> SortedAttribute:
+        return SortedAttribute.of(columns[task.attribute.name], task, bits)
+
+    return Originals.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
+
+
+def crowd_of(members: Originals, outside: Sequence[Int64Array]) -> Crowd:
+    """Prepare attacks on releases of some records; `outside`: values by attribute of those left out."""
+    scales = [each.scale for each in members.attributes]
+    return Crowd.of(scales, [each.original for each in members.attributes], outside)
 
 
 def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility | None = None) -> CellResult:
@@ -218,9 +262,38 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility 
         randomness: Where noise and choices come from.
         found: What is measured, if it was before.
     """
-    setting, wanted, bits = cell.setting, subject.wanted, randomness.bits
     if found is None:
-        found = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, bits)
+        wanted = subject.wanted
+        found = measure(subject.whole, cell.tasks, wanted.repetitions, wanted.measures, randomness.bits)
+    return replace(
+        result_of(cell),
+        mean_sse=found.mean_sse(),
+        mean_sse_without_noise=without_noise(subject.whole, cell.tasks),
+        relative_error=found.overall(RELATIVE_ERROR),
+        variance_change=found.overall(VARIANCE),
+        divergence=found.overall(DIVERGENCE),
+        correlation_error=found.overall(CORRELATION),
+        attributes=tuple(
+            AttributeResult(
+                task.attribute.name,
+                task.mechanism,
+                task.k,
+                f"{task.epsilon:f}",
+                *(
+                    found.of_attribute(each, n)
+                    for each in (SSE, UNCHANGED, RELATIVE_ERROR, VARIANCE, DIVERGENCE)
+                ),
+            )
+            for n, task in enumerate(cell.tasks)
+        ),
+        risks=risks_of(cell.tasks, subject, randomness),
+        **_modelled(cell, subject, randomness),
+    )
+
+
+def result_of(cell: Cell) -> CellResult:
+    """Return the result of a cell before anything is measured."""
+    setting = cell.setting
     return CellResult(
         setting.mechanism,
         f"{setting.epsilon:f}",
@@ -228,78 +301,51 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility 
         f"{setting.rank_noise:f}",
         None if cell.epsilon_joint is None else f"{cell.epsilon_joint:f}",
         None if cell.epsilon_table is None else f"{cell.epsilon_table:f}",
-        mean_sse=found.mean_sse(),
-        mean_sse_without_noise=without_noise(subject.whole, cell.tasks),
-        relative_error=found.overall(RELATIVE_ERROR),
-        variance_change=found.overall(VARIANCE),
-        divergence=found.overall(DIVERGENCE),
-        correlation_error=found.correlation() if CORRELATION in wanted.measures else None,
-        attributes=_attributes(cell, found),
-        risks=risks_of(cell.tasks, subject, randomness),
-        **_modelled(cell, subject, randomness),
-    )
-
-
-def _attributes(cell: Cell, found: Utility) -> tuple[AttributeResult, ...]:
-    return tuple(
-        AttributeResult(
-            task.attribute.name,
-            task.mechanism,
-            task.k,
-            f"{task.epsilon:f}",
-            found.sse_of(number),
-            found.unchanged_of(number),
-            found.of_attribute(RELATIVE_ERROR, number),
-            found.of_attribute(VARIANCE, number),
-            found.of_attribute(DIVERGENCE, number),
-        )
-        for number, task in enumerate(cell.tasks)
+        cell.problem,
     )
 
 
 # --- models --------------------------------------------------------------------------------------------
 
 
-def baseline_of(whole: Originals, wanted: Wanted, seed: int) -> Baseline | None:
-    """Train a model on the original records, to compare others with; None without a class attribute."""
-    number = wanted.class_number
-    if number is None or F_MEASURE not in wanted.measures:
-        return None
-    attribute = whole.attributes[number].scale.attribute
+def _modelled(cell: Cell, subject: Subject, randomness: Randomness) -> dict[str, Any]:
+    """Return the fields of a result that models give."""
+    whole, wanted = subject.whole, subject.wanted
+    wants_pmse = PMSE in wanted.measures
+    if not wants_pmse and subject.f_measures is None:
+        return {}
+    scores: list[Propensity] = []
+    recognised: list[Float64Array] = []
+    for _ in range(wanted.deep_repetitions):
+        masked = whole.placed(whole.masked(cell.tasks, randomness.bits))
+        seed = int(randomness.choices.integers(2**31))
+        if wants_pmse:
+            some = _some(whole.n_records, wanted.most_modelled, randomness.choices)
+            scores.append(propensity(whole.places[some], masked[some]))
+        if subject.f_measures is not None:
+            recognised.append(_f_measures(whole, masked, wanted, seed))
+    return {
+        "pmse": estimate([each.pmse for each in scores]),
+        "pmse_ratio": estimate([each.ratio for each in scores]),
+        "f_measure": None
+        if subject.f_measures is None
+        else _by_class(subject, subject.f_measures, recognised),
+    }
+
+
+def _by_class(
+    subject: Subject, originals: Float64Array, recognised: Sequence[Float64Array]
+) -> tuple[ClassResult, ...]:
+    attribute = subject.whole.attributes[subject.wanted.class_number or 0].scale.attribute
     labels = attribute.categories or tuple(
         ("false", "true")
         if attribute.is_categorical
         else map(attribute.text, range(attribute.lower, attribute.upper + 1))
     )
-    return Baseline(labels, _f_measures(whole, whole.places, wanted, seed))
-
-
-def _modelled(cell: Cell, subject: Subject, randomness: Randomness) -> dict[str, Any]:
-    wanted, classes = subject.wanted, subject.classes
-    wants_pmse = PMSE in wanted.measures
-    if not wants_pmse and classes is None:
-        return {}
-    told: list[Propensity] = []
-    recognised: list[Float64Array] = []
-    for _ in range(wanted.deep_repetitions):
-        masked = subject.whole.placed(subject.whole.masked(cell.tasks, randomness.bits))
-        seed = int(randomness.choices.integers(2**31))
-        if wants_pmse:
-            some = _some(subject.whole.n_records, wanted.most_modelled, randomness.choices)
-            told.append(propensity(subject.whole.places[some], masked[some]))
-        if classes is not None:
-            recognised.append(_f_measures(subject.whole, masked, wanted, seed))
-    return {
-        "pmse": estimate([each.pmse for each in told]),
-        "pmse_ratio": estimate([each.ratio for each in told]),
-        "f_measure": None if classes is None else _by_class(classes, recognised),
-    }
-
-
-def _by_class(classes: Baseline, recognised: Sequence[Float64Array]) -> tuple[ClassResult, ...]:
+    by_class = zip(labels, zip(*recognised, strict=True), originals, strict=True)
     return tuple(
-        ClassResult(label, estimate([float(each[number]) for each in recognised], 1.0), float(original))
-        for number, (label, original) in enumerate(zip(classes.labels, classes.original, strict=True))
+        ClassResult(label, estimate([float(each) for each in masked], 1.0), float(original))
+        for label, masked, original in by_class
     )
 
 
@@ -377,9 +423,3 @@ def _risk(found: Sequence[Finding]) -> Risk:
         share(controls, first.outside) if controls else None,
         first.attribute,
     )
-
-
-def crowd_of(members: Originals, outside: Sequence[Int64Array]) -> Crowd:
-    """Prepare attacks on releases of some records; `outside`: values by attribute of those left out."""
-    scales = [each.scale for each in members.attributes]
-    return Crowd.of(scales, [each.original for each in members.attributes], outside)

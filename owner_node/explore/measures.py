@@ -7,6 +7,7 @@ References:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import numpy as np
@@ -181,15 +182,11 @@ def divergence(first: Int64Array, second: Int64Array) -> float:
         first: Numbers of records, `(n_bins,)`.
         second: The same of the other one.
     """
+    from scipy.special import rel_entr
+
     p, q = first / first.sum(), second / second.sum()
     middle = (p + q) / 2
-    return max(0.0, (_surprise(p, middle) + _surprise(q, middle)) / 2)
-
-
-def _surprise(p: Float64Array, q: Float64Array) -> float:
-    """Return the Kullback–Leibler divergence, in bits."""
-    some = p > 0
-    return float((p[some] * np.log2(p[some] / q[some])).sum())
+    return max(0.0, float((rel_entr(p, middle) + rel_entr(q, middle)).sum()) / (2 * log(2)))
 
 
 def correlations(places: Float64Array) -> Float64Array:
@@ -231,23 +228,21 @@ def distribution(attribute: Attribute, original: Int64Array, masked: Int64Array)
     Returns:
         `{name, bins, original, masked}`.
     """
-    if attribute.is_categorical:
-        labels, counts = _of_categories(attribute, original, masked)
-    else:
-        labels, counts = _of_numbers(attribute, original, masked)
+    count = _count_categories if attribute.is_categorical else _count_numbers
+    labels, counts = count(attribute, (original, masked))
     return {
         "name": attribute.name,
         "bins": labels,
-        "original": [int(each) for each in counts[0]],
-        "masked": [int(each) for each in counts[1]],
+        "original": counts[0].tolist(),
+        "masked": counts[1].tolist(),
     }
 
 
-def _of_categories(
-    attribute: Attribute, original: Int64Array, masked: Int64Array
+def _count_categories(
+    attribute: Attribute, both: tuple[Int64Array, Int64Array]
 ) -> tuple[list[str], list[Int64Array]]:
     labels = list(attribute.categories or ("false", "true"))
-    counts = [np.bincount(values, minlength=len(labels)) for values in (original, masked)]
+    counts = [np.bincount(values, minlength=len(labels)) for values in both]
     if len(labels) <= MOST_BARS:
         return labels, counts
     most = np.sort(np.argsort(-counts[0] - counts[1], kind="stable")[: MOST_BARS - 1])
@@ -258,14 +253,13 @@ def _of_categories(
     )
 
 
-def _of_numbers(
-    attribute: Attribute, original: Int64Array, masked: Int64Array
+def _count_numbers(
+    attribute: Attribute, both: tuple[Int64Array, Int64Array]
 ) -> tuple[list[str], list[Int64Array]]:
-    lowest = int(min(original.min(), masked.min()))
-    highest = int(max(original.max(), masked.max()))
+    lowest, highest = min(int(each.min()) for each in both), max(int(each.max()) for each in both)
     width = -(-(highest - lowest + 1) // MOST_BARS)
     n_bars = -(-(highest - lowest + 1) // width)
-    counts = [np.bincount((values - lowest) // width, minlength=n_bars) for values in (original, masked)]
+    counts = [np.bincount((values - lowest) // width, minlength=n_bars) for values in both]
     starts = [lowest + number * width for number in range(n_bars)]
     ends = [min(start + width - 1, highest) for start in starts]
     labels = [

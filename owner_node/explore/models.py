@@ -20,8 +20,6 @@ from owner_node.masking.arrays import Float64Array, Int64Array
 TRAINING = 0.66
 """Share of the records that a model is trained on: the first ones."""
 N_TREES = 100
-
-
 INSTALLED_WITH = "pip install 'tessera-release[explore]'"
 
 
@@ -83,18 +81,11 @@ def f_measures(
         The harmonic mean of precision and recall, `(n_classes,)`; 0 for a class that is never recognised.
     """
     from sklearn.ensemble import RandomForestClassifier
+    from sklearn.metrics import f1_score
 
-    forest = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=n_jobs)
-    forest.fit(*training)
-    predicted = forest.predict(test[0]).astype(np.int64)
-    return f_measure_of(predicted, test[1], n_classes)
-
-
-def f_measure_of(predicted: Int64Array, actual: Int64Array, n_classes: int) -> Float64Array:
-    """Return the F-measure of each class, 2·right/(predicted + actual), `(n_classes,)`."""
-    right = np.bincount(actual[predicted == actual], minlength=n_classes)
-    both = np.bincount(predicted, minlength=n_classes) + np.bincount(actual, minlength=n_classes)
-    found: Float64Array = np.divide(2.0 * right, both, out=np.zeros(n_classes), where=both > 0)
+    forest = RandomForestClassifier(N_TREES, random_state=seed, n_jobs=n_jobs).fit(*training)
+    predicted, labels = forest.predict(test[0]), np.arange(n_classes)
+    found: Float64Array = f1_score(test[1], predicted, labels=labels, average=None, zero_division=0.0)
     return found
 
 
@@ -140,12 +131,13 @@ def propensity(original: Float64Array, masked: Float64Array) -> Propensity:
 
 def _features(rows: Float64Array, n_original: int) -> Float64Array:
     """Return attributes, squares and products in pairs, standardised; what does not vary is left out."""
+    from sklearn.preprocessing import PolynomialFeatures
+
     centre, spread = rows[:n_original].mean(axis=0), rows[:n_original].std(axis=0)
     units = (rows - centre) / np.where(spread > 0, spread, 1.0)
     # Noise far outside the original values would only make the fit unstable; it is told apart anyway.
     np.clip(units, -10, 10, out=units)
-    first, second = np.triu_indices(units.shape[1])
-    every = np.concatenate([units, units[:, first] * units[:, second]], axis=1)
+    every = PolynomialFeatures(2, include_bias=False).fit_transform(units)
     every -= every.mean(axis=0)
     deviation = every.std(axis=0)
     varies = deviation > 1e-9

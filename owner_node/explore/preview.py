@@ -11,10 +11,9 @@ import numpy as np
 
 from common.model.privacy import HISTOGRAM, NO_RANK_NOISE
 from common.model.schema import Attribute
-from owner_node.explore.assessment import Randomness, Subject, Wanted, risks_of
+from owner_node.explore.assessment import Randomness, Wanted, risks_of, subject_of
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.measures import mean_sse_of_means
-from owner_node.explore.subjects import subject_of
 from owner_node.explore.utility import measure
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.tasks import AttributeTask, check_table
@@ -72,23 +71,17 @@ def preview(
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
     wanted = Wanted(REPETITIONS, DEEP_REPETITIONS, (), ATTACKS, everything, inferred)
     subject = subject_of(columns, tasks, wanted, randomness, max(task.k or 1 for task in tasks))
+
+    def attacked(tried: Sequence[AttributeTask]) -> list[dict[str, Any]]:
+        return [risk.to_document() for risk in risks_of(tried, subject, randomness)]
+
     mean_sse = measure(subject.whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
     return {
         "attributes": len(tasks),
         "mean_sse": mean_sse.to_document() if mean_sse else None,
         "mean_sse_of_means": mean_sse_of_means([each.scale for each in subject.whole.attributes]),
-        "risks": _attacked(tasks, subject, randomness),
-        "risks_without_rank_noise": _attacked(_without_rank_noise(tasks), subject, randomness)
+        "risks": attacked(tasks),
+        "risks_without_rank_noise": attacked([replace(task, rank_noise=NO_RANK_NOISE) for task in tasks])
         if any(task.rank_noise for task in tasks)
         else None,
     }
-
-
-def _attacked(
-    tasks: Sequence[AttributeTask], subject: Subject, randomness: Randomness
-) -> list[dict[str, Any]]:
-    return [risk.to_document() for risk in risks_of(tasks, subject, randomness)]
-
-
-def _without_rank_noise(tasks: Sequence[AttributeTask]) -> list[AttributeTask]:
-    return [replace(task, rank_noise=NO_RANK_NOISE) for task in tasks]

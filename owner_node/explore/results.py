@@ -60,7 +60,7 @@ A cell:
         meaning          one sentence: what a rate of 1 would mean
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,142 +73,120 @@ RECOMMENDED, NOTHING = "recommended", "none"
 
 @dataclass(frozen=True, slots=True)
 class Risk(Document):
-    """What one attack finds out."""
+    """The result of one attack; fields as in the document."""
 
     attack: str
-    """Id of the attack."""
     rate: Estimate
-    """Share of targets about whom it is right."""
     baseline: float
-    """What is right without the release."""
     targets: int
-    """Records that were attacked in each draw."""
     meaning: str
-    """What a rate of 1 would mean."""
     control: Estimate | None = None
-    """The same attack about people who are not in the release."""
     attribute: str | None = None
-    """The attribute that is predicted."""
+
+    @property
+    def without_release(self) -> float:
+        """The rate that is reached without the release, by guessing or about people who are not in it."""
+        return max(self.baseline, self.control.mean if self.control else 0.0)
 
     @property
     def excess(self) -> float:
-        """How far the rate is above what is right without the release."""
-        beside = self.baseline if self.control is None else max(self.baseline, self.control.mean)
-        return max(0.0, self.rate.mean - beside)
+        """How far the rate is above what is reached without the release."""
+        return max(0.0, self.rate.mean - self.without_release)
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeResult(Document):
-    """What a setting does to one attribute; means over the draws."""
+    """What a setting does to one attribute: means over the draws; fields as in the document."""
 
     name: str
-    """Its name."""
     mechanism: str
-    """Its mechanism."""
     k: int | None
-    """Its minimum cluster size."""
     epsilon: str
-    """Its share of the budget."""
     sse: float | None
-    """Σ d²/(n σ²); None if it has no variation and was changed."""
     unchanged: float | None = None
-    """Share of its values that leave as they are."""
     relative_error: float | None = None
-    """Mean relative error."""
     variance_change: float | None = None
-    """Relative change of its variance."""
     divergence: float | None = None
-    """Jensen–Shannon divergence of its histogram."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassResult(Document):
-    """How well one class is recognised."""
+    """F-measures of one class, of a model trained on masked and of one trained on original records."""
 
     label: str = field(metadata={"name": "class"})
-    """The class."""
     masked: Estimate | None
-    """F-measure of a model that was trained on masked records."""
     original: float
-    """F-measure of one that was trained on the original records."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellResult(Document):
-    """What was found of one setting; the fields are those of the document."""
+    """What was measured of one setting; fields as in the document."""
 
     mechanism: str
-    """Mechanism id."""
     epsilon: str
-    """For all attributes together."""
     k: str | None
-    """ "auto", a number, or None for a mechanism that takes none."""
     rank_noise: str
-    """Rank noise, as a share of the ranks."""
     epsilon_joint: str | None
-    """The bound on whole lists; None where there is none."""
     epsilon_table: str | None = None
-    """The bound on which record has which value, too; None where there is none."""
     problem: str | None = None
-    """Why these data cannot be masked so."""
     mean_sse: Estimate | None = None
-    """Mean SSE."""
     mean_sse_without_noise: float | None = None
-    """The same with no noise."""
     relative_error: Estimate | None = None
-    """Mean over attributes."""
     variance_change: Estimate | None = None
-    """Mean over attributes."""
     divergence: Estimate | None = None
-    """Mean over attributes."""
     correlation_error: Estimate | None = None
-    """Mean over pairs of attributes."""
     pmse: Estimate | None = None
-    """Mean squared error of the propensity score."""
     pmse_ratio: Estimate | None = None
-    """As a multiple of what equal data give by chance."""
     f_measure: tuple[ClassResult, ...] | None = None
-    """By class."""
     attributes: tuple[AttributeResult, ...] = ()
-    """By attribute."""
     risks: tuple[Risk, ...] = ()
-    """By attack."""
+
+    def worst(self, attacks: Collection[str]) -> Risk | None:
+        """Return the risk with the largest excess, of some attacks; None if none of them was tried.
+
+        Rates of different attributes do not compare with each other; what the release adds does.
+        """
+        return max(
+            (each for each in self.risks if each.attack in attacks),
+            key=lambda each: each.excess,
+            default=None,
+        )
+
+    def excess(self, attacks: Collection[str]) -> float | None:
+        """Return the excess of that risk."""
+        worst = self.worst(attacks)
+        return None if worst is None else worst.excess
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(Document):
-    """Distributions of every attribute before and after."""
+class ShownCell(Document):
+    """Distributions of every attribute before and after, for the cell at one position."""
 
     cell: int
-    """Position of the cell."""
     attributes: tuple[Mapping[str, Any], ...]
     """`{name, bins, original, masked}` each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation(Document):
-    """What is advised, and why."""
+    """Which cell is recommended, if one is, and why; fields as in the document."""
 
     verdict: str
     """`RECOMMENDED` or `NOTHING`."""
     cell: int | None
-    """Position of the cell that is recommended."""
     reasons: tuple[str, ...]
-    """Sentences; the first says it all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All that exploring found."""
+    """Everything that exploring measured."""
 
     about: Mapping[str, Any]
     """Everything of the document that was known before: data set, grid, repetitions, what was asked for."""
     cells: Sequence[CellResult]
     """By mechanism, rank noise, k, epsilon."""
-    shown: Shown
-    """Distributions before and after."""
+    shown: ShownCell
     recommendation: Recommendation
-    """What is advised."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that the module's docstring describes."""

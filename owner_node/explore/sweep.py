@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -28,14 +28,15 @@ from owner_node.explore.assessment import (
     Wanted,
     assess,
     plan_cell,
+    result_of,
+    subject_of,
 )
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.measures import distribution, mean_sse_of_means
 from owner_node.explore.models import check_installed, in_own_threads
-from owner_node.explore.results import CellResult, Results, Shown
-from owner_node.explore.subjects import subject_of
+from owner_node.explore.results import CellResult, Results, ShownCell
 from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
-from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, SystemBits
+from owner_node.masking.arrays import BitSource, Int64Array, PositionArray
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.values.taxonomy import Taxonomy
 
@@ -79,29 +80,17 @@ class Question:
     """Records that models are trained on and compared with."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """Where random choices come from: the operating system, unless an evaluation brings its own."""
-
-    bits: BitSource
-    """Bits of the noise."""
-    choices: np.random.Generator
-    """All other choices."""
-    n_threads: int
-    """Settings that are looked at together; with a seed it has to be 1 for results to be the same again."""
-
-    @classmethod
-    def of_system(cls) -> "Sources":
-        """Return the operating system's, for all its processors."""
-        return cls(SystemBits(), np.random.default_rng(), os.cpu_count() or 1)
-
-
 Progress = Callable[[int, int], None]
 """Takes the number of settings that are done, and of all."""
 
 
 def explore(
-    table: Table, question: Question, about: Mapping[str, Any], sources: Sources, progress: Progress
+    table: Table,
+    question: Question,
+    about: Mapping[str, Any],
+    randomness: Randomness,
+    progress: Progress,
+    n_threads: int | None = None,
 ) -> Results:
     """Look at many settings of masking one table.
 
@@ -109,8 +98,10 @@ def explore(
         table: The records.
         question: What is to be found out.
         about: What the results say beside it: time and version.
-        sources: Where random choices come from.
+        randomness: Where random choices come from.
         progress: Called after every setting.
+        n_threads: Settings that are looked at together; None for one per processor. With a seed it has to be
+            1 for results to be reproducible.
 
     Raises:
         UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent;
@@ -120,7 +111,12 @@ def explore(
     wanted = _wanted(table, question)
     RankNoise(by_attribute=question.grid.own_rank_noises).check_names(table.schema.names)
     cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
-    subject = _subject(table, cells, wanted, sources)
+    _check_any(cells)
+    for attribute in table.schema.attributes:
+        check_domain(table.columns[attribute.name], attribute)
+    # Everything is sorted once, as the first setting that is possible has it.
+    planned = next(cell for cell in cells if not cell.problem)
+    subject = subject_of(table.columns, planned.tasks, wanted, randomness)
     of_means = mean_sse_of_means([each.scale for each in subject.whole.attributes])
     if not of_means:
         raise UsageError(
@@ -131,13 +127,13 @@ def explore(
     n_fewest = n_records if subject.members is None else subject.members.n_records
     cells = [_checked(cell, (n_records, n_fewest)) for cell in cells]
     _check_any(cells)
-    results = _assessed(cells, subject, sources, progress)
+    results = _assessed(cells, subject, randomness, progress, n_threads or os.cpu_count() or 1)
     advice = advise(results, of_means)
     chosen = advice.cell if advice.cell is not None else most_protective(results, of_means)
     return Results(
         _about(table, question, about, n_records - n_fewest) | {"mean_sse_of_means": of_means},
         results,
-        _shown(chosen, cells[chosen], subject.whole, sources.bits),
+        _shown(chosen, cells[chosen], subject.whole, randomness.bits),
         advice,
     )
 
@@ -148,18 +144,8 @@ def check_question(question: Question) -> None:
     Raises:
         UsageError: If models are asked for and scikit-learn is absent.
     """
-    if _needs_models(question):
+    if PMSE in question.measures or (F_MEASURE in question.measures and question.class_attribute is not None):
         check_installed()
-
-
-def _needs_models(question: Question) -> bool:
-    return PMSE in question.measures or (
-        F_MEASURE in question.measures and question.class_attribute is not None
-    )
-
-
-def _fits_models(subject: Subject) -> bool:
-    return PMSE in subject.wanted.measures or subject.classes is not None
 
 
 def _wanted(table: Table, question: Question) -> Wanted:
@@ -199,15 +185,6 @@ def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
     return np.array([names.index(each) for each in chosen], dtype=np.int64)
 
 
-def _subject(table: Table, cells: Sequence[Cell], wanted: Wanted, sources: Sources) -> Subject:
-    """Sort everything once, as the first setting that is possible has it."""
-    _check_any(cells)
-    for attribute in table.schema.attributes:
-        check_domain(table.columns[attribute.name], attribute)
-    planned = next(cell for cell in cells if not cell.problem)
-    return subject_of(table.columns, planned.tasks, wanted, Randomness(sources.bits, sources.choices))
-
-
 def _check_any(cells: Sequence[Cell]) -> None:
     """Refuse a grid in which nothing is possible.
 
@@ -231,41 +208,38 @@ def _checked(cell: Cell, sizes: Sequence[int]) -> Cell:
         for n_records, task in product(sizes, cell.tasks):
             check_setting(n_records, task)
     except (UsageError, UnusableDataError) as error:
-        return replace(cell, problem=error.message)
+        return Cell(cell.setting, problem=error.message)
     return cell
 
 
 def _assessed(
-    cells: Sequence[Cell], subject: Subject, sources: Sources, progress: Progress
+    cells: Sequence[Cell], subject: Subject, randomness: Randomness, progress: Progress, n_threads: int
 ) -> list[CellResult]:
     """Look at every cell, several at a time."""
-    results: dict[int, CellResult] = {
-        number: _empty(cell) for number, cell in enumerate(cells) if cell.problem
-    }
-    choices = sources.choices.spawn(len(cells))
+    wanted = subject.wanted
+    results = {number: result_of(cell) for number, cell in enumerate(cells) if cell.problem}
+    choices = randomness.choices.spawn(len(cells))
     progress(len(results), len(cells))
 
     def look_at(number: int, found: Utility | None) -> CellResult:
-        return assess(cells[number], subject, Randomness(sources.bits, choices[number]), found)
+        return assess(cells[number], subject, Randomness(randomness.bits, choices[number]), found)
 
     def note(number: int, result: CellResult) -> None:
         results[number] = result
         progress(len(results), len(cells))
 
     with (
-        in_own_threads() if _fits_models(subject) else nullcontext(),
-        ThreadPoolExecutor(sources.n_threads, thread_name_prefix="explore") as threads,
+        in_own_threads() if PMSE in wanted.measures or subject.f_measures is not None else nullcontext(),
+        ThreadPoolExecutor(n_threads, thread_name_prefix="explore") as threads,
     ):
         try:
             measured: dict[int, Utility] = {}
-            rows = _rows(cells) if measures_errors_alone(subject.wanted.measures) else []
+            rows = _rows(cells) if measures_errors_alone(wanted.measures) else []
             tasks = [[cells[number].tasks for number in row] for row in rows]
-            errors = measure_errors(
-                subject.whole, tasks, subject.wanted.repetitions, sources.bits, threads.map
-            )
+            errors = measure_errors(subject.whole, tasks, wanted.repetitions, randomness.bits, threads.map)
             for row, found in zip(rows, errors, strict=True):
                 measured.update(zip(row, found, strict=True))
-                if not subject.wanted.is_deep:
+                if not wanted.measures and not wanted.attacks:
                     for number in row:
                         note(number, look_at(number, measured[number]))
             running = {
@@ -290,21 +264,9 @@ def _rows(cells: Sequence[Cell]) -> list[list[int]]:
     return list(rows.values())
 
 
-def _empty(cell: Cell) -> CellResult:
-    setting = cell.setting
-    return CellResult(
-        setting.mechanism,
-        f"{setting.epsilon:f}",
-        setting.k_text,
-        f"{setting.rank_noise:f}",
-        None,
-        problem=cell.problem,
-    )
-
-
-def _shown(number: int, cell: Cell, whole: Originals, bits: BitSource) -> Shown:
+def _shown(number: int, cell: Cell, whole: Originals, bits: BitSource) -> ShownCell:
     masked = whole.masked(cell.tasks, bits)
-    return Shown(
+    return ShownCell(
         number,
         tuple(
             distribution(each.scale.attribute, each.original, column)

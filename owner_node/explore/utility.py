@@ -5,6 +5,7 @@ References:
     Student 1908, "The probable error of a mean".
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -107,7 +108,7 @@ RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION = (
 )
 MEASURES = (RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION)
 """What can be measured beside the mean SSE."""
-_SSE, _UNCHANGED = "sse", "unchanged"
+SSE, UNCHANGED = "sse", "unchanged"
 _Errors: TypeAlias = list[list[float | None]]
 """Of one attribute, by setting and draw."""
 
@@ -160,45 +161,28 @@ class Originals:
         return placed([each.scale for each in self.attributes], columns)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Utility:
-    """What was measured; a number that is not defined is None."""
+    """What was measured: by measure and draw, a number per attribute, None where it is not defined.
 
-    _by_attribute: dict[str, list[list[float | None]]] = field(default_factory=dict)
-    _correlation: list[float | None] = field(default_factory=list)
+    `CORRELATION` has a single number per draw.
+    """
+
+    draws: dict[str, list[list[float | None]]]
 
     def mean_sse(self) -> Estimate | None:
         """Estimate the mean SSE."""
-        return estimate([mean_sse(errors) for errors in self._by_attribute.get(_SSE, [])])
+        return estimate([mean_sse(errors) for errors in self.draws.get(SSE, [])])
 
     def overall(self, measure: str) -> Estimate | None:
         """Estimate the mean of a measure over the attributes that it is defined for."""
-        draws = self._by_attribute.get(measure, [])
-        return _estimate([_mean([each for each in draw if each is not None]) for draw in draws])
-
-    def correlation(self) -> Estimate | None:
-        """Estimate the error of correlations."""
-        return _estimate(self._correlation)
+        means = [_mean([each for each in draw if each is not None]) for draw in self.draws.get(measure, [])]
+        present = [each for each in means if each is not None]
+        return estimate(present) if len(present) == len(means) else None
 
     def of_attribute(self, measure: str, number: int) -> float | None:
-        """Return the mean of a measure of one attribute over the draws."""
-        return _mean([draw[number] for draw in self._by_attribute.get(measure, [])])
-
-    def sse_of(self, number: int) -> float | None:
-        """Return the mean error of one attribute; None if it has no variation and was changed."""
-        return self.of_attribute(_SSE, number)
-
-    def unchanged_of(self, number: int) -> float | None:
-        """Return the mean share of one attribute's values that left as they are."""
-        return self.of_attribute(_UNCHANGED, number)
-
-    def add(self, measure: str, values: Sequence[float | None]) -> None:
-        """Add a draw, one number per attribute."""
-        self._by_attribute.setdefault(measure, []).append(list(values))
-
-    def add_correlation(self, value: float | None) -> None:
-        """Add a draw's error of correlations."""
-        self._correlation.append(value)
+        """Return the mean of a measure of one attribute over the draws, None if it is undefined in any."""
+        return _mean([draw[number] for draw in self.draws.get(measure, [])])
 
 
 def measure(
@@ -219,15 +203,17 @@ def measure(
     """
     if measures_errors_alone(measures):
         return next(measure_errors(whole, [[tasks]], repetitions, bits))[0]
-    found, asked = Utility(), set(measures) & set(MEASURES)
+    draws: dict[str, list[list[float | None]]] = defaultdict(list)
     several = [
         each.draws(task, bits, repetitions) for each, task in zip(whole.attributes, tasks, strict=True)
     ]
-    for draws in zip(*several, strict=True):
-        pairs = list(zip(whole.attributes, draws, strict=True))
-        found.add(_SSE, [each.error(draw) for each, draw in pairs])
-        _measure_records(found, whole, [each.by_record(draw) for each, draw in pairs], asked)
-    return found
+    for drawn in zip(*several, strict=True):
+        pairs = list(zip(whole.attributes, drawn, strict=True))
+        draws[SSE].append([each.error(draw) for each, draw in pairs])
+        masked = [each.by_record(draw) for each, draw in pairs]
+        for name, values in _measure_records(whole, masked, set(measures)):
+            draws[name].append(values)
+    return Utility(draws)
 
 
 def measures_errors_alone(measures: Collection[str]) -> bool:
@@ -260,31 +246,31 @@ def measure_errors(
 
     pairs = list(product(rows, range(len(whole.attributes))))
     every = iter(in_turn(errors, *zip(*pairs, strict=True))) if pairs else iter(())
-    for row in rows:
-        found = [Utility() for _ in row]
+    for _ in rows:
         by_setting = zip(*islice(every, len(whole.attributes)), strict=True)
-        for utility, by_attribute in zip(found, by_setting, strict=True):
-            for draw in zip(*by_attribute, strict=True):
-                utility.add(_SSE, draw)
-        yield found
+        yield [
+            Utility({SSE: [list(draw) for draw in zip(*by_attribute, strict=True)]})
+            for by_attribute in by_setting
+        ]
 
 
 def _measure_records(
-    found: Utility, whole: Originals, masked: Sequence[Int64Array], asked: Collection[str]
-) -> None:
+    whole: Originals, masked: Sequence[Int64Array], asked: Collection[str]
+) -> Iterator[tuple[str, list[float | None]]]:
+    """Measure one draw, `masked` by attribute: the unchanged values, and what is asked for."""
     pairs = [
         (each.scale, each.original, column) for each, column in zip(whole.attributes, masked, strict=True)
     ]
-    found.add(_UNCHANGED, [float((before == after).mean()) for _, before, after in pairs])
+    yield UNCHANGED, [float((before == after).mean()) for _, before, after in pairs]
     if RELATIVE_ERROR in asked:
-        found.add(RELATIVE_ERROR, [relative_error(*each) for each in pairs])
+        yield RELATIVE_ERROR, [relative_error(*each) for each in pairs]
     if VARIANCE in asked:
-        found.add(VARIANCE, [variance_change(*each) for each in pairs])
+        yield VARIANCE, [variance_change(*each) for each in pairs]
     if DIVERGENCE in asked:
-        histograms = [histogram(scale.attribute, after) for scale, _, after in pairs]
-        found.add(DIVERGENCE, [divergence(*each) for each in zip(whole.histograms, histograms, strict=True)])
+        after = [histogram(scale.attribute, column) for scale, _, column in pairs]
+        yield DIVERGENCE, [divergence(*each) for each in zip(whole.histograms, after, strict=True)]
     if CORRELATION in asked:
-        found.add_correlation(correlation_error(whole.correlations, correlations(whole.placed(masked))))
+        yield CORRELATION, [correlation_error(whole.correlations, correlations(whole.placed(masked)))]
 
 
 def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | None:
@@ -300,8 +286,3 @@ def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | N
 def _mean(values: Sequence[float | None]) -> float | None:
     present = [each for each in values if each is not None]
     return fmean(present) if present and len(present) == len(values) else None
-
-
-def _estimate(values: Sequence[float | None]) -> Estimate | None:
-    present = [each for each in values if each is not None]
-    return estimate(present) if len(present) == len(values) else None

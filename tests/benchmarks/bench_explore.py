@@ -19,9 +19,9 @@ import numpy as np
 from common.arrays import Int64Array
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from deploy.local_setup import dataset, section
-from owner_node.explore.assessment import Grid
+from owner_node.explore.assessment import Grid, Randomness
 from owner_node.explore.links import Candidates, linked
-from owner_node.explore.sweep import Question, Sources, Table, explore
+from owner_node.explore.sweep import Question, Table, explore
 from tests.benchmarks.result import Result, medians
 
 N_RECORDS = 45_222
@@ -61,7 +61,7 @@ def _loaded() -> Result:
     def sweep(ks: str, repetitions: int) -> None:
         numbers = tuple(None if each == "auto" else int(each) for each in ks.split(","))
         grid = Grid(epsilons, numbers, ("idp-joint",))
-        explore(table, Question(grid, repetitions, 1, (), ()), {}, Sources.of_system(), lambda *_: None)
+        explore(table, Question(grid, repetitions, 1, (), ()), {}, Randomness.of_system(), lambda *_: None)
 
     whole, single = medians(5, lambda: sweep(KS, 10), lambda: sweep("100", 1))
     name = "explore, the same sweeps alone, of records that are loaded"

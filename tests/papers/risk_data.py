@@ -14,10 +14,9 @@ import numpy as np
 import pandas as pd
 
 from common.model.schema import Schema, round_to_leading_digit
-from owner_node.explore.assessment import Setting, crowd_of, plan_cell
+from owner_node.explore.assessment import CONTROL_SHARE, Setting, crowd_of, plan_cell
 from owner_node.explore.attacks import Crowd
 from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.subjects import CONTROL_SHARE
 from owner_node.explore.utility import Originals
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask

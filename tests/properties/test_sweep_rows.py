@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owner_node.explore.assessment import Grid
+from owner_node.explore.assessment import Grid, Randomness
 from owner_node.explore.draws import SortedAttribute, released_lists
-from owner_node.explore.sweep import Question, Sources, explore
-from owner_node.explore.utility import Originals, measure_errors
+from owner_node.explore.sweep import Question, explore
+from owner_node.explore.utility import SSE, Originals, measure_errors
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from tests.fakes.bits import SeededBits
@@ -44,7 +44,7 @@ def test_errors_are_those_of_their_row_setting_and_attribute(n_threads, lengths,
         )
     assert [len(row) for row in found] == lengths
     for setting, utility in enumerate(each for row in found for each in row):
-        assert [utility.sse_of(each) for each in range(n_attributes)] == [
+        assert [utility.of_attribute(SSE, each) for each in range(n_attributes)] == [
             100 * setting + 10 * each + 1 for each in range(n_attributes)
         ]
 
@@ -53,9 +53,9 @@ def test_every_cell_has_the_errors_of_its_clusters():
     """With hardly any noise the error is that of the clusters: a cell cannot have that of another k."""
     grid = Grid((Decimal(10**6), Decimal(10**7)), (5, 20, 80), ("dp-ir",))
     done: list[tuple[int, int]] = []
-    sources = Sources(SeededBits(1), np.random.default_rng(1), 2)
+    randomness = Randomness(SeededBits(1), np.random.default_rng(1))
     cells = explore(
-        table((INCOME,)), Question(grid, 2, 1, (), ()), ABOUT, sources, lambda *each: done.append(each)
+        table((INCOME,)), Question(grid, 2, 1, (), ()), ABOUT, randomness, lambda *each: done.append(each), 2
     ).to_document()["cells"]
     without = [cell["mean_sse_without_noise"] for cell in cells]
     assert len({round(each, 9) for each in without}) == 3
@@ -71,9 +71,9 @@ def test_what_fails_in_a_thread_ends_the_sweep(monkeypatch):
 
     monkeypatch.setattr(SortedAttribute, "errors", errors)
     grid = Grid((Decimal(1),), (5, 20, 80), ("dp-ir", "idp-joint"))
-    sources = Sources(SeededBits(1), np.random.default_rng(1), 2)
+    randomness = Randomness(SeededBits(1), np.random.default_rng(1))
     with pytest.raises(MemoryError):
-        explore(table((INCOME,)), Question(grid, 2, 1, (), ()), ABOUT, sources, lambda *_: None)
+        explore(table((INCOME,)), Question(grid, 2, 1, (), ()), ABOUT, randomness, lambda *_: None, 2)
 
 
 def test_every_list_of_many_ascends_from_its_first_value():

@@ -1,68 +1,55 @@
-"""Geometry of charts: marks lie where their numbers say, inside the drawing."""
+"""Places of charts: marks lie where their numbers say, inside the drawing."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.words.charts import WIDTH, columns, heat, linear_ticks, number, points, rows, shortened
+from common.words.charts import columns, heat, linear_ticks, number, points, rows
 
 HEIGHTS = st.lists(st.just(0.0) | st.floats(1e-6, 1e9), min_size=1, max_size=40)
 
 
 @given(st.lists(HEIGHTS, min_size=1, max_size=3))
 def test_columns_are_as_high_as_their_numbers(series):
-    """Bars stand on the axis, in proportion to their values, each in its bin beside the others of it."""
+    """Bars are in proportion to their values, in its bin beside the others, none above the axis."""
     n_bins = min(map(len, series))
     series = [values[:n_bins] for values in series]
     texts = [[f"{s}.{i}" for i in range(n_bins)] for s in range(len(series))]
     chart = columns(series, [str(i) for i in range(n_bins + 1)], texts)
-    wide = (chart.right - chart.left) / n_bins
+    wide = 100 / n_bins
     highest = max(map(max, series)) or 1
-    tallest = max((bar.height for bar in chart.bars), default=1)
-    assert len(chart.bars) == sum(value > 0 for values in series for value in values)
-    for bar in chart.bars:
+    tallest = max((bar.y for bar in chart.marks), default=1)
+    assert len(chart.marks) == sum(value > 0 for values in series for value in values)
+    for bar in chart.marks:
         s, i = map(int, bar.text.split("."))
         assert bar.series == s
-        assert bar.y + bar.height == pytest.approx(chart.base, abs=0.02)
-        assert bar.y >= 0
-        assert chart.left + i * wide <= bar.x + 0.02
-        assert bar.x + bar.width <= chart.left + (i + 1) * wide + 0.02
-        assert bar.height / tallest == pytest.approx(series[s][i] / highest, abs=0.01)
+        assert 0 <= bar.y <= 100
+        assert i * wide <= bar.x + 0.01
+        assert i * wide + s * wide / len(series) == pytest.approx(bar.x, abs=0.08 * wide + 0.01)
+        assert 0 < bar.width <= wide / len(series)
+        assert bar.x + bar.width <= (i + 1) * wide + 0.02
+        assert bar.y / tallest == pytest.approx(series[s][i] / highest, abs=0.01)
     assert 2 <= len(chart.across) <= 8
-    assert chart.up[0].label == "0"
+    assert chart.up[0] == (0, "0")
+    assert chart.up[-1][0] == 100
 
 
 def test_rows_are_as_long_as_their_numbers():
-    """The longest bar leaves room for its value, the others follow in proportion, long labels are cut."""
-    chart = rows([[4, 1, 0]], ["a" * 60, "b\nc", "d"], [["4 %", "1 %", "none"]])
-    first, second, third = chart.rows
-    assert (first.bar.width, third.bar.width) == (4 * second.bar.width, 0)
-    assert first.bar.x + first.bar.width < WIDTH - 50
-    assert first.label == "a" * 25 + "…"
-    assert (second.label, second.bar.text) == ("b c", "b\nc: 1 %")
-    assert [row.bar.y for row in chart.rows] == sorted(row.bar.y for row in chart.rows)
+    """Bars are in proportion to the longest one of all series, and every label has one of each series."""
+    assert rows([[4, 1, 0], [2, 8, 0]], ["a", "b", "c"], [["4", "1", "none"], ["2", "8", "none"]]) == (
+        ("a", ((0.5, "4"), (0.25, "2"))),
+        ("b", ((0.125, "1"), (1.0, "8"))),
+        ("c", ((0.0, "none"), (0.0, "none"))),
+    )
+    assert rows([[0]], ["a"], [["none"]]) == (("a", ((0.0, "none"),)),)
 
 
-def test_two_series_of_rows_lie_under_one_label():
-    """Before and after lie below each other, labelled once, and do not overlap."""
-    chart = rows([[4, 1], [3, 2]], ["a", "b"], [["4", "1"], ["3", "2"]])
-    assert [row.label for row in chart.rows] == ["a", "", "b", ""]
-    assert [row.bar.series for row in chart.rows] == [0, 1, 0, 1]
-    ends = [0.0]
-    for row in chart.rows:
-        assert row.bar.y >= ends[-1] - 0.02
-        ends.append(row.bar.y + row.bar.height)
-    assert ends[-1] <= chart.height
-
-
-def test_marks_of_bins_stand_in_their_middle():
+def test_labels_of_bins_stand_in_their_middle():
     """A chart has labels at the edges of bins if there is one more of them than bins, else in the middle."""
     edges = columns([[1, 2]], ["0", "1", "2"], [["", ""]])
     middles = columns([[1, 2]], ["a", "b"], [["", ""]])
-    assert [tick.at for tick in edges.across] == [edges.left, (edges.left + edges.right) / 2, edges.right]
-    assert [tick.at for tick in middles.across] == pytest.approx(
-        [edges.left + share * (edges.right - edges.left) for share in (0.25, 0.75)]
-    )
+    assert edges.across == ((0, "0"), (50, "1"), (100, "2"))
+    assert middles.across == ((25, "a"), (75, "b"))
 
 
 def test_heat_goes_from_cream_to_red():
@@ -72,17 +59,20 @@ def test_heat_goes_from_cream_to_red():
     assert (greens[0], greens[-1]) == (greens[1], greens[-2])
 
 
-@pytest.mark.parametrize("logarithmic", [False, True])
-def test_points_keep_their_order(logarithmic):
-    """Further right and further up in the drawing is larger, and all marks lie between the axes."""
-    places = [(0.01, 0.0), (0.2, 0.5), (7.0, 0.75)]
-    chart = points(places, [0, 1, 0], ["x", "y", "z"], logarithmic=logarithmic)
-    assert [point.x for point in chart.points] == sorted(point.x for point in chart.points)
-    assert [point.y for point in chart.points] == sorted((point.y for point in chart.points), reverse=True)
-    assert all(chart.left <= point.x <= chart.right for point in chart.points)
-    assert chart.points[0].y == chart.base
-    labels = [tick.label for tick in chart.across]
-    assert labels == (["0.01", "0.1", "1", "10"] if logarithmic else ["0", "2", "4", "6", "8"])
+def test_points_are_where_their_numbers_say():
+    """The lower axis has powers of ten, the left one round numbers from 0; points lie between them."""
+    chart = points([(0.01, 0.0), (0.1, 0.5), (7.0, 0.75)], [0, 1, 0], ["x", "y", "z"])
+    assert [label for _, label in chart.across] == ["0.01", "0.1", "1", "10"]
+    assert [label for _, label in chart.up] == ["0", "0.2", "0.4", "0.6", "0.8"]
+    assert [(point.x, point.y, point.series, point.text) for point in chart.marks] == [
+        (0, 0, 0, "x"),
+        (33.33, 62.5, 1, "y"),
+        (94.84, 93.75, 0, "z"),
+    ]
+    assert all(point.width == 0 for point in chart.marks)
+    alone = points([(1.0, 0.0)], [0], ["x"])
+    assert alone.across == ((0, "1"), (100, "10"))
+    assert (alone.marks[0].x, alone.marks[0].y) == (0, 0)
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6), st.integers(2, 8))
@@ -94,9 +84,8 @@ def test_ticks_enclose(lowest, width, most):
     assert 2 <= len(ticks) <= most + 3
 
 
-def test_numbers_and_labels_are_short():
-    """Axes show no more digits than they need, and no label breaks a line."""
+def test_numbers_are_short():
+    """Axes show no more digits than they need."""
     assert [number(each) for each in (0, 0.1, 12, 250_000, 3e9, 1e-7)] == [
         *("0", "0.1", "12", "250,000", "3,000,000,000", "1e-07"),
     ]
-    assert shortened("two\r\nlines", 20) == "two lines"

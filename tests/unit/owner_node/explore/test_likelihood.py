@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.explore.assessment import Randomness, Wanted, risks_of
+from owner_node.explore.assessment import Randomness, Wanted, risks_of, subject_of
 from owner_node.explore.attacks import LIKELIHOOD, LINKAGE
 from owner_node.explore.likelihood import Carried, Channel, Likelihoods, linked_by_likelihood
-from owner_node.explore.subjects import subject_of
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.oracles import explore as oracle

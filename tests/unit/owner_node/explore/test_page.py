@@ -1,13 +1,13 @@
 """The page of an exploration: all numbers of the document are there, nothing runs, no browser complains."""
 
-import json
 import re
+from dataclasses import replace
 from html import unescape
 
 import pytest
 
-from common.words.charts import Columns, Rows
-from owner_node.explore.page import MOST_LABELS, beyond, compared, measures, render_page, worst
+from common.words.charts import Plot
+from owner_node.explore.page import MOST_LABELS, compared, measures, render_page
 from owner_node.explore.results import (
     NOTHING,
     RECOMMENDED,
@@ -17,7 +17,7 @@ from owner_node.explore.results import (
     Recommendation,
     Results,
     Risk,
-    Shown,
+    ShownCell,
 )
 from owner_node.explore.utility import Estimate
 from tests.browser import browser
@@ -55,11 +55,11 @@ def cell(mechanism, epsilon, k, value):
 
 
 def explored(recommended=1):
-    """The document of an exploration, through JSON as a file has it."""
+    """The results of an exploration."""
     values = iter((0.5, 0.2, 0.004, 0.0031, 7.0, 3.0, 0.6, 0.25))
     cells = [cell(m, e, k, next(values)) for m in MECHANISMS for k in KS for e in EPSILONS]
     cells.append(CellResult("dp", "1", None, "0", "1", problem=f"{HOSTILE} is too wide"))
-    shown = Shown(
+    shown = ShownCell(
         3,
         (
             {
@@ -96,7 +96,7 @@ def explored(recommended=1):
     }
     verdict = NOTHING if recommended is None else RECOMMENDED
     advice = Recommendation(verdict, recommended, ("Because <b>it</b> is so.", "And so."))
-    return json.loads(json.dumps(Results(known, cells, shown, advice).to_document()))
+    return Results(known, cells, shown, advice)
 
 
 def rows_of(html, caption):
@@ -148,25 +148,24 @@ def test_measures_that_nobody_asked_for_are_left_out():
 
 def test_risk_is_what_the_release_adds():
     """An attack counts by how much it is right above guessing and above people who are not in the release."""
-    assert beyond({"rate": {"mean": 0.5}, "baseline": 0.1, "control": {"mean": 0.2}}) == pytest.approx(0.3)
-    assert beyond({"rate": {"mean": 0.5}, "baseline": 0.3, "control": None}) == pytest.approx(0.2)
-    assert beyond({"rate": {"mean": 0.1}, "baseline": 0.3, "control": None}) == 0
-    assert worst({"risks": []}) is None
-    interval = {"attack": "interval", "rate": {"mean": 0.9}, "baseline": 0, "control": None}
-    assert worst({"risks": [interval]}) is None
-    assert worst({"risks": [interval, interval | {"attack": "linkage", "baseline": 0.5}]}) == pytest.approx(
-        0.4
-    )
+    assert Risk("x", about(0.5), 0.1, 9, "", about(0.2)).excess == pytest.approx(0.3)
+    assert Risk("x", about(0.5), 0.3, 9, "").excess == pytest.approx(0.2)
+    assert Risk("x", about(0.1), 0.3, 9, "").excess == 0
+    bare = CellResult("idp-joint", "1", "5", "0", "1")
+    interval, linked = Risk("interval", about(0.9), 0, 9, ""), Risk("linkage", about(0.9), 0.5, 9, "")
+    assert bare.excess(["linkage"]) is None
+    assert replace(bare, risks=(interval,)).excess(["linkage"]) is None
+    assert replace(bare, risks=(interval, linked)).excess(["linkage", "x"]) == pytest.approx(0.4)
 
 
 def test_maps_of_risks_show_what_the_terminal_shows():
     """A cell is what the attack adds, in per cent, of the attribute where it adds most, not its bare rate."""
-    document = explored()
+    results = explored()
     known = Risk("inference", about(0.9), 0.89, 500, "everybody's is known", about(0.89), "income")
-    document["cells"][0]["risks"].append(known.to_document())
-    linked, inferred = measures(document)[-2:]
-    assert inferred.maps[0].rows[0][1][0].text == "1.0 %"
-    assert linked.maps[0].rows[0][1][0].text == "0.0 %"
+    results.cells[0] = replace(results.cells[0], risks=(*results.cells[0].risks, known))
+    linked, inferred = measures(results)[-2:]
+    assert inferred.maps[0].rows[0][1][0].text == "1 %"
+    assert linked.maps[0].rows[0][1][0].text == "0 %"
     assert linked.maps[0].rows[0][1][1].text == "69.4 %"
     assert "less what is right without" in linked.meaning
     assert "of the attribute where" in inferred.meaning
@@ -176,14 +175,16 @@ def test_before_and_after_lose_nobody_unsaid():
     """Many categories are drawn by size, and the page says how many are not; the numbers have all."""
     bins = [f"c{i:02}" for i in range(30)]
     found = compared({"name": "x", "bins": bins, "original": list(range(30)), "masked": [0] * 30}, "category")
-    assert isinstance(found.chart, Rows)
     assert not found.upright
-    assert [row.label for row in found.chart.rows[::2]] == bins[-MOST_LABELS:]
+    assert isinstance(found.chart, tuple)
+    assert [label for label, _ in found.chart] == bins[-MOST_LABELS:]
+    assert found.chart[-1] == (bins[-1], ((1.0, "29 before"), (0.0, "0 after")))
     assert (found.left_out, len(found.numbers)) == (10, 30)
     many = compared({"name": "x", "bins": bins, "original": [1] * 30, "masked": [2] * 30}, "integer")
-    assert isinstance(many.chart, Columns)
     assert many.upright
-    assert len(many.chart.bars) == 60
+    assert isinstance(many.chart, Plot)
+    assert len(many.chart.marks) == 60
+    assert many.chart.marks[0].text == "c00: 1 before"
 
 
 def test_nothing_worth_releasing_is_said():
@@ -197,11 +198,9 @@ def test_nothing_worth_releasing_is_said():
 
 def test_a_small_exploration_has_a_page():
     """Without attacks, models and a chosen setting there is a page all the same."""
-    document = explored(None) | {"class": None, "known": []}
-    document["cells"] = [
-        each | {"risks": [], "f_measure": None, "attributes": []} for each in document["cells"]
-    ]
-    html = render_page(document)
+    results = explored(None)
+    cells = [replace(each, risks=(), f_measure=None, attributes=()) for each in results.cells]
+    html = render_page(replace(results, about={**results.about, "class": None, "known": []}, cells=cells))
     assert "Utility against risk" not in html
     assert rows_of(html, "dp-ir with rank noise 0")[0] == ["0.1", "7 ×", "0.6 ×"]
 

@@ -16,14 +16,21 @@ from common.model.schema import (
     TaxonomyMethod,
     round_to_leading_digit,
 )
-from owner_node.explore.assessment import ALL_MEASURES, PMSE, Grid, Setting, plan_cell
+from owner_node.explore.assessment import (
+    ALL_MEASURES,
+    CONTROL_SHARE,
+    PMSE,
+    Grid,
+    Randomness,
+    Setting,
+    plan_cell,
+)
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.draws import Draw, SortedAttribute, released_lists
 from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
-from owner_node.explore.subjects import CONTROL_SHARE
-from owner_node.explore.sweep import Question, Sources, Table, explore
-from owner_node.explore.utility import Originals, measure
+from owner_node.explore.sweep import Question, Table, explore
+from owner_node.explore.utility import UNCHANGED, Originals, measure
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.released import ReleasedList
@@ -74,9 +81,11 @@ def table(attributes=ALL):
 
 def explored(question, seed=1, attributes=ALL, calls=None):
     """The document of an exploration with a seed."""
-    sources = Sources(SeededBits(seed), np.random.default_rng(seed), 1)
+    randomness = Randomness(SeededBits(seed), np.random.default_rng(seed))
     done = [] if calls is None else calls
-    return explore(table(attributes), question, ABOUT, sources, lambda *each: done.append(each)).to_document()
+    return explore(
+        table(attributes), question, ABOUT, randomness, lambda *each: done.append(each), 1
+    ).to_document()
 
 
 QUICK = Question(Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("auto",), NOISES), 2, 1, (), ())
@@ -192,7 +201,7 @@ def test_measures_are_those_of_the_draws():
     overall = found.mean_sse()
     assert overall is not None
     assert overall.mean == pytest.approx(mean_sse(errors))
-    assert found.unchanged_of(0) == pytest.approx(float((masked[0] == values["age"]).mean()))
+    assert found.of_attribute(UNCHANGED, 0) == pytest.approx(float((masked[0] == values["age"]).mean()))
 
 
 def test_every_setting_once_in_order():
@@ -295,26 +304,28 @@ def test_values_outside_their_domain():
     """Nothing is sorted before they are found."""
     outside = replace(table([AGE]), columns={"age": columns()["age"] + 200})
     with pytest.raises(DataError, match="outside the declared domain"):
-        explore(outside, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
+        explore(
+            outside, QUICK, ABOUT, Randomness(SeededBits(1), np.random.default_rng(1)), lambda *_: None, 1
+        )
 
 
 def test_one_record():
     """Nobody can be left out of it: a usage error, as everything that exploring has against its data."""
     only = replace(table([AGE]), columns={"age": columns()["age"][:1]})
     with pytest.raises(UsageError, match="1 record is too little"):
-        explore(only, QUICK, ABOUT, Sources(SeededBits(1), np.random.default_rng(1), 1), lambda *_: None)
+        explore(only, QUICK, ABOUT, Randomness(SeededBits(1), np.random.default_rng(1)), lambda *_: None, 1)
 
 
 def test_attributes_without_variation():
     """They are their mean already: the bar is that of the others, and without any others nothing is tried."""
     still = np.full(N, 30)
-    sources = Sources(SeededBits(1), np.random.default_rng(1), 1)
+    randomness = Randomness(SeededBits(1), np.random.default_rng(1))
     among_others = replace(table([AGE, INCOME]), columns=columns() | {"age": still})
-    found = explore(among_others, QUICK, ABOUT, sources, lambda *_: None).to_document()
+    found = explore(among_others, QUICK, ABOUT, randomness, lambda *_: None, 1).to_document()
     assert found["mean_sse_of_means"] == 0.25
     alone = replace(table([AGE]), columns={"age": still})
     with pytest.raises(UsageError, match="the same value in all records"):
-        explore(alone, QUICK, ABOUT, sources, lambda *_: None)
+        explore(alone, QUICK, ABOUT, randomness, lambda *_: None, 1)
 
 
 def test_attributes_that_are_not_there():
