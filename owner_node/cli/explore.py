@@ -26,7 +26,7 @@ from owner_node.config import DatasetConfig, OwnerConfig
 if TYPE_CHECKING:
     from owner_node.explore.assessment import Grid
     from owner_node.explore.results import CellResult, Results
-    from owner_node.explore.sweep import Question, Table
+    from owner_node.explore.sweep import ExploreRequest
 
 EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.05,0.1", 5
 NONE = "none"
@@ -108,32 +108,26 @@ def _explored(
     owner: OwnerConfig,
     dataset: DatasetConfig,
     attributes: Sequence[str],
-    question: "Question",
+    question: "ExploreRequest",
     *,
     as_json: bool,
 ) -> "Results":
     from owner_node.cli.progress_bar import progress_bar
     from owner_node.explore.assessment import Randomness
-    from owner_node.explore.sweep import check_question
+    from owner_node.explore.sweep import ExploredTable, check_question
     from owner_node.explore.sweep import explore as sweep
+    from owner_node.sources import load, schema_of
 
     check_question(question)
     if not as_json:
         console.note(f"loading data set {dataset.name!r}")
-    table = _table(owner, dataset, attributes)
-    about = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "version": __version__}
-    with progress_bar("settings", silent=as_json) as progress:
-        return sweep(table, question, about, Randomness.of_system(), progress)
-
-
-def _table(owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str]) -> "Table":
-    from owner_node.explore.sweep import Table
-    from owner_node.sources import load, schema_of
-
     allowed = tuple(attributes) or owner.policy.attributes
     loaded = load(dataset, allowed or None)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
-    return Table(dataset.name, schema, loaded.columns, dataset.taxonomies)
+    table = ExploredTable(dataset.name, schema, loaded.columns, dataset.taxonomies)
+    about = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "version": __version__}
+    with progress_bar("settings", silent=as_json) as progress:
+        return sweep(table, question, about, Randomness.of_system(), progress)
 
 
 def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
@@ -169,16 +163,16 @@ def _question(
     known: str | None,
     measures: str | None,
     attacks: str | None,
-) -> "Question":
+) -> "ExploreRequest":
     from owner_node.explore.attacks import ATTACKS
-    from owner_node.explore.sweep import DEEP_REPETITIONS, Question
+    from owner_node.explore.sweep import DEEP_REPETITIONS, ExploreRequest
 
     if not 1 <= repetitions <= MOST_REPETITIONS:
         raise UsageError(
             f"--repetitions is a number from 1 to {MOST_REPETITIONS}, not {repetitions}",
             "more draws make intervals of confidence narrower",
         )
-    return Question(
+    return ExploreRequest(
         grid,
         repetitions,
         # Two would leave intervals of confidence as wide as the scale.

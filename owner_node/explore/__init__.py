@@ -2,9 +2,9 @@
 
     scales → measures, models                         what masked records are worth
     rows → links, likelihood, structure, inference → attacks    what they reveal, each beside its baseline
-    lists → draws → utility, subjects → assessment    one setting looked at from all sides
+    lists → draws → utility → assessment              one setting looked at from all sides
     cells → sweep → advice, distributions             many settings at once;  preview: one plan that waits
-    results → heat_maps, page                         the document that all of it ends in, and its page
+    results → page                                    the document that all of it ends in, and its page
 
 Nothing here touches a ledger, a session or a network, and every draw is made for this alone. The results
 depend on original data: they are for the owner and nobody else. scikit-learn comes with the extra `explore`.

@@ -13,7 +13,15 @@ from common.model.privacy import AUTO, MECHANISMS, NO_RANK_NOISE
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise, ReleaseArguments
 from common.planning.planner import make_plan
-from owner_node.explore.attacks import MEANINGS, Ascending, Crowd, Finding, Intruder, Release, attack
+from owner_node.explore.attacks import (
+    MEANINGS,
+    Ascending,
+    AttackResult,
+    Crowd,
+    Intruder,
+    MaskedRecords,
+    attack,
+)
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult, Risk
@@ -25,7 +33,7 @@ from owner_node.explore.utility import (
     SSE,
     UNCHANGED,
     VARIANCE,
-    Originals,
+    OriginalRecords,
     Utility,
     estimate,
     measure,
@@ -62,16 +70,17 @@ class Grid:
     ks: tuple[int | None, ...]
     """Minimum cluster sizes; None to have one chosen for every attribute."""
     mechanisms: tuple[str, ...]
-    """Mechanism ids."""
     rank_noises: tuple[Decimal, ...] = (NO_RANK_NOISE,)
     """Noise on ranks, as shares of them."""
     own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
     """Attributes that have another one, the same in every setting."""
 
-    def settings(self) -> list["Setting"]:
+    def settings(self) -> list["GridSetting"]:
         """Return every setting once: what a mechanism does not take makes no difference to it."""
         return [
-            Setting(mechanism, epsilon, k, noise, self.own_rank_noises if takes_rank_noise(mechanism) else ())
+            GridSetting(
+                mechanism, epsilon, k, noise, self.own_rank_noises if takes_rank_noise(mechanism) else ()
+            )
             for mechanism in self.mechanisms
             for noise in (self.rank_noises if takes_rank_noise(mechanism) else (NO_RANK_NOISE,))
             for k in (self.ks if takes_k(mechanism) else (None,))
@@ -80,11 +89,10 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class GridSetting:
     """One cell of the grid."""
 
     mechanism: str
-    """Mechanism id."""
     epsilon: Decimal
     """For all attributes together."""
     k: int | None
@@ -106,8 +114,7 @@ class Setting:
 class Cell:
     """A setting, and what it does to each attribute."""
 
-    setting: Setting
-    """Its place in the grid."""
+    setting: GridSetting
     tasks: tuple[AttributeTask, ...] = ()
     """How every attribute is masked; empty if there is a problem."""
     epsilon_joint: Decimal | None = None
@@ -118,7 +125,7 @@ class Cell:
     """Why these data cannot be masked so."""
 
 
-def plan_cell(setting: Setting, schema: Schema, taxonomies: Mapping[str, Taxonomy]) -> Cell:
+def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Taxonomy]) -> Cell:
     """Plan one cell, from the same public numbers that a release would be planned from.
 
     Args:
@@ -159,7 +166,6 @@ class Wanted:
     repetitions: int
     """Draws that measures are averaged over."""
     deep_repetitions: int
-    """Draws that models and attacks are averaged over."""
     measures: tuple[str, ...]
     """Of `ALL_MEASURES`."""
     attacks: tuple[str, ...]
@@ -193,9 +199,9 @@ class Randomness:
 class Subject:
     """The records, and everything that is the same for all settings."""
 
-    whole: Originals
+    whole: OriginalRecords
     """All records."""
-    members: Originals | None
+    members: OriginalRecords | None
     """The records of the releases that are attacked; None if none is."""
     crowd: Crowd | None
     """The same, and the people who were left out of them."""
@@ -240,14 +246,16 @@ def subject_of(
     return Subject(whole, members, crowd_of(members, outside), originals, wanted)
 
 
-def _sorted(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource) -> Originals:
+def _sorted(
+    columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource
+) -> OriginalRecords:
     def one(task: AttributeTask) -> SortedAttribute:
         return SortedAttribute.of(columns[task.attribute.name], task, bits)
 
-    return Originals.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
+    return OriginalRecords.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
 
 
-def crowd_of(members: Originals, outside: Sequence[Int64Array]) -> Crowd:
+def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
     """Prepare attacks on releases of some records; `outside`: values by attribute of those left out."""
     scales = [each.scale for each in members.attributes]
     return Crowd.of(scales, [each.original for each in members.attributes], outside)
@@ -349,7 +357,7 @@ def _by_class(
     )
 
 
-def _f_measures(whole: Originals, masked: Float64Array, wanted: Wanted, seed: int) -> Float64Array:
+def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Wanted, seed: int) -> Float64Array:
     """Train on the first masked records, and test on the original ones that come after them."""
     number = wanted.class_number or 0
     n_training = split(whole.n_records)
@@ -390,7 +398,7 @@ def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Rando
     draws = []
     for _ in range(wanted.deep_repetitions):
         columns = members.masked(tasks, randomness.bits)
-        release = Release(
+        release = MaskedRecords(
             columns, members.placed(columns), tuple(task.k for task in tasks), tuple(map(_carrier, tasks))
         )
         everybody = randomness.choices.permutation(members.n_records)
@@ -410,7 +418,7 @@ def _carrier(task: AttributeTask) -> Ascending | None:
     return Ascending(task.rank_noise, as_declared)
 
 
-def _risk(found: Sequence[Finding]) -> Risk:
+def _risk(found: Sequence[AttackResult]) -> Risk:
     """Put what one attack found in all draws together."""
     first = found[0]
     controls = [each.control for each in found if each.control is not None]

@@ -183,7 +183,7 @@ class Ascending:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class MaskedRecords:
     """Masked records, in the order of the original ones."""
 
     columns: tuple[Int64Array, ...]
@@ -197,23 +197,20 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class AttackResult:
     """What one attack found in one draw."""
 
     attack: str
-    """Id of the attack."""
     rate: float
     """Share of targets about whom it was right."""
     baseline: float
     """What is right without the release."""
     targets: int
-    """Number of targets."""
     control: float | None = None
     """The rate about people who were left out."""
     outside: int = 0
     """Number of people who were left out."""
     attribute: str | None = None
-    """The attribute that was inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +234,9 @@ def placed(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Arr
     return np.column_stack([scale.places(column) for scale, column in zip(scales, columns, strict=True)])
 
 
-def attack(names: Sequence[str], crowd: Crowd, release: Release, intruder: Intruder) -> list[Finding]:
+def attack(
+    names: Sequence[str], crowd: Crowd, release: MaskedRecords, intruder: Intruder
+) -> list[AttackResult]:
     """Try attacks on a release.
 
     Args:
@@ -251,25 +250,25 @@ def attack(names: Sequence[str], crowd: Crowd, release: Release, intruder: Intru
     ]
 
 
-def _unchanged(crowd: Crowd, release: Release, _intruder: Intruder) -> Iterator[Finding]:
+def _unchanged(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
     n_records = len(crowd.places)
     pairs = list(zip(crowd.columns, release.columns, strict=True))
     same = np.column_stack([original == masked for original, masked in pairs])
     by_chance = [match_rate(codes([original]), codes([masked])) for original, masked in pairs]
-    yield Finding(UNCHANGED_VALUES, float(same.mean()), float(np.mean(by_chance)), n_records)
+    yield AttackResult(UNCHANGED_VALUES, float(same.mean()), float(np.mean(by_chance)), n_records)
     whole = match_rate(codes(list(crowd.columns)), codes(list(release.columns)))
-    yield Finding(UNCHANGED_RECORDS, float(same.all(axis=1).mean()), whole, n_records)
+    yield AttackResult(UNCHANGED_RECORDS, float(same.all(axis=1).mean()), whole, n_records)
 
 
-def _linkage(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+def _linkage(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
     units = crowd.units[intruder.known]
     candidates = Candidates.of(release.places[:, intruder.known] / units)
     known = crowd.places[np.ix_(intruder.targets, intruder.known)] / units
     right = linked(known, intruder.targets, candidates)
-    yield Finding(LINKAGE, float(right.mean()), 1 / len(crowd.places), right.size)
+    yield AttackResult(LINKAGE, float(right.mean()), 1 / len(crowd.places), right.size)
 
 
-def _likelihood(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+def _likelihood(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
     original, released, rank_noises = [], [], []
     for attribute in intruder.known:
         carrier = release.carriers[attribute]
@@ -285,10 +284,10 @@ def _likelihood(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[
     if not original:
         return
     right = linked_by_likelihood(original, released, rank_noises, intruder.persons, intruder.others)
-    yield Finding(LIKELIHOOD, float(right.mean()), 1 / len(crowd.places), right.size)
+    yield AttackResult(LIKELIHOOD, float(right.mean()), 1 / len(crowd.places), right.size)
 
 
-def _structure(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+def _structure(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
     """Take the better of the two: an intruder would notice which one tells records apart."""
     known, targets = intruder.known, intruder.targets
     ranks = np.column_stack([middle_ranks(release.places[:, each]) for each in known])
@@ -297,19 +296,19 @@ def _structure(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[F
     ks = [release.ks[each] for each in known]
     by_equality = linked_by_equality(list(original), list(released), ks)[targets]
     rate = max(float(by_order.mean()), float(by_equality.mean()))
-    yield Finding(STRUCTURE, rate, 1 / len(crowd.places), targets.size)
+    yield AttackResult(STRUCTURE, rate, 1 / len(crowd.places), targets.size)
 
 
-def _interval(crowd: Crowd, release: Release, _intruder: Intruder) -> Iterator[Finding]:
+def _interval(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
     rates, by_chance = [], []
     for attribute, masked in enumerate(release.places.T):
         window = crowd.window(attribute, masked)
         rates.append(float(window.holds(crowd.places[:, attribute]).mean()))
         by_chance.append(window.chance(crowd.ascending[:, attribute]))
-    yield Finding(INTERVAL, float(np.mean(rates)), float(np.mean(by_chance)), len(crowd.places))
+    yield AttackResult(INTERVAL, float(np.mean(rates)), float(np.mean(by_chance)), len(crowd.places))
 
 
-def _inference(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[Finding]:
+def _inference(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
     for wanted in intruder.wanted:
         known = intruder.known[intruder.known != wanted]
         if not known.size:
@@ -329,10 +328,10 @@ def _inference(crowd: Crowd, release: Release, intruder: Intruder) -> Iterator[F
         guess = crowd.window(wanted, crowd.places[:, wanted]).best_guess()
         name = crowd.scales[wanted].attribute.name
         control = rates[1] if len(crowd.outside) else None
-        yield Finding(INFERENCE, rates[0], guess, len(inside), control, len(crowd.outside), name)
+        yield AttackResult(INFERENCE, rates[0], guess, len(inside), control, len(crowd.outside), name)
 
 
-_BY_NAME: Mapping[str, Callable[[Crowd, Release, Intruder], Iterator[Finding]]] = MappingProxyType(
+_BY_NAME: Mapping[str, Callable[[Crowd, MaskedRecords, Intruder], Iterator[AttackResult]]] = MappingProxyType(
     {
         UNCHANGED: _unchanged,
         LINKAGE: _linkage,

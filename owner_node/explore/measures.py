@@ -22,7 +22,6 @@ class Scale:
     """Compares values of one attribute."""
 
     attribute: Attribute
-    """The attribute."""
     spread: float
     """σ², the sample variance of the original places; of categories that are drawn from a taxonomy, the mean
     squared distance from the best single category."""

@@ -35,7 +35,7 @@ from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.measures import distribution, mean_sse_of_means
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, ShownCell
-from owner_node.explore.utility import Originals, Utility, measure_errors, measures_errors_alone
+from owner_node.explore.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
 from owner_node.masking.arrays import BitSource, Int64Array, PositionArray
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.values.taxonomy import Taxonomy
@@ -45,39 +45,31 @@ MOST_CLASSES = 50
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Table:
+class ExploredTable:
     """The records that are explored. Lives in memory only."""
 
     dataset: str
-    """Name of the data set."""
     schema: Schema
     """The attributes, in the order of the results."""
     columns: Mapping[str, Int64Array]
     """Original values by attribute, `(n_records,)` each, in resolution units."""
     taxonomies: Mapping[str, Taxonomy]
-    """Taxonomies by attribute."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is to be found out."""
+class ExploreRequest:
+    """What is to be found out, by names of attributes; `assessment.Wanted` has their numbers."""
 
     grid: Grid
-    """The settings."""
     repetitions: int = 5
-    """Draws that measures are averaged over."""
     deep_repetitions: int = DEEP_REPETITIONS
-    """Draws that models and attacks are averaged over."""
     measures: tuple[str, ...] = ALL_MEASURES
     """Beside the mean SSE."""
     attacks: tuple[str, ...] = ATTACKS
-    """Which attacks are tried."""
     known: tuple[str, ...] = ()
     """Attributes that an intruder knows of everybody; empty for all."""
     class_attribute: str | None = None
-    """The class attribute of the F-measure."""
     most_modelled: int = MOST_MODELLED
-    """Records that models are trained on and compared with."""
 
 
 Progress = Callable[[int, int], None]
@@ -85,8 +77,8 @@ Progress = Callable[[int, int], None]
 
 
 def explore(
-    table: Table,
-    question: Question,
+    table: ExploredTable,
+    question: ExploreRequest,
     about: Mapping[str, Any],
     randomness: Randomness,
     progress: Progress,
@@ -138,7 +130,7 @@ def explore(
     )
 
 
-def check_question(question: Question) -> None:
+def check_question(question: ExploreRequest) -> None:
     """Check what can be checked before the data are loaded.
 
     Raises:
@@ -148,7 +140,7 @@ def check_question(question: Question) -> None:
         check_installed()
 
 
-def _wanted(table: Table, question: Question) -> Wanted:
+def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
     names = table.schema.names
     known = _numbers(names, question.known or names)
     measures = question.measures
@@ -264,7 +256,7 @@ def _rows(cells: Sequence[Cell]) -> list[list[int]]:
     return list(rows.values())
 
 
-def _shown(number: int, cell: Cell, whole: Originals, bits: BitSource) -> ShownCell:
+def _shown(number: int, cell: Cell, whole: OriginalRecords, bits: BitSource) -> ShownCell:
     masked = whole.masked(cell.tasks, bits)
     return ShownCell(
         number,
@@ -275,7 +267,9 @@ def _shown(number: int, cell: Cell, whole: Originals, bits: BitSource) -> ShownC
     )
 
 
-def _about(table: Table, question: Question, about: Mapping[str, Any], n_outside: int) -> dict[str, Any]:
+def _about(
+    table: ExploredTable, question: ExploreRequest, about: Mapping[str, Any], n_outside: int
+) -> dict[str, Any]:
     grid, attributes = question.grid, table.schema.attributes
     return {
         **about,

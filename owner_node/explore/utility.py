@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from math import inf, isfinite, sqrt
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import TypeAlias
 
 import numpy as np
@@ -31,20 +31,16 @@ from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.tasks import AttributeTask
 
 CONFIDENCE = 0.95
-_NORMAL = 1.959963984540054
-"""The quantile of the standard normal distribution that 2.5 % are above."""
+_NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate(Document):
-    """A number that draws of noise, or a choice of records, stand behind."""
+    """A mean over draws of noise or over chosen records, with its 95 % confidence interval."""
 
     mean: float
-    """The estimate."""
     low: float
-    """Lower end of its 95 % confidence interval."""
     high: float
-    """Upper end of it."""
 
 
 def estimate(values: Sequence[float], most: float = inf) -> Estimate | None:
@@ -114,11 +110,10 @@ _Errors: TypeAlias = list[list[float | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Originals:
+class OriginalRecords:
     """Original records, sorted once, and all that is known about them before any is masked."""
 
     attributes: tuple[SortedAttribute, ...]
-    """By attribute."""
     places: Float64Array
     """`(n_records, n_attributes)`."""
     correlations: Float64Array
@@ -129,7 +124,7 @@ class Originals:
     """Errors of plain individual ranking by number of the attribute and k, as far as they were asked for."""
 
     @classmethod
-    def of(cls, attributes: Sequence[SortedAttribute]) -> "Originals":
+    def of(cls, attributes: Sequence[SortedAttribute]) -> "OriginalRecords":
         """Compute what every setting is compared with."""
         places = placed([each.scale for each in attributes], [each.original for each in attributes])
         return cls(
@@ -186,7 +181,7 @@ class Utility:
 
 
 def measure(
-    whole: Originals,
+    whole: OriginalRecords,
     tasks: Sequence[AttributeTask],
     repetitions: int,
     measures: Collection[str],
@@ -222,7 +217,7 @@ def measures_errors_alone(measures: Collection[str]) -> bool:
 
 
 def measure_errors(
-    whole: Originals,
+    whole: OriginalRecords,
     rows: Sequence[Sequence[Sequence[AttributeTask]]],
     repetitions: int,
     bits: BitSource,
@@ -255,7 +250,7 @@ def measure_errors(
 
 
 def _measure_records(
-    whole: Originals, masked: Sequence[Int64Array], asked: Collection[str]
+    whole: OriginalRecords, masked: Sequence[Int64Array], asked: Collection[str]
 ) -> Iterator[tuple[str, list[float | None]]]:
     """Measure one draw, `masked` by attribute: the unchanged values, and what is asked for."""
     pairs = [
@@ -273,7 +268,7 @@ def _measure_records(
         yield CORRELATION, [correlation_error(whole.correlations, correlations(whole.placed(masked)))]
 
 
-def without_noise(whole: Originals, tasks: Sequence[AttributeTask]) -> float | None:
+def without_noise(whole: OriginalRecords, tasks: Sequence[AttributeTask]) -> float | None:
     """Return the mean SSE of the same clusters without noise; None where there are no clusters."""
     if all(task.k is None for task in tasks):
         return None

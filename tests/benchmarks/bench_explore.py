@@ -21,7 +21,7 @@ from common.model.schema import Attribute, AttributeType, Schema, round_to_leadi
 from deploy.local_setup import dataset, section
 from owner_node.explore.assessment import Grid, Randomness
 from owner_node.explore.links import Candidates, linked
-from owner_node.explore.sweep import Question, Table, explore
+from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
 from tests.benchmarks.result import Result, medians
 
 N_RECORDS = 45_222
@@ -55,13 +55,15 @@ def _loaded() -> Result:
         for name, size in zip(columns, N_VALUES, strict=True)
     )
     schema = Schema(attributes, records_rounded=round_to_leading_digit(N_RECORDS))
-    table = Table("data", schema, columns, {})
+    table = ExploredTable("data", schema, columns, {})
     epsilons = tuple(map(Decimal, EPSILONS.split(",")))
 
     def sweep(ks: str, repetitions: int) -> None:
         numbers = tuple(None if each == "auto" else int(each) for each in ks.split(","))
         grid = Grid(epsilons, numbers, ("idp-joint",))
-        explore(table, Question(grid, repetitions, 1, (), ()), {}, Randomness.of_system(), lambda *_: None)
+        explore(
+            table, ExploreRequest(grid, repetitions, 1, (), ()), {}, Randomness.of_system(), lambda *_: None
+        )
 
     whole, single = medians(5, lambda: sweep(KS, 10), lambda: sweep("100", 1))
     name = "explore, the same sweeps alone, of records that are loaded"

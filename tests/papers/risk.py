@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from common.arrays import Int64Array
-from owner_node.explore.assessment import Setting
+from owner_node.explore.assessment import GridSetting
 from owner_node.explore.attacks import (
     INFERENCE,
     LINKAGE,
     STRUCTURE,
     Ascending,
     Intruder,
-    Release,
+    MaskedRecords,
     attack,
     placed,
 )
@@ -93,9 +93,9 @@ class Seen:
     """Number of targets, for attacks."""
 
 
-def every_setting() -> list[Setting | None]:
+def every_setting() -> list[GridSetting | None]:
     """Return the original values, as None, and all settings."""
-    return [None, *(Setting(each, EPSILON, None, noise) for each in CARRIERS for noise in RANK_NOISES)]
+    return [None, *(GridSetting(each, EPSILON, None, noise) for each in CARRIERS for noise in RANK_NOISES)]
 
 
 def measured(data: DataSet, sizes: Sequence[int], runs: int, random: np.random.Generator) -> list[RiskLine]:
@@ -123,7 +123,7 @@ def measured(data: DataSet, sizes: Sequence[int], runs: int, random: np.random.G
     return lines
 
 
-def _masked(parts: Sequence[OwnerPart], setting: Setting | None) -> list[Int64Array]:
+def _masked(parts: Sequence[OwnerPart], setting: GridSetting | None) -> list[Int64Array]:
     """Return all owners' masked records by attribute, `(n_records,)`."""
     every = [
         [each.original for each in part.whole.attributes]
@@ -172,7 +172,7 @@ def _f_measure(
 
 
 def _attacked(
-    parts: Sequence[OwnerPart], setting: Setting | None, random: np.random.Generator
+    parts: Sequence[OwnerPart], setting: GridSetting | None, random: np.random.Generator
 ) -> dict[str, Seen]:
     """Attack every owner's records, and put what is found together by numbers of targets."""
     found: dict[str, list[Seen]] = defaultdict(list)
@@ -183,7 +183,7 @@ def _attacked(
 
 
 def _attacked_part(
-    part: OwnerPart, setting: Setting | None, random: np.random.Generator
+    part: OwnerPart, setting: GridSetting | None, random: np.random.Generator
 ) -> Iterator[tuple[str, Seen]]:
     members, crowd = part.members, part.crowd
     tasks = None if setting is None else part.tasks(setting)
@@ -191,7 +191,7 @@ def _attacked_part(
     ks = tuple(None if tasks is None else tasks[i].k for i in range(len(columns)))
     noise = Decimal(0) if setting is None else setting.rank_noise
     carriers = (Ascending(noise),) * len(columns)
-    release = Release(columns, members.placed(columns), ks, carriers)
+    release = MaskedRecords(columns, members.placed(columns), ks, carriers)
     everything = np.arange(len(columns))
     targets, persons = (
         random.permutation(members.n_records)[: max(1, round(most * part.share))]
@@ -225,7 +225,7 @@ def _together(seen: Sequence[Seen]) -> Seen:
 # --- what is written -----------------------------------------------------------------------------------
 
 
-def _line(data: str, setting: Setting | None, measure: str, seen: Sequence[Seen]) -> RiskLine:
+def _line(data: str, setting: GridSetting | None, measure: str, seen: Sequence[Seen]) -> RiskLine:
     values = [each.value for each in seen]
     found: Estimate | None
     baseline = None

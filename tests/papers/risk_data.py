@@ -14,10 +14,10 @@ import numpy as np
 import pandas as pd
 
 from common.model.schema import Schema, round_to_leading_digit
-from owner_node.explore.assessment import CONTROL_SHARE, Setting, crowd_of, plan_cell
+from owner_node.explore.assessment import CONTROL_SHARE, GridSetting, crowd_of, plan_cell
 from owner_node.explore.attacks import Crowd
 from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.utility import Originals
+from owner_node.explore.utility import OriginalRecords
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
 from tests.papers import data_sets
@@ -63,16 +63,16 @@ class OwnerPart:
 
     schema: Schema
     """What the owner says about them."""
-    whole: Originals
+    whole: OriginalRecords
     """All of them."""
-    members: Originals
+    members: OriginalRecords
     """Those of the releases that are attacked."""
     crowd: Crowd
     """The same people, and those who were left out."""
     share: float
     """Share of all owners' records."""
 
-    def tasks(self, setting: Setting) -> tuple[AttributeTask, ...]:
+    def tasks(self, setting: GridSetting) -> tuple[AttributeTask, ...]:
         """Return how a plan masks each attribute under a setting."""
         cell = plan_cell(setting, self.schema, {})
         if cell.problem:
@@ -102,12 +102,12 @@ def _part(data: DataSet, own: slice, random: np.random.Generator) -> OwnerPart:
     left_out = np.zeros(n_records, dtype=np.bool_)
     left_out[random.choice(n_records, n_outside, replace=False)] = True
     schema = Schema(data.attributes, records_rounded=round_to_leading_digit(n_records))
-    part_tasks = plan_cell(Setting("auto", Decimal(1), None), schema, {}).tasks
+    part_tasks = plan_cell(GridSetting("auto", Decimal(1), None), schema, {}).tasks
 
-    def ready(chosen: np.ndarray) -> Originals:
+    def ready(chosen: np.ndarray) -> OriginalRecords:
         bits = SystemBits()
         pairs = zip(columns, part_tasks, strict=True)
-        return Originals.of([SortedAttribute.of(column[chosen], task, bits) for column, task in pairs])
+        return OriginalRecords.of([SortedAttribute.of(column[chosen], task, bits) for column, task in pairs])
 
     members = ready(~left_out)
     crowd = crowd_of(members, [column[left_out] for column in columns])

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from owner_node.explore.assessment import Grid, Randomness
 from owner_node.explore.draws import SortedAttribute, released_lists
-from owner_node.explore.sweep import Question, explore
-from owner_node.explore.utility import SSE, Originals, measure_errors
+from owner_node.explore.sweep import ExploreRequest, explore
+from owner_node.explore.utility import SSE, OriginalRecords, measure_errors
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from tests.fakes.bits import SeededBits
@@ -34,7 +34,7 @@ def attribute_of(number: int) -> SimpleNamespace:
 def test_errors_are_those_of_their_row_setting_and_attribute(n_threads, lengths, n_attributes):
     """Whatever the number of rows, settings and attributes, and whoever takes them up."""
     whole = cast(
-        "Originals", SimpleNamespace(attributes=[attribute_of(each) for each in range(n_attributes)])
+        "OriginalRecords", SimpleNamespace(attributes=[attribute_of(each) for each in range(n_attributes)])
     )
     numbers = iter(range(sum(lengths)))
     rows = [[[next(numbers)] * n_attributes for _ in range(length)] for length in lengths]
@@ -55,7 +55,12 @@ def test_every_cell_has_the_errors_of_its_clusters():
     done: list[tuple[int, int]] = []
     randomness = Randomness(SeededBits(1), np.random.default_rng(1))
     cells = explore(
-        table((INCOME,)), Question(grid, 2, 1, (), ()), ABOUT, randomness, lambda *each: done.append(each), 2
+        table((INCOME,)),
+        ExploreRequest(grid, 2, 1, (), ()),
+        ABOUT,
+        randomness,
+        lambda *each: done.append(each),
+        2,
     ).to_document()["cells"]
     without = [cell["mean_sse_without_noise"] for cell in cells]
     assert len({round(each, 9) for each in without}) == 3
@@ -73,7 +78,7 @@ def test_what_fails_in_a_thread_ends_the_sweep(monkeypatch):
     grid = Grid((Decimal(1),), (5, 20, 80), ("dp-ir", "idp-joint"))
     randomness = Randomness(SeededBits(1), np.random.default_rng(1))
     with pytest.raises(MemoryError):
-        explore(table((INCOME,)), Question(grid, 2, 1, (), ()), ABOUT, randomness, lambda *_: None, 2)
+        explore(table((INCOME,)), ExploreRequest(grid, 2, 1, (), ()), ABOUT, randomness, lambda *_: None, 2)
 
 
 def test_every_list_of_many_ascends_from_its_first_value():

@@ -21,16 +21,16 @@ from owner_node.explore.assessment import (
     CONTROL_SHARE,
     PMSE,
     Grid,
+    GridSetting,
     Randomness,
-    Setting,
     plan_cell,
 )
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.draws import Draw, SortedAttribute, released_lists
 from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
-from owner_node.explore.sweep import Question, Table, explore
-from owner_node.explore.utility import UNCHANGED, Originals, measure
+from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
+from owner_node.explore.utility import UNCHANGED, OriginalRecords, measure
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.released import ReleasedList
@@ -76,7 +76,9 @@ def table(attributes=ALL):
     """The table of these attributes."""
     schema = Schema(tuple(attributes), records_rounded=round_to_leading_digit(N))
     values = columns()
-    return Table("people", schema, {each.name: values[each.name] for each in attributes}, {"job": TREE})
+    return ExploredTable(
+        "people", schema, {each.name: values[each.name] for each in attributes}, {"job": TREE}
+    )
 
 
 def explored(question, seed=1, attributes=ALL, calls=None):
@@ -88,7 +90,7 @@ def explored(question, seed=1, attributes=ALL, calls=None):
     ).to_document()
 
 
-QUICK = Question(Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("auto",), NOISES), 2, 1, (), ())
+QUICK = ExploreRequest(Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("auto",), NOISES), 2, 1, (), ())
 
 
 @pytest.mark.parametrize("attribute", [AGE, INCOME, WARD, TOWN, JOB], ids=lambda each: each.name)
@@ -188,9 +190,11 @@ def test_plain_ranking_is_the_reference():
 
 def test_measures_are_those_of_the_draws():
     """Mean SSE and the share unchanged are what record by record masking with the same bits gives."""
-    cell = plan_cell(Setting("idp-joint", Decimal(4), 10), table().schema, {})
+    cell = plan_cell(GridSetting("idp-joint", Decimal(4), 10), table().schema, {})
     values = columns()
-    whole = Originals.of([SortedAttribute.of(values[t.attribute.name], t, SeededBits(1)) for t in cell.tasks])
+    whole = OriginalRecords.of(
+        [SortedAttribute.of(values[t.attribute.name], t, SeededBits(1)) for t in cell.tasks]
+    )
     found = measure(whole, cell.tasks, 1, ALL_MEASURES, SeededBits(5))
     bits = SeededBits(5)
     masked = [mask_attribute(values[t.attribute.name], t, bits).by_record() for t in cell.tasks]
@@ -206,7 +210,7 @@ def test_measures_are_those_of_the_draws():
 
 def test_every_setting_once_in_order():
     """Mechanism, rank noise, k, epsilon; a mechanism without clusters has one column and no rank noise."""
-    question = Question(
+    question = ExploreRequest(
         Grid((Decimal("0.5"), Decimal(1)), (None, 10), ("idp-joint", "dp"), NOISES), 1, 1, (), ()
     )
     calls: list[tuple[int, int]] = []
@@ -227,11 +231,11 @@ def test_every_setting_once_in_order():
 def test_bounds_are_those_of_a_release():
     """Two attributes with rank noise 0.03 cost 2 · 2/0.03 more for the table; without it, no bound."""
     grid = Grid((Decimal(1),), (10,), ("idp-joint",), NOISES)
-    found = explored(Question(grid, 1, 1, (), ()), attributes=(AGE, WARD))["cells"]
+    found = explored(ExploreRequest(grid, 1, 1, (), ()), attributes=(AGE, WARD))["cells"]
     assert [cell["epsilon_joint"] for cell in found] == ["1", "1"]
     assert found[0]["epsilon_table"] is None
     assert float(found[1]["epsilon_table"]) == pytest.approx(1 + 4 / 0.03)
-    assert explored(Question(grid, 1, 1, (), ()))["cells"][0]["epsilon_joint"] is None
+    assert explored(ExploreRequest(grid, 1, 1, (), ()))["cells"][0]["epsilon_joint"] is None
 
 
 def test_same_seed_same_document():
@@ -243,7 +247,7 @@ def test_same_seed_same_document():
 def test_everything_that_is_asked_for_is_there():
     """Measures, models, classes, attacks and distributions; the document is JSON without infinities."""
     grid = Grid((Decimal(2),), (10,), ("idp-joint",), (Decimal("0.03"),))
-    document = explored(Question(grid, 2, 2, class_attribute="ward", known=("age", "income")))
+    document = explored(ExploreRequest(grid, 2, 2, class_attribute="ward", known=("age", "income")))
     json.dumps(document, allow_nan=False)
     (cell,) = document["cells"]
     for name in ("mean_sse", "relative_error", "variance_change", "divergence", "correlation_error", PMSE):
@@ -270,7 +274,7 @@ def test_everything_that_is_asked_for_is_there():
 def test_more_epsilon_less_error():
     """What the sweep finds goes the way that it must: less noise, less error, more linkage."""
     grid = Grid((Decimal("0.05"), Decimal(50)), (10,), ("idp-joint",))
-    low, high = explored(Question(grid, 3, 2, (), ("linkage",)))["cells"]
+    low, high = explored(ExploreRequest(grid, 3, 2, (), ("linkage",)))["cells"]
     assert high["mean_sse"]["mean"] < low["mean_sse"]["mean"] / 10
     assert high["risks"][0]["rate"]["mean"] > low["risks"][0]["rate"]["mean"]
 
@@ -278,14 +282,14 @@ def test_more_epsilon_less_error():
 def test_rank_noise_protects_who_is_who():
     """With noise on ranks, structure alone links fewer."""
     grid = Grid((Decimal(4),), (10,), ("idp-joint",), (Decimal(0), Decimal("0.2")))
-    without, with_noise = explored(Question(grid, 1, 2, (), ("structure",)))["cells"]
+    without, with_noise = explored(ExploreRequest(grid, 1, 2, (), ("structure",)))["cells"]
     assert with_noise["risks"][0]["rate"]["mean"] < without["risks"][0]["rate"]["mean"] / 2
 
 
 def test_what_is_impossible_is_said_cell_by_cell():
     """A k above the number of records is a problem of its own cells and of no other."""
     grid = Grid((Decimal(1),), (10, 5000), ("idp-joint",))
-    fine, impossible = explored(Question(grid, 1, 1, (), ()))["cells"]
+    fine, impossible = explored(ExploreRequest(grid, 1, 1, (), ()))["cells"]
     assert fine["problem"] is None
     assert fine["mean_sse"]["mean"] > 0
     assert "at least 5000 are needed" in impossible["problem"]
@@ -295,7 +299,7 @@ def test_what_is_impossible_is_said_cell_by_cell():
 def test_the_number_of_records_is_told_of_all():
     """Those who are left out for the attacks do not make the table smaller in what is said of it."""
     grid = Grid((Decimal(1),), (10, N - 5, N + 10), ("idp-joint",))
-    _, without_some, without_any = explored(Question(grid, 1, 1, (), ATTACKS))["cells"]
+    _, without_some, without_any = explored(ExploreRequest(grid, 1, 1, (), ATTACKS))["cells"]
     assert without_some["problem"].startswith(f"{N - N // CONTROL_SHARE} records")
     assert without_any["problem"].startswith(f"{N} records")
 
@@ -330,10 +334,13 @@ def test_attributes_without_variation():
 
 def test_attributes_that_are_not_there():
     """Unknown names, and classes with too many values, are usage errors."""
-    for wrong in (Question(QUICK.grid, known=("shoe",)), Question(QUICK.grid, class_attribute="shoe")):
+    for wrong in (
+        ExploreRequest(QUICK.grid, known=("shoe",)),
+        ExploreRequest(QUICK.grid, class_attribute="shoe"),
+    ):
         with pytest.raises(UsageError, match="shoe"):
             explored(wrong)
     with pytest.raises(UsageError, match=r"cannot be a class: it can have \d+ values"):
-        explored(Question(QUICK.grid, class_attribute="income"))
+        explored(ExploreRequest(QUICK.grid, class_attribute="income"))
     with pytest.raises(UsageError, match="cannot be a class: there is no other attribute"):
-        explored(Question(QUICK.grid, class_attribute="ward"), attributes=[WARD])
+        explored(ExploreRequest(QUICK.grid, class_attribute="ward"), attributes=[WARD])
