@@ -18,7 +18,6 @@ from aggregator.api.control_service import About, ControlService
 from aggregator.api.owner_service import OwnerService
 from aggregator.api.statements import Statements
 from aggregator.api.uploads import Uploads
-from aggregator.ca.actions import EnrolmentActions
 from aggregator.ca.enrolment import Enrolment
 from aggregator.ca.renewal import Renewals, renew_own
 from aggregator.config import AggregatorConfig
@@ -27,6 +26,7 @@ from aggregator.drive.deadlines import elapsed
 from aggregator.drive.operations import Operations
 from aggregator.drive.presence import Presence
 from aggregator.protocol.states import ENDS, State
+from aggregator.store.database import FILE_NAME
 from aggregator.store.intake import Intake, Kind
 from aggregator.store.journal import Journal
 from common.daemon.audit import Delivery, open_sinks
@@ -94,7 +94,7 @@ class Daemon:
         remove_leftovers(state)
         _make_folder(section.release_dir)
         credentials = await asyncio.to_thread(self._credentials)
-        journal = Journal(state / "aggregator.db")
+        journal = Journal(state / FILE_NAME)
         self._stack.callback(journal.close)
         self._deliver_audit(journal)
         presence, intake = Presence(time.time, elapsed), Intake(state / "incoming")
@@ -113,13 +113,10 @@ class Daemon:
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
         uploads = Uploads(conductor, intake, credentials, time.time, tally)
-        enrolment = Enrolment(state, _now)
-        self._stack.callback(enrolment.close)
+        enrolment = Enrolment(journal.db, journal.operators, _now)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
         self._attend(credentials.watch())
-        certificates = EnrolmentActions(enrolment, journal.db, journal.operators)
-        self._attend(certificates.watch())
         about = About(section.name, self.address, int(time.time()), credentials)
         await self._listen_for_control(
             ControlService(
@@ -130,7 +127,6 @@ class Daemon:
                 presence,
                 intake,
                 enrolment,
-                certificates,
                 time.time,
             )
         )
@@ -158,6 +154,7 @@ class Daemon:
             self._stack.push_async_callback(asyncio.to_thread, delivery.deliver)
             journal.operators.listen(delivery.wake)
             self._attend(delivery.run())
+            self._attend(journal.watch())
 
     async def stop(self) -> None:
         """Take no more calls, wait for what is being written, close everything."""

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from google.protobuf.json_format import MessageToDict
 
 from aggregator.api.views import action_view, first_piece, owner_view, release_view
-from aggregator.ca.actions import EnrolmentActions
 from aggregator.ca.enrolment import Enrolment
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.operations import Operations
@@ -72,7 +71,6 @@ class ControlService(ControlServiceServicer):
         presence: Who is connected.
         intake: What has been uploaded.
         enrolment: The register of certificates.
-        certificates: Notes in the operators' log what was done with them.
         clock: The time in Unix seconds.
     """
 
@@ -85,7 +83,6 @@ class ControlService(ControlServiceServicer):
         presence: Presence,
         intake: Intake,
         enrolment: Enrolment,
-        certificates: EnrolmentActions,
         clock: Callable[[], float],
     ) -> None:
         self._about = about
@@ -95,7 +92,6 @@ class ControlService(ControlServiceServicer):
         self._presence = presence
         self._intake = intake
         self._enrolment = enrolment
-        self._certificates = certificates
         self._clock = clock
 
     @raises
@@ -200,9 +196,6 @@ class ControlService(ControlServiceServicer):
         self, request: wire.ListActionsRequest, context: Context
     ) -> wire.ListActionsResponse:
         """Tell what operators asked for, oldest first, a piece at a time."""
-        with suppress(CannotStoreError):
-            # What was done with certificates a moment ago is there, too.
-            self._certificates.copy()
         found = self._journal.operators.actions(request.after, _PIECE, request.release)
         return wire.ListActionsResponse(
             actions=[action_view(action) for _, action in found],

@@ -1,129 +1,28 @@
-"""enrolment.db: the register of certificates, beside aggregator.db because two processes use it.
+"""The register of certificates: tables of aggregator.db, which the daemon and the operator's commands share.
 
-The daemon reads it at every call; the operator's commands write to it, with or without the daemon.
+The daemon reads the register at every call; the commands write to it, with or without the daemon.
 """
 
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from aggregator.ca.authority import Authority
-from common.errors import ConfigurationError, ConflictError, IdentityError, ProtocolError, UsageError
-from common.files import PRIVATE_FILE, private_directory
-from common.transactions import all_or_nothing
+from aggregator.store.database import FILE_NAME, Database
+from aggregator.store.operator_log import Action, OperatorLog
+from common.errors import ConflictError, IdentityError, ProtocolError, UsageError
 from common.trust.enrolment import CertificateRequest
 from common.trust.identity import Party, fingerprint, party_of_certificate, renewal_begins
 
-FILE_NAME = "enrolment.db"
-_BUSY_SECONDS = 30.0
-_FIRST = (
-    """CREATE TABLE certificates (
-        digest TEXT PRIMARY KEY, owner TEXT NOT NULL, fingerprint TEXT NOT NULL, serial TEXT NOT NULL,
-        origin TEXT NOT NULL CHECK (origin IN ('approved', 'renewed', 'seen')),
-        since INTEGER NOT NULL, expires INTEGER NOT NULL, revoked INTEGER
-    ) STRICT, WITHOUT ROWID""",
-    "CREATE INDEX certificates_owner ON certificates (owner)",
-    "CREATE INDEX certificates_key ON certificates (fingerprint)",
-    "CREATE TABLE revoked_owners (owner TEXT PRIMARY KEY, time INTEGER NOT NULL) STRICT, WITHOUT ROWID",
-    """CREATE TABLE log (
-        sequence INTEGER PRIMARY KEY, time INTEGER NOT NULL, actor TEXT NOT NULL, action TEXT NOT NULL,
-        owner TEXT NOT NULL, fingerprint TEXT NOT NULL, serial TEXT NOT NULL
-    ) STRICT""",
-    "CREATE TRIGGER log_stays BEFORE UPDATE ON log BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-    "CREATE TRIGGER log_remains BEFORE DELETE ON log BEGIN SELECT RAISE(ABORT, 'append-only'); END",
-)
-_WITH_PARENTS = (
-    # From which certificate a renewal came: its digest; empty for what was not renewed, or before this form.
-    "ALTER TABLE certificates ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
-    "CREATE INDEX certificates_parent ON certificates (parent)",
-)
-_FORMS = (_FIRST, _WITH_PARENTS)
-"""What makes each form of the database out of the one before."""
-
-
-class EnrolmentDatabase:
-    """The database of the register. Any number of processes may use it.
-
-    Args:
-        state_dir: The aggregator's state directory, made if absent.
-
-    Raises:
-        ConfigurationError: If the database cannot be used.
-    """
-
-    def __init__(self, state_dir: Path) -> None:
-        self._path = private_directory(state_dir) / FILE_NAME
-        self._lock = threading.RLock()
-        with self._explained():
-            self._path.touch(PRIVATE_FILE)
-            self._connection = sqlite3.connect(
-                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-        try:
-            with self._explained():
-                self._connection.execute("PRAGMA journal_mode = WAL")
-                self._connection.execute("PRAGMA synchronous = FULL")
-                self._make()
-        except BaseException:
-            self._connection.close()
-            raise
-
-    def close(self) -> None:
-        """Close the database."""
-        with self._lock:
-            self._connection.close()
-
-    def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Read rows; inside a transaction of this thread, with what it has written so far."""
-        with self._lock, self._explained():
-            return self._connection.execute(statement, values).fetchall()
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """Open a write transaction: all of the block is on the disk afterwards, or nothing of it.
-
-        Yields:
-            The connection to write with.
-
-        Raises:
-            ConfigurationError: If the database cannot be written.
-        """
-        with self._lock, self._explained(), all_or_nothing(self._connection) as connection:
-            yield connection
-
-    def _make(self) -> None:
-        with self.transaction() as tx:
-            (version,) = tx.execute("PRAGMA user_version").fetchone()
-            if version > len(_FORMS):
-                raise ConfigurationError(
-                    f"{self._path} was written by a newer version of this software",
-                    hint="run the version that wrote it",
-                )
-            for statement in (each for form in _FORMS[version:] for each in form):
-                tx.execute(statement)
-            tx.execute(f"PRAGMA user_version = {len(_FORMS)}")
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            reason = getattr(error, "sqlite_errorname", "") or getattr(error, "strerror", "") or "unknown"
-            raise ConfigurationError(
-                f"{self._path} cannot be used as the register of certificates ({reason})",
-                hint="check the disk and whose file it is; else restore it from a backup",
-            ) from None
-
-
+_PREFIX = "enroll "
+"""Begins the names of these actions in the operators' log."""
 _MOST_RENEWALS_A_DAY = 10
 _FORGOTTEN_AFTER = timedelta(days=7)
 _WITH_RENEWED = """digest IN (
@@ -140,11 +39,10 @@ class Enrolled:
     """One certificate of an owner."""
 
     owner: str
-    """Owner id."""
     fingerprint: str
     """Of its key."""
     serial: str
-    """Serial number, hexadecimal."""
+    """Hexadecimal digits."""
     origin: str
     """approved, renewed, or seen: issued by another CA, and used here."""
     since: int
@@ -160,7 +58,7 @@ class LogEntry:
     """Something that was done."""
 
     sequence: int
-    """Its number in the log."""
+    """Its number in the operators' log."""
     time: int
     """Unix time."""
     actor: str
@@ -179,19 +77,13 @@ class Enrolment:
     """The aggregator's register of certificates. Any number of processes may use it.
 
     Args:
-        state_dir: The aggregator's state directory, made if absent.
+        db: The aggregator's database.
+        operators: Takes what was done with certificates, in the same transaction.
         clock: Tells the time, with its time zone.
-
-    Raises:
-        ConfigurationError: If the database cannot be used.
     """
 
-    def __init__(self, state_dir: Path, clock: Callable[[], datetime]) -> None:
-        self._clock, self._db = clock, EnrolmentDatabase(state_dir)
-
-    def close(self) -> None:
-        """Close the database."""
-        self._db.close()
+    def __init__(self, db: Database, operators: OperatorLog, clock: Callable[[], datetime]) -> None:
+        self._db, self._operators, self._clock = db, operators, clock
 
     # --- what the daemon asks --------------------------------------------------------------------------
 
@@ -254,7 +146,7 @@ class Enrolment:
             )
         if now < (begins := renewal_begins(present)):
             raise ProtocolError(f"the certificate is renewed from {begins:%Y-%m-%d} on", "ask again then")
-        with self._db.transaction() as tx:
+        with self._changing() as tx:
             self.check(present)
             if _known_key(tx, request.key) is not None:
                 raise ProtocolError("a renewal needs a key that was never used", "make a new key")
@@ -264,7 +156,7 @@ class Enrolment:
                 raise ProtocolError("too many renewals in one day", "ask again tomorrow")
             issued = authority.issue(request.key, party, now)
             self._store(tx, issued, "renewed", _digest(present))
-            self._log(tx, f"owner/{party.name}", "renew", issued)
+            self._log(tx, f"owner/{party.name}", "renew", *_named(issued))
         return issued
 
     # --- what operators do -----------------------------------------------------------------------------
@@ -286,7 +178,7 @@ class Enrolment:
             IdentityError: If nobody would accept the certificate.
         """
         key, now = fingerprint(request.key), self._clock()
-        with self._db.transaction() as tx:
+        with self._changing() as tx:
             known = _known_key(tx, request.key)
             if known is not None and (known[0] != party.name or known[1] is not None):
                 what = "revoked" if known[1] is not None else f"that of owner {known[0]}"
@@ -306,7 +198,7 @@ class Enrolment:
                 self._revoke(tx, actor, "replace", "fingerprint = ?", other)
             issued = authority.issue(request.key, party, now)
             self._store(tx, issued, "approved")
-            self._log(tx, actor, "approve", issued)
+            self._log(tx, actor, "approve", *_named(issued))
         return issued
 
     def revoke(self, actor: str, owner: str = "", serial: str = "") -> list[Enrolled]:
@@ -326,7 +218,7 @@ class Enrolment:
                 f"no certificate of {f'owner {owner}' if owner else f'serial number {serial}'} is known",
                 "aggregator enroll list shows those that are",
             )
-        with self._db.transaction() as tx:
+        with self._changing() as tx:
             revoked = self._revoke(tx, actor, "revoke", where if owner else _WITH_RENEWED, value)
             if owner:
                 at = int(self._clock().timestamp())
@@ -339,45 +231,34 @@ class Enrolment:
         rows = self._db.rows(f"SELECT {columns} FROM certificates ORDER BY owner, since, serial")  # noqa: S608 - our own names
         return [Enrolled(*row) for row in rows]
 
-    def log(self, after: int = 0) -> list[LogEntry]:
-        """Return what was done, oldest first.
-
-        Args:
-            after: Number of the entry before the first.
-        """
-        rows = self._db.rows(
-            "SELECT sequence, time, actor, action, owner, fingerprint, serial FROM log "
-            "WHERE sequence > ? ORDER BY sequence",
-            (after,),
-        )
-        return [LogEntry(*row) for row in rows]
-
-    def newest(self) -> int:
-        """Return the number of the newest entry of the log; 0 if there is none."""
-        return int(self._db.rows("SELECT coalesce(max(sequence), 0) FROM log")[0][0])
+    def log(self) -> list[LogEntry]:
+        """Return what was done, oldest first."""
+        return [
+            LogEntry(sequence, each.at, each.user, each.name.removeprefix(_PREFIX), **each.arguments)
+            for sequence, each in self._operators.actions()
+            if each.name.startswith(_PREFIX)
+        ]
 
     # --- the database ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        """Open a transaction that writes to the operators' log as well."""
+        with self._db.transaction() as tx:
+            yield tx
+        self._operators.announce()
 
     def _store(
         self, tx: sqlite3.Connection, certificate: x509.Certificate, origin: str, parent: str = ""
     ) -> None:
-        values = (
-            *(_digest(certificate), party_of_certificate(certificate).name),
-            *(fingerprint(certificate.public_key()), serial_number(certificate), origin),
-            *(int(self._clock().timestamp()), int(certificate.not_valid_after_utc.timestamp()), parent),
-        )
+        times = int(self._clock().timestamp()), int(certificate.not_valid_after_utc.timestamp())
+        values = (_digest(certificate), *_named(certificate), origin, *times, parent)
         tx.execute("INSERT OR IGNORE INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, NULL, ?)", values)
 
-    def _log(self, tx: sqlite3.Connection, actor: str, action: str, certificate: x509.Certificate) -> None:
-        named = party_of_certificate(certificate).name
-        self._note(
-            tx, actor, action, named, fingerprint(certificate.public_key()), serial_number(certificate)
-        )
-
-    def _note(self, tx: sqlite3.Connection, actor: str, action: str, *whose: str) -> None:
-        columns = "time, actor, action, owner, fingerprint, serial"
-        values = (int(self._clock().timestamp()), actor, action, *whose)
-        tx.execute(f"INSERT INTO log ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)  # noqa: S608 - our own names
+    def _log(self, tx: sqlite3.Connection, actor: str, action: str, *named: str) -> None:
+        whose = dict(zip(("owner", "fingerprint", "serial"), named, strict=True))
+        at = int(self._clock().timestamp())
+        self._operators.insert(tx, Action(at, actor, _PREFIX + action, "", whose))
 
     def _others(self, tx: sqlite3.Connection, owner: str, key: str, now: int) -> list[str]:
         """Return the other keys that an owner can still use."""
@@ -399,8 +280,26 @@ class Enrolment:
         tx.execute(f"UPDATE certificates SET revoked = ? WHERE {where} AND revoked IS NULL", (now, value))  # noqa: S608
         revoked = [Enrolled(*row) for row in rows]
         for each in revoked:
-            self._note(tx, actor, action, each.owner, each.fingerprint, each.serial)
+            self._log(tx, actor, action, each.owner, each.fingerprint, each.serial)
         return revoked
+
+
+@contextmanager
+def open_register(state_dir: Path, clock: Callable[[], datetime]) -> Iterator[Enrolment]:
+    """Open the register beside the daemon, or without one.
+
+    Args:
+        state_dir: The aggregator's state directory, created if absent.
+        clock: Tells the time, with its time zone.
+
+    Yields:
+        The register.
+
+    Raises:
+        ConfigurationError: If the database cannot be used.
+    """
+    with Database(state_dir / FILE_NAME) as db:
+        yield Enrolment(db, OperatorLog(db), clock)
 
 
 def serial_number(certificate: x509.Certificate) -> str:
@@ -420,6 +319,12 @@ def parse_serial(text: str) -> str:
         raise UsageError(
             "a serial number has hexadecimal digits", "aggregator enroll list shows those that are known"
         ) from None
+
+
+def _named(certificate: x509.Certificate) -> tuple[str, str, str]:
+    """Return owner, fingerprint of the key, and serial number."""
+    owner = party_of_certificate(certificate).name
+    return owner, fingerprint(certificate.public_key()), serial_number(certificate)
 
 
 def _digest(certificate: x509.Certificate) -> str:

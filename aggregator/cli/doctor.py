@@ -5,12 +5,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 from aggregator import config
-from aggregator.ca.enrolment import FILE_NAME as ENROLMENT
 from aggregator.config import AggregatorConfig
+from aggregator.store.database import FILE_NAME
 from common.cli import console
 from common.cli.doctor import (
     Check,
@@ -32,7 +31,6 @@ from common.errors import ExitCode, NotConnectedError
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind, fingerprint, host_names
 
-_DATABASES = ("aggregator.db", ENROLMENT)
 _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
 
 
@@ -73,8 +71,7 @@ def _local(found: AggregatorConfig) -> Iterator[tuple[str, Check]]:
     yield "disk", lambda: free_disk("disk, state", section.state_dir)
     yield "disk", lambda: free_disk("disk, releases", section.release_dir)
     yield "clock", kept_clock
-    for name in _DATABASES:
-        yield "database", partial(database, "database", section.state_dir / name)
+    yield "database", lambda: database("database", section.state_dir / FILE_NAME)
 
 
 def _release_folder(path: Path) -> Iterator[Finding]:

@@ -1,7 +1,6 @@
 """`aggregator enroll`: owners' certificates approved, revoked and listed, with or without the daemon."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,15 +150,10 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
     )
 
 
-@contextmanager
-def _register(settings: "AggregatorConfig") -> "Iterator[Enrolment]":
-    from aggregator.ca.enrolment import Enrolment
+def _register(settings: "AggregatorConfig") -> AbstractContextManager["Enrolment"]:
+    from aggregator.ca.enrolment import open_register
 
-    register = Enrolment(settings.aggregator.state_dir, lambda: datetime.now(UTC))
-    try:
-        yield register
-    finally:
-        register.close()
+    return open_register(settings.aggregator.state_dir, lambda: datetime.now(UTC))
 
 
 def _request(file: Path) -> "CertificateRequest":

@@ -1,14 +1,18 @@
 """Every event of every release before it is acted on, who the owners are, and the newest ledger heads."""
 
+import asyncio
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from aggregator.protocol.events import Event, Started, from_json, to_json
 from aggregator.protocol.release import Release, apply, begin
-from aggregator.store.database import Database
+from aggregator.store.database import CannotStoreError, Database
 from aggregator.store.ledger_heads import LedgerHeads
 from aggregator.store.operator_log import Action, OperatorLog
+
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,16 @@ class Journal:
     def close(self) -> None:
         """Close the database."""
         self.db.close()
+
+    async def watch(self) -> None:
+        """Announce entries of the operators' log that commands wrote, within seconds, until cancelled."""
+        seen = self.db.changes()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            with suppress(CannotStoreError):
+                if (newest := self.db.changes()) != seen:
+                    seen = newest
+                    self.operators.announce()
 
     def append(self, release: str, event: Event, action: Action | None = None) -> None:
         """Store the next event of a release; it is on the disk when this returns.

@@ -14,12 +14,12 @@ from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
 from owner_node.state.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
-from owner_node.state.database import BusyError, CannotStoreError
+from owner_node.state.database import CannotStoreError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-PASSING = (OSError, CannotStoreError, BusyError)
+PASSING = (OSError, CannotStoreError)
 """A full disk, a database that is busy: nothing that a release should end for."""
 STEPS = ("describe", "consent", "link", "mask", "collect", "conclude")
 """What an aggregator can ask for."""
@@ -106,7 +106,7 @@ class Worker:
         Raises:
             NotConnectedError: If the answer did not arrive; the work is told again.
             NotTakenError: If the aggregator did not take it; the work is told again.
-            OSError, CannotStoreError, BusyError: If this machine cannot do it now (a full disk).
+            OSError, CannotStoreError: If this machine cannot do it now (a full disk).
         """
         step = work.WhichOneof("step") or ""
         extra = {"release": work.release, "step": step}

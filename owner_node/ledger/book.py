@@ -30,7 +30,6 @@ class LedgerBook:
             "ledger",
             "ledger",
             COLUMNS,
-            later=("rank_loss", "note"),
             skips=lambda row: row["kind"] == Kind.RECOVER,
         )
         """What chains the lines."""
@@ -92,7 +91,7 @@ class LedgerBook:
         for line in self.lines():
             mark = line.note.get(_HISTORY)
             if mark is None:
-                # Written by an older version, or before anything else happened.
+                # Written before there was any history.
                 continue
             head = Head(int(mark["sequence"]), str(mark["hash"]))
             if not self._history.contains(head):

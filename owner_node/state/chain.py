@@ -33,7 +33,6 @@ class Chain:
         table: A table with `sequence`, the columns, `previous` and `hash`.
         name: What it is called in errors.
         columns: The chained columns, all text.
-        later: Those of them that came after the first version: without a value they leave no trace in a hash.
         skips: Whether an entry may leave out the numbers before its own, as after a loss.
     """
 
@@ -44,11 +43,10 @@ class Chain:
         name: str,
         columns: tuple[str, ...],
         *,
-        later: tuple[str, ...] = (),
         skips: Callable[[sqlite3.Row], bool] = lambda _: False,
     ) -> None:
         self._db, self._table, self._name = db, table, name
-        self._columns, self._later, self._skips = columns, later, skips
+        self._columns, self._skips = columns, skips
         self._all = ", ".join(("sequence", *columns, "previous", "hash"))
 
     def append(self, tx: Transaction, values: Mapping[str, str | None], skip_to: int = 0) -> Head:
@@ -122,5 +120,4 @@ class Chain:
         return self._db.rows(f"SELECT {self._all} FROM {self._table} {rest}", values)  # noqa: S608 - our names
 
     def _hash(self, sequence: int, values: Mapping[str, str | None], previous: str) -> str:
-        there = {key: value for key, value in values.items() if value is not None or key not in self._later}
-        return document_digest({**there, "sequence": sequence, "previous": previous})
+        return document_digest({**values, "sequence": sequence, "previous": previous})

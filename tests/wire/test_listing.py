@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from aggregator.ca.enrolment import Enrolment
+from aggregator.ca.enrolment import open_register
 from aggregator.protocol.events import Cancelled
 from aggregator.store.journal import Journal, KnownOwner
 from common.errors import UsageError
@@ -107,9 +107,8 @@ async def test_an_owner_whose_key_was_revoked_is_marked(launch, records):
     owners = [aggregator.owner(name, ["age"], records) for name in ("a", "b")]
     for owner in owners:
         await owner.connect()
-    register = Enrolment(aggregator.config.aggregator.state_dir, lambda: datetime.now(UTC))
-    register.revoke("op", "a")
-    register.close()
+    with open_register(aggregator.config.aggregator.state_dir, lambda: datetime.now(UTC)) as register:
+        register.revoke("op", "a")
     views = (await aggregator.calls.ListOwners(control.ListOwnersRequest())).owners
     assert [(view.id, view.revoked, view.first_seen > 0) for view in views] == [
         ("a", True, True),

@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 
 from aggregator.api.owner_service import OwnerService
-from aggregator.ca.enrolment import Enrolment
+from aggregator.ca.enrolment import open_register
 from aggregator.daemon import Daemon as AggregatorDaemon
 from common.release.verification import verify_release
 from common.trust.identity import fingerprint
@@ -100,11 +100,10 @@ async def test_an_owner_is_renewed_without_a_restart(tmp_path: Path, heard: Hear
     assert after.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
     assert known.fingerprint == fingerprint(after.public_key())
     assert stat.S_IMODE(config.tls.key.stat().st_mode) == 0o600
-    register = Enrolment(tmp_path / "state", lambda: datetime.now(UTC))
-    assert [each.origin for each in register.certificates() if each.serial == f"{after.serial_number:x}"] == [
-        "renewed"
-    ]
-    register.close()
+    with open_register(tmp_path / "state", lambda: datetime.now(UTC)) as register:
+        assert [
+            each.origin for each in register.certificates() if each.serial == f"{after.serial_number:x}"
+        ] == ["renewed"]
 
 
 async def test_an_aggregator_without_the_ca_says_so(tmp_path: Path, heard: Heard) -> None:
@@ -161,9 +160,8 @@ async def test_a_revoked_owner_gets_nothing_more(tmp_path: Path, heard: Heard) -
         for config in configs:
             await stack.enter_async_context(running(config))
         await heard.wait_for("connected", times=2)
-        register = Enrolment(tmp_path / "state", lambda: datetime.now(UTC))
-        register.revoke("op", owner="a")
-        register.close()
+        with open_register(tmp_path / "state", lambda: datetime.now(UTC)) as register:
+            register.revoke("op", owner="a")
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"unix:{tmp_path / 'c' / 's'}"))
         groups = [control.OwnerGroup(owners=["a", "b"])]
         await ControlServiceStub(channel).Start(

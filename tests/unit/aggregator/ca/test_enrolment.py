@@ -1,6 +1,5 @@
 """The register of certificates: who is approved, replaced, renewed and revoked."""
 
-import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -9,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from aggregator.ca.authority import Authority
-from aggregator.ca.enrolment import _FORMS, Enrolment, parse_serial
+from aggregator.ca.enrolment import Enrolment, open_register, parse_serial
+from aggregator.store.journal import Journal
 from common.errors import ConflictError, IdentityError, ProtocolError, UsageError
 from common.trust.enrolment import CertificateRequest, make_request, new_key, read_request
 from common.trust.identity import Party, PartyKind, fingerprint, host_names, party_of_certificate
@@ -26,7 +26,8 @@ class Registry:
         self.folder = folder
         ca = DevelopmentCa("example.org")
         self.authority = Authority(ca.certificate, ca.issued.key)
-        self.register = Enrolment(folder, lambda: self.now)
+        self.journal = Journal(folder / "aggregator.db")
+        self.register = Enrolment(self.journal.db, self.journal.operators, lambda: self.now)
 
     def approve(self, request: CertificateRequest, party: Party = NORTH, *, replace: bool = False):
         """Approve a request as an operator called op."""
@@ -47,7 +48,7 @@ def registry(tmp_path):
     """A register."""
     made = Registry(tmp_path / "state")
     yield made
-    made.register.close()
+    made.journal.close()
 
 
 def test_what_is_issued(registry):
@@ -150,21 +151,6 @@ def test_what_was_renewed_from_a_stolen_key_is_revoked_with_it(registry):
     assert registry.acts()[-4:] == [("op", "revoke", "north")] * 4
 
 
-def test_a_register_of_the_first_form_is_brought_along(tmp_path):
-    """What an earlier version wrote is kept, and renewals are followed from then on."""
-    with sqlite3.connect(tmp_path / "enrolment.db") as db:
-        for statement in _FORMS[0]:
-            db.execute(statement)
-        db.execute("PRAGMA user_version = 1")
-        values = ("d", "north", "f", "1", "approved", 1, 2, None)
-        db.execute("INSERT INTO certificates VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-    db.close()
-    for _ in range(2):
-        register = Enrolment(tmp_path, lambda: datetime.now(UTC))
-        assert [each.serial for each in register.certificates()] == ["1"]
-        register.close()
-
-
 def test_a_certificate_of_another_ca_is_known_once_seen(registry):
     """An organisation's own CA issues what it likes; here it can be revoked as any other."""
     seen = DevelopmentCa("example.org").owner("north").certificate
@@ -238,19 +224,50 @@ def test_another_process_revokes(registry):
     registry.register.check(issued)
     program = (
         "import sys; from datetime import datetime, UTC; from pathlib import Path\n"
-        "from aggregator.ca.enrolment import Enrolment\n"
-        "Enrolment(Path(sys.argv[1]), lambda: datetime.now(UTC)).revoke('op', owner='north')"
+        "from aggregator.ca.enrolment import open_register\n"
+        "with open_register(Path(sys.argv[1]), lambda: datetime.now(UTC)) as register:\n"
+        "    register.revoke('op', owner='north')"
     )
     subprocess.run([sys.executable, "-c", program, str(registry.folder)], check=True, timeout=60)
     with pytest.raises(IdentityError, match="revoked"):
         registry.register.check(issued)
 
 
-def test_the_log_stays(registry):
-    """Who approved whom cannot be changed afterwards by a mistake."""
+def test_the_operators_log_has_everything_once(registry):
+    """Approvals, replacements and revocations are there in their order, whose and when, and are announced."""
+    announced = []
+    registry.journal.operators.listen(lambda: announced.append(True))
+    first = registry.approve(asking())
+    second = registry.approve(asking(), replace=True)
+    registry.register.revoke("bob", owner="north")
+    found = [action for _, action in registry.journal.operators.actions()]
+    assert [(each.user, each.name, each.arguments["serial"]) for each in found] == [
+        ("op", "enroll approve", f"{first.serial_number:x}"),
+        ("op", "enroll replace", f"{first.serial_number:x}"),
+        ("op", "enroll approve", f"{second.serial_number:x}"),
+        ("bob", "enroll revoke", f"{second.serial_number:x}"),
+    ]
+    assert {(each.at, each.arguments["owner"]) for each in found} == {
+        (int(registry.now.timestamp()), "north")
+    }
+    assert found[0].arguments["fingerprint"] == fingerprint(first.public_key())
+    assert len(announced) == 3
+
+
+def test_a_refused_approval_leaves_nothing(registry):
+    """What is not done is in neither the register nor the log."""
     registry.approve(asking())
-    with sqlite3.connect(registry.folder / "enrolment.db") as db:
-        for statement in ("UPDATE log SET actor = 'x'", "DELETE FROM log"):
-            with pytest.raises(sqlite3.IntegrityError, match="append-only"):
-                db.execute(statement)
-    db.close()
+    with pytest.raises(ConflictError):
+        registry.approve(asking())
+    assert len(registry.register.certificates()) == len(registry.acts()) == 1
+
+
+def test_the_register_can_be_opened_before_the_daemon_ever_ran(tmp_path):
+    """A command creates the state directory and the database, and the daemon finds what it did."""
+    ca = DevelopmentCa("example.org")
+    authority = Authority(ca.certificate, ca.issued.key)
+    with open_register(tmp_path / "new", lambda: datetime.now(UTC)) as register:
+        register.approve(authority, asking(), NORTH, "op", replace=False)
+    journal = Journal(tmp_path / "new" / "aggregator.db")
+    assert [action.name for _, action in journal.operators.actions()] == ["enroll approve"]
+    journal.close()

@@ -1,5 +1,6 @@
 """The aggregator's database: append-only, on the disk at once, and the same release when replayed."""
 
+import asyncio
 import sqlite3
 import stat
 from dataclasses import replace
@@ -8,7 +9,6 @@ import pytest
 
 from aggregator.protocol.events import Cancelled
 from aggregator.protocol.release import apply, begin
-from aggregator.store.database import _MIGRATIONS, CannotStoreError, Database
 from aggregator.store.journal import Journal, KnownOwner
 from aggregator.store.operator_log import Action
 from common.errors import ConfigurationError
@@ -97,36 +97,21 @@ def test_actions_are_read_in_pieces(journal):
     assert (sequence, record["sequence"], record["user"]) == (3, 3, "alice")
 
 
-def test_a_database_of_the_first_form_is_taken_over(tmp_path):
-    """What an older version wrote is read, and what is new is added to it."""
-    path = tmp_path / "aggregator.db"
-    with sqlite3.connect(path) as old:
-        for statement in _MIGRATIONS[0]:
-            old.execute(statement)
-        old.execute("INSERT INTO operator_log VALUES (1, 5, 'start', 'r1', '')")
-        old.execute("PRAGMA user_version = 1")
-    old.close()
-    journal = Journal(path)
-    assert journal.operators.actions() == [(1, Action(5, "", "start", "r1"))]
-    journal.operators.note(ACTION)
-    assert len(journal.operators.actions()) == 2
-    journal.close()
-
-
-def test_a_disk_that_takes_nothing_is_told_and_passes(tmp_path):
-    """A full disk is an error of its own kind, leaves nothing behind, and everything goes on later."""
-    db = Database(tmp_path / "aggregator.db")
-    used = db.rows("PRAGMA page_count")[0][0]
-    db.rows(f"PRAGMA max_page_count = {used}")
-    write = "INSERT INTO events SELECT 'r1', coalesce(max(sequence), 0) + 1, 1, ? FROM events"
-    with pytest.raises(CannotStoreError, match="SQLITE_FULL"), db.transaction() as tx:
-        tx.executemany(write, [("x",), ("x" * 100_000,)])
-    assert db.rows("SELECT * FROM events") == []
-    db.rows(f"PRAGMA max_page_count = {used + 1000}")
-    with db.transaction() as tx:
-        tx.execute(write, ("x" * 100_000,))
-    assert len(db.rows("SELECT * FROM events")) == 1
-    db.close()
+async def test_what_commands_write_is_announced(journal, tmp_path, monkeypatch):
+    """An entry that another process wrote wakes the audit sinks; without one nothing does."""
+    monkeypatch.setattr("aggregator.store.journal._LOOK_SECONDS", 0)
+    heard = asyncio.Event()
+    journal.operators.listen(heard.set)
+    watching = asyncio.create_task(journal.watch())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not heard.is_set()
+    command = Journal(tmp_path / "aggregator.db")
+    command.operators.note(ACTION)
+    command.close()
+    async with asyncio.timeout(20):
+        await heard.wait()
+    watching.cancel()
 
 
 def test_owners_are_remembered(journal):
@@ -149,12 +134,3 @@ def test_not_a_database(tmp_path, content):
     with pytest.raises(ConfigurationError) as caught:
         Journal(path)
     assert caught.value.hint
-
-
-def test_newer_form_is_refused(journal, tmp_path):
-    """A database of a newer version is left alone."""
-    with sqlite3.connect(tmp_path / "aggregator.db") as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-    with pytest.raises(ConfigurationError, match="another version"):
-        Journal(tmp_path / "aggregator.db")

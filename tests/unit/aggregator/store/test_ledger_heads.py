@@ -1,10 +1,7 @@
 """Owners' ledger heads: the newest is shown, and two of one place are a copy of somebody's state at work."""
 
-import sqlite3
-
 import pytest
 
-from aggregator.store.database import _MIGRATIONS
 from aggregator.store.journal import Journal
 from aggregator.store.ledger_heads import SignedHead
 from common.errors import IntegrityError
@@ -64,18 +61,3 @@ def test_what_is_kept_is_bounded(journal, monkeypatch):
         with pytest.raises(IntegrityError):
             journal.heads.keep(head(8, letter), 9)
     assert len(journal.operators.actions()) == 1
-
-
-def test_what_earlier_versions_kept_is_kept(tmp_path):
-    """A database of the first version brings its newest heads along."""
-    path = tmp_path / "aggregator.db"
-    raw = sqlite3.connect(path)
-    for statement in _MIGRATIONS[0]:
-        raw.execute(statement)
-    raw.execute("INSERT INTO ledger_heads VALUES ('a', 7, ?, x'01', x'02')", ("c" * 64,))
-    raw.execute("PRAGMA user_version = 1")
-    raw.commit()
-    raw.close()
-    journal = Journal(path)
-    assert journal.heads.newest("a") == SignedHead(LedgerHead("a", 7, "c" * 64), b"\x01", b"\x02")
-    journal.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import IntegrityError
+from common.errors import IntegrityError, InternalError
 from owner_node.ledger.entry import COLUMNS
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.chain import GENESIS, Head
@@ -53,6 +53,25 @@ def test_every_changed_byte_is_found(db: Database, ledger: Ledger, column: str) 
     changed = "'1'" if column in ("epsilon_joint", "rank_loss") else changed
     tamper(db, f"UPDATE ledger SET {column} = {changed} WHERE sequence = 2")
     assert broken_entry(ledger) == 2
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger SET charge = '0'",
+        "DELETE FROM ledger",
+        "INSERT OR REPLACE INTO ledger SELECT * FROM ledger",
+        """INSERT INTO ledger SELECT 9, time, 'budget', budget, '', '', '', charge, epsilon, NULL, '', NULL,
+            NULL, previous, hash FROM ledger WHERE sequence = 1""",
+    ],
+    ids=["update", "delete", "replace", "gap"],
+)
+def test_the_table_is_append_only(db: Database, ledger: Ledger, statement: str) -> None:
+    """No statement changes, deletes or replaces an entry, and only a recovery leaves numbers out."""
+    with pytest.raises(InternalError, match="SQLITE_CONSTRAINT"), db.transaction() as tx:
+        tx.execute(statement)
+    ledger.verify()
+    assert ledger.head().sequence == 4
 
 
 def test_a_removed_entry_is_found(db: Database, ledger: Ledger) -> None:

@@ -1,0 +1,220 @@
+"""SQLite files of both sides: private, in WAL mode, flushed at every commit, one writer at a time.
+
+Several processes may use the same file: commands work beside their daemon. A write transaction excludes every
+other writer, whatever process it is in; readers never wait.
+"""
+
+import fcntl
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from common.errors import ConfigurationError, IntegrityError, InternalError, TesseraError
+from common.files import PRIVATE_FILE, private_directory, sync_directory
+
+Transaction = sqlite3.Connection
+"""What `SqliteDatabase.transaction` yields: a connection with a write transaction open."""
+FIRST_VERSION = 100
+"""Number of the first released schema. Lower numbers were used during development."""
+_SETTINGS = (
+    "busy_timeout = 30000",  # milliseconds; before the first setting that needs a lock
+    "journal_mode = WAL",
+    "synchronous = FULL",
+    "fullfsync = ON",
+    "foreign_keys = ON",
+    "trusted_schema = OFF",
+)
+_UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
+
+
+class CannotStoreError(ConfigurationError):
+    """The disk is full, read-only or failing, or another process locks the file: a retry may succeed.
+
+    Nothing of the transaction happened.
+    """
+
+
+def append_only(table: str) -> tuple[str, ...]:
+    """Return the triggers of a table whose entries are never changed or deleted."""
+    refuse = f"BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+    return (
+        f"CREATE TRIGGER {table}_no_update BEFORE UPDATE ON {table} {refuse}",
+        f"CREATE TRIGGER {table}_no_delete BEFORE DELETE ON {table} {refuse}",
+    )
+
+
+class SqliteDatabase:
+    """A database; one object serves all threads of a process. Subclasses set the schema.
+
+    Args:
+        path: The file. It and its folder are created for this user alone where they are absent.
+        create: False to only read: without a file, an empty database in memory is used, and no file is
+            created.
+
+    Raises:
+        ConfigurationError: If the folder or the file cannot be used, or another version wrote the file.
+        TesseraError: `damaged`, if the file is no intact database.
+    """
+
+    version: ClassVar[int] = FIRST_VERSION
+    """Number of the schema; a later one comes with the statements that convert the one before."""
+    schema: ClassVar[Sequence[str]] = ()
+    """Statements that create all tables."""
+
+    def __init__(self, path: Path, *, create: bool = True) -> None:
+        self.path = path
+        """The file."""
+        self.committed: Callable[[], None] = lambda: None
+        """Called after every transaction of this object, in its thread; must return at once."""
+        self._lock = threading.RLock()
+        self._in_transaction = False
+        if not create and not path.exists():
+            self._connection = _connect(None)
+            self._create_tables()
+            return
+        private_directory(path.parent)
+        with self._explained(), _serialised(path.parent):
+            self._connection = _connect(path)
+            try:
+                self._check_version()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def damaged(self, reason: str) -> TesseraError:
+        """Return the error for a file that is no intact database; `reason` is the name of SQLite's code."""
+        details = {"file": str(self.path), "sqlite": reason}
+        return IntegrityError(f"{self.path} is damaged", "restore the newest backup", details)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a write transaction: all of the block is on disk afterwards, or nothing of it.
+
+        Never wait for anything else inside (a network, another coroutine): every other writer waits too.
+
+        Yields:
+            The connection to write with.
+
+        Raises:
+            CannotStoreError: If the disk cannot be written, or another process keeps the file locked.
+            InternalError: If this thread has a transaction open already.
+        """
+        with self._lock, self._explained():
+            if self._in_transaction:
+                raise InternalError("a database transaction inside another")
+            self._in_transaction = True
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield self._connection
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                self._in_transaction = False
+        self.committed()
+
+    def rows(self, statement: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """Read rows; inside a transaction of this thread, with what it has written so far."""
+        with self._lock, self._explained():
+            return self._connection.execute(statement, values).fetchall()
+
+    def changes(self) -> int:
+        """Return a number that is another one once any other connection has written."""
+        return int(self.rows("PRAGMA data_version")[0][0])
+
+    def close(self) -> None:
+        """Close the database; it cannot be used afterwards."""
+        with self._lock:
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check_version(self) -> None:
+        found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
+        if found == 0:
+            self._create_tables()
+        elif found < FIRST_VERSION:
+            raise ConfigurationError(
+                f"{self.path} was written by a development version, before the first release "
+                f"(schema {found})",
+                hint="it is not converted: use the version that wrote it, or move the file away",
+            )
+        elif found != self.version:
+            raise ConfigurationError(
+                f"{self.path} was written by a newer version of this software (schema {found})",
+                hint="install that version again; a database is never converted back",
+            )
+
+    def _create_tables(self) -> None:
+        with self.transaction() as tx:
+            for statement in (*self.schema, f"PRAGMA user_version = {self.version}"):
+                tx.execute(statement)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn errors of SQLite into those of the catalogue; only the name of SQLite's code is passed on."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(str(getattr(error, "sqlite_errorname", "SQLITE_ERROR"))) from None
+
+    def _explain(self, name: str) -> TesseraError:
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return self.damaged(name)
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return CannotStoreError(
+                f"{self.path} is in use by another process", hint="try again when that has ended"
+            )
+        if name.startswith(_UNAVAILABLE):
+            folder = self.path.parent
+            cause = "" if os.access(folder, os.W_OK) else f"{folder} cannot be written to: "
+            return CannotStoreError(
+                f"{cause}{self.path} cannot be used ({name})",
+                hint="check free space, the disk, and that this user may write there; a daemon retries",
+            )
+        return InternalError(f"{self.path}: {name}", details={"file": str(self.path), "sqlite": name})
+
+
+def _connect(path: Path | None) -> sqlite3.Connection:
+    """Open a file, or a database in memory."""
+    if path is not None and not path.exists():
+        try:
+            # SQLite would create it readable for others; its side files copy this mode.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE))
+        except OSError as error:
+            raise CannotStoreError(
+                f"{path} cannot be created: {error.strerror}", hint="check the disk and whose folder it is"
+            ) from None
+        sync_directory(path.parent)
+    connection = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    # SQLite's own complaint about a damaged text quotes the text.
+    connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+    try:
+        for setting in _SETTINGS:
+            connection.execute(f"PRAGMA {setting}")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+@contextmanager
+def _serialised(directory: Path) -> Iterator[None]:
+    """Let one process at a time open the database: SQLite does not wait while the journal mode changes."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
