@@ -64,7 +64,7 @@ class Metrics:
             gauge(
                 "tessera_owner_halted",
                 "Whether all work is stopped because the ledger lacks what was signed, 1 or 0.",
-                [((), self._records.ledger.halt.reason() is not None)],
+                [((), self._records.ledger.losses.reason() is not None)],
             ),
             self._connected(),
             self._sessions(),

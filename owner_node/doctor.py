@@ -82,7 +82,7 @@ def _ledger(state: Path) -> Iterator[Finding]:
         book = Ledger(db, _now)
         book.verify()
         History(db, _now).verify()
-        halted = book.halt.reason()
+        halted = book.losses.reason()
         if halted is not None:
             raise halted
         yield passed("ledger", f"ledger and history hold, {book.head().sequence} ledger entries")

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from cryptography import x509
 
 from common.errors import IdentityError, TesseraError
-from common.model.fragment import LedgerHead
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -111,17 +110,6 @@ class Trust:
             )
         verify(leaf, domain, payload, signature)
         return fingerprint(leaf.public_key())
-
-    def own_head(self, sequence: int, digest: str, signature: bytes, chain_pem: bytes) -> LedgerHead | None:
-        """Return a ledger head that this owner signed, or None if it did not.
-
-        The certificate may have expired since; what counts is that it was this owner's.
-        """
-        try:
-            head = LedgerHead(self._owner.name, sequence, digest)
-        except ValueError:
-            return None
-        return head if self.own(Domain.LEDGER_HEAD, head.to_bytes(), signature, chain_pem) else None
 
     def own(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> bool:
         """Whether this owner signed something, by a certificate that leads to a trusted CA.

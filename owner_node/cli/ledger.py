@@ -1,11 +1,12 @@
 """What is left of every budget, as `status` and `ledger` show it."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,15 +21,12 @@ from owner_node.ledger.ledger import Entry, Kind, Ledger
 from owner_node.local.charge import LOCAL
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
+from owner_node.release.recovery import Recovery, Shown, assess, carry_out
 from owner_node.state.database import Database
 from owner_node.state.history import History
+from owner_node.state.presence import daemon_lock
 from owner_node.state.session import CHARGED
 from owner_node.state.sessions import Sessions
-
-if TYPE_CHECKING:
-    from owner_node.ledger.recovery import Recovery, Shown
-    from owner_node.release.records import Records
-    from owner_node.release.recovering import Estimate
 
 
 def balances(
@@ -193,30 +191,43 @@ def recover(
     as_json: JsonOption = False,
 ) -> int:
     """Ask every aggregator what this owner released, and charge what the ledger lacks, in full."""
-    from owner_node.release.records import Records
-    from owner_node.state.presence import daemon_lock
-
     owner = config.load(config_file)
-    left_out = _check_names(owner, without or [])
-    stated = _stated(owner, charge or [])
+    left_out, stated = _check_names(owner, without or []), _stated(owner, charge or [])
     records = Records.open(owner.owner.state_dir, _now)
     with records.db, daemon_lock(owner.owner.state_dir):
         records.ledger.verify_chain()
         recovery, shown = _assess(owner, records, left_out)
-        if not recovery.lost and not recovery.charges and records.ledger.halt.reason() is None:
-            _nothing(as_json=as_json)
+        if not recovery.lost and not recovery.charges and records.ledger.losses.reason() is None:
+            if as_json:
+                console.print_json({"recovered": False, "charges": []})
+            else:
+                console.print_line("nothing to recover: the ledger has everything that this owner signed")
             return 0
+        document = _recovery_document(recovery)
         if recovery.lost and not (stated or exhaust):
-            raise _unstated(recovery)
+            raise UsageError(
+                f"{recovery.missing} entries of the ledger were lost, {_unexplained(recovery)} of them not "
+                "explained by releases; charges of mask and query, and what was written after the newest "
+                "entry that an aggregator keeps, no aggregator knows; nothing was changed",
+                "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they "
+                "charged nothing); or charge all that is left: --exhaust",
+                document,
+            )
         if not as_json:
             _show_recovery(recovery, shown, left_out)
         if not (yes or console.confirm(_question(recovery, stated, exhaust=exhaust))):
             console.note("nothing was changed")
             return ExitCode.REFUSED
-        from owner_node.release.recovering import Estimate
-
-        estimate = Estimate(stated, exhaust)
-        return _carry_out(owner, records, recovery, estimate, left_out, as_json=as_json)
+        asked = [each.name for each in owner.aggregators if each.name not in left_out]
+        said = {"asked": asked, "without": list(left_out), "by": asdict(this_person())}
+        head = carry_out(records, recovery, stated, owner.datasets, said, exhaust=exhaust)
+        left = balances(owner, records.ledger)
+    if as_json:
+        console.print_json({"recovered": True, **document, "balances": left, "head": asdict(head)})
+    else:
+        console.print_line(f"the ledger goes on from entry {head.sequence}")
+        show_balances(left)
+    return 0
 
 
 def _now() -> datetime:
@@ -247,20 +258,14 @@ def _stated(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
 
 
 def _assess(
-    owner: OwnerConfig, records: "Records", without: Sequence[str]
-) -> tuple["Recovery", tuple["Shown", ...]]:
-    import asyncio
-
+    owner: OwnerConfig, records: Records, without: Sequence[str]
+) -> tuple[Recovery, tuple[Shown, ...]]:
+    # It loads gRPC.
     from owner_node.connection.recall import recall
-    from owner_node.ledger.recovery import assess
-    from owner_node.release.recovering import remembered
 
     shown = asyncio.run(recall(owner, records, without, _now))
-    budgets = {each.name: each.budget for each in owner.datasets}
-    found = assess(
-        records.ledger.lines(), records.ledger.heads.lost(), remembered(records), shown, owner.owner.id,
-        budgets,
-    )  # fmt: skip
+    budgets, ledger = {each.name: each.budget for each in owner.datasets}, records.ledger
+    found = assess(ledger.lines(), ledger.losses.remembered(), shown, owner.owner.id, budgets)
     unknown = sorted({each.dataset for each in found.charges if not each.budget})
     if unknown:
         raise UsageError(
@@ -276,37 +281,26 @@ def _assess(
     return found, shown
 
 
-def _nothing(*, as_json: bool) -> None:
-    if as_json:
-        console.print_json({"recovered": False, "charges": []})
-    else:
-        console.print_line("nothing to recover: the ledger has everything that this owner signed")
+def _recovery_document(found: Recovery) -> dict[str, Any]:
+    charges = [
+        {key: str(value) if isinstance(value, Decimal) else value for key, value in asdict(each).items()}
+        for each in found.charges
+    ]
+    numbers = {"missing": found.missing, "unexplained": found.unexplained, "possible": found.possible}
+    return {**numbers, "charges": charges}
 
 
-def _unstated(recovery: "Recovery") -> UsageError:
-    return UsageError(
-        f"{recovery.missing} entries of the ledger were lost, and {recovery.unexplained} of them are not "
-        f"explained by releases{_possible(recovery)}; charges of mask and query, and what was written after "
-        "the newest entry that an aggregator keeps, no aggregator knows; nothing was changed",
-        "say what mask and query had charged: --charge BUDGET=EPSILON, as often as needed (0 if they charged "
-        "nothing); or charge all that is left: --exhaust",
-        {"missing": recovery.missing, "unexplained": recovery.unexplained, "possible": recovery.possible,
-         "charges": [_recovery_document(each) for each in recovery.charges]},
-    )  # fmt: skip
+def _unexplained(found: Recovery) -> str:
+    """Return how many entries no release explains, and how many of them need not mean anything."""
+    if not found.possible:
+        return str(found.unexplained)
+    return (
+        f"{found.unexplained} (up to {found.possible} may be ends of these releases or returns of a part of "
+        "their charges)"
+    )
 
 
-def _possible(recovery: "Recovery") -> str:
-    """Say how many of the unexplained entries need not be a sign of anything."""
-    if not recovery.possible:
-        return ""
-    return f" (up to {recovery.possible} may be ends of these releases or returns of a part of their charges)"
-
-
-def _recovery_document(charge: Any) -> dict[str, Any]:
-    return {key: str(value) if isinstance(value, Decimal) else value for key, value in asdict(charge).items()}
-
-
-def _show_recovery(recovery: "Recovery", shown: Sequence["Shown"], without: Sequence[str]) -> None:
+def _show_recovery(found: Recovery, shown: Sequence[Shown], without: Sequence[str]) -> None:
     for each in shown:
         newest = each.newest.sequence if each.newest else 0
         console.print_line(
@@ -318,48 +312,20 @@ def _show_recovery(recovery: "Recovery", shown: Sequence["Shown"], without: Sequ
             )
     for name in without:
         console.note(f"warning: {name} is not asked; what was released there is not charged")
-    unexplained = f"{recovery.unexplained}{_possible(recovery)}"
-    console.print_line(f"lost entries: {recovery.missing}, unexplained: {unexplained}")
+    console.print_line(f"lost entries: {found.missing}, unexplained: {_unexplained(found)}")
     columns = ("budget", "charge", "aggregator", "release", "plan", "own signature")
     rows = [
         (each.budget, each.charge, each.aggregator, each.release, each.plan_digest[:12], each.proved)
-        for each in recovery.charges
+        for each in found.charges
     ]
     console.table("Charged in full", columns, rows)
 
 
-def _question(recovery: "Recovery", stated: dict[str, Decimal], *, exhaust: bool) -> str:
-    parts = [f"{len(recovery.charges)} releases"]
+def _question(found: Recovery, stated: dict[str, Decimal], *, exhaust: bool) -> str:
+    parts = [f"{len(found.charges)} releases"]
     parts += [f"{value:f} to budget {name!r}" for name, value in stated.items()]
     parts += ["all that is then left of every budget"] if exhaust else []
     return f"Charge {', '.join(parts)}, end every session under way, and go on?"
-
-
-def _carry_out(
-    owner: OwnerConfig,
-    records: "Records",
-    recovery: "Recovery",
-    estimate: "Estimate",
-    without: Sequence[str],
-    *,
-    as_json: bool,
-) -> int:
-    from owner_node.release.decisions import this_person
-    from owner_node.release.recovering import carry_out
-
-    asked = [each.name for each in owner.aggregators if each.name not in without]
-    said = {"asked": asked, "without": list(without), "by": asdict(this_person())}
-    head = carry_out(records, recovery, estimate, owner.datasets, said)
-    left = balances(owner, records.ledger)
-    if as_json:
-        charges = [_recovery_document(each) for each in recovery.charges]
-        document = {"recovered": True, "missing": recovery.missing, "unexplained": recovery.unexplained,
-                    "possible": recovery.possible}  # fmt: skip
-        console.print_json({**document, "charges": charges, "balances": left, "head": asdict(head)})
-        return 0
-    console.print_line(f"the ledger goes on from entry {head.sequence}")
-    show_balances(left)
-    return 0
 
 
 app = typer.Typer(
@@ -397,7 +363,7 @@ def ledger(
         chosen = _chosen(owner, book, dataset, budget)
         if verify:
             _verify(db, book)
-        lines, head, halted = book.lines(chosen), book.head(), book.halt.reason()
+        lines, head, halted = book.lines(chosen), book.head(), book.losses.reason()
         left = balances(owner, book, None if chosen is None else [chosen])
         local = {} if as_json else _local_work(db)
         if not as_json:

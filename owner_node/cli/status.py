@@ -31,7 +31,7 @@ def status(
     owner = config.load(config_file)
     with Database(owner.owner.state_dir, make=False) as db:
         daemon, ledger = Presence(db, _now).state(), Ledger(db, _now)
-        halted = ledger.halt.reason()
+        halted = ledger.losses.reason()
         document = {
             "owner": owner.owner.id,
             "running": daemon.running,

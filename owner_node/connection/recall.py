@@ -12,8 +12,8 @@ from common.trust.signing import Domain, load_chain
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import AggregatorSection, OwnerConfig
 from owner_node.connection.client import AggregatorClient, explain
-from owner_node.ledger.recovery import Recalled, Shown
 from owner_node.release.records import Records
+from owner_node.release.recovery import Recalled, Shown
 from owner_node.state.chain import Head
 from owner_node.trust import Trust
 
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 class LedgerGuard:
     """Whether any aggregator has shown that this owner's ledger lost entries: then no connection works.
 
-    What stops the work is kept in owner.db (`owner_node.ledger.heads`): a restart does not forget it.
+    The reason is kept in owner.db (`owner_node.ledger.losses`): a restart does not forget it.
 
     Args:
         records: The owner's state.
@@ -36,10 +36,10 @@ class LedgerGuard:
         """Set once, and for as long as the process runs."""
         self._seen: dict[str, Head] = {}
         self._error: IntegrityError | None = None
-        self._note(records.ledger.halt.reason())
+        self._look()
 
     def check(self) -> None:
-        """Let work go on, or not.
+        """Check that work may go on.
 
         Raises:
             IntegrityError: If the ledger lost entries.
@@ -67,13 +67,13 @@ class LedgerGuard:
         try:
             await asyncio.to_thread(self._examine, trust, aggregator, shown)
         except IntegrityError:
-            self._note(self._records.ledger.halt.reason())
+            self._look()
             raise
         self._seen[aggregator] = head
 
     def _examine(self, trust: Trust, aggregator: str, shown: wire.LedgerHead) -> None:
-        heads, head = self._records.ledger.heads, Head(shown.sequence, shown.hash)
-        if not heads.misses(head):
+        losses, head = self._records.ledger.losses, Head(shown.sequence, shown.hash)
+        if not losses.misses(head):
             return
         if not own_head(self._records, self._owner, trust, shown):
             raise IntegrityError(
@@ -84,16 +84,16 @@ class LedgerGuard:
                 {"aggregator": aggregator, "signed": shown.sequence},
             )
         try:
-            heads.check(head)
+            losses.check(head)
         except IntegrityError as error:
             with self._records.db.transaction() as tx:
-                self._records.ledger.halt.stop(tx, error)
+                losses.stop(tx, error)
             _log.error("ledger halted", extra={"aggregator": aggregator, "reason": error.message})
             raise
 
-    def _note(self, reason: IntegrityError | None) -> None:
-        if reason is not None:
-            self._error = reason
+    def _look(self) -> None:
+        self._error = self._error or self._records.ledger.losses.reason()
+        if self._error is not None:
             self.broken.set()
 
 
@@ -111,7 +111,7 @@ def own_signature(
 ) -> bool:
     """Whether this owner signed something: by a key it is known to have had, or by its certificate.
 
-    A key outlives the CA that vouched for it; a certificate is what is left when owner.db was lost.
+    A key outlives the CA that certified it; a certificate is what is left when owner.db was lost.
 
     Args:
         records: The owner's state.
@@ -135,7 +135,7 @@ _MOST_BYTES = 1 << 30
 async def recall(
     config: OwnerConfig, records: Records, without: Iterable[str], clock: Callable[[], datetime]
 ) -> tuple[Shown, ...]:
-    """Ask every aggregator of the configuration.
+    """Ask every aggregator of the configuration what this owner signed for it.
 
     Args:
         config: The owner's configuration.
@@ -147,14 +147,8 @@ async def recall(
         NotConnectedError: If one does not answer; nothing was changed.
         IntegrityError: If what one shows is not about this owner.
     """
-    left_out = set(without)
-    return tuple(
-        [
-            await _ask(config, section, records, clock)
-            for section in config.aggregators
-            if section.name not in left_out
-        ]
-    )
+    asked = [section for section in config.aggregators if section.name not in set(without)]
+    return tuple([await _ask(config, section, records, clock) for section in asked])
 
 
 async def _ask(
@@ -215,28 +209,23 @@ def _checked(
     Raises:
         IntegrityError: If it is about another owner, or not what it says.
     """
+    refused = IntegrityError(
+        f"aggregator {aggregator} shows a release that is not this owner's, or not readable",
+        "both sides must run compatible versions; ask the aggregator's operator",
+        {"aggregator": aggregator},
+    )
     try:
-        plan, statement = _read(item, owner)
+        plan = Plan.from_bytes(item.plan)
         agreed = (item.key_check, "accept", item.key_generation)
         consent = Consent(plan.release, owner, plan.digest, *agreed)
+        sealed = FragmentStatement.from_bytes(item.fragment) if item.fragment else None
     except (ValueError, TesseraError):
-        raise IntegrityError(
-            f"aggregator {aggregator} shows a release that is not this owner's, or not readable",
-            "both sides must run compatible versions; ask the aggregator's operator",
-            {"aggregator": aggregator},
-        ) from None
+        raise refused from None
+    if item.release != plan.release or owner not in plan.owners:
+        raise refused
+    about = (plan.release, owner, plan.digest)
+    if sealed is not None and (sealed.release, sealed.owner, sealed.plan_digest) != about:
+        raise refused
     signed = (item.consent_signature, item.consent_certificate)
     proved = own_signature(records, trust, Domain.CONSENT, consent.to_bytes(), *signed)
-    return Recalled(aggregator, plan, proved, item.masking_asked, statement is not None, item.settled)
-
-
-def _read(item: wire.RecalledRelease, owner: str) -> tuple[Plan, FragmentStatement | None]:
-    plan = Plan.from_bytes(item.plan)
-    if item.release != plan.release or owner not in plan.owners:
-        raise ValueError("a release of others")
-    if not item.fragment:
-        return plan, None
-    statement = FragmentStatement.from_bytes(item.fragment)
-    if (statement.release, statement.owner, statement.plan_digest) != (plan.release, owner, plan.digest):
-        raise ValueError("a fragment of others")
-    return plan, statement
+    return Recalled(aggregator, plan, proved, item.masking_asked, sealed is not None, item.settled)

@@ -82,11 +82,23 @@ class LedgerBook:
             tx, kind, note or {}, {name: reservation[name] for name in OF_A_CHARGE} | dict(amounts or {})
         )
 
-    def verify_history(self) -> None:
-        """Check that the history has what it had when each line was written.
+    def head(self) -> Head:
+        """Return where the ledger is: what is signed with consents, seals, and polls after a change."""
+        return self.chain.head()
+
+    def verify_chain(self) -> None:
+        """Check that no entry was changed, removed, inserted or moved; the end may still be cut off.
 
         Raises:
-            IntegrityError: Naming the first line of the history that it has not.
+            IntegrityError: Naming the first entry that does not hold.
+        """
+        self.chain.verify()
+
+    def verify_history(self) -> None:
+        """Check that the history has what it had when each entry was written; newer lines may be cut off.
+
+        Raises:
+            IntegrityError: Naming the first line of the history that is missing or another.
         """
         for line in self.lines():
             mark = line.note.get(_HISTORY)

@@ -115,18 +115,14 @@ def read(row: "sqlite3.Row") -> Entry:
         ) from None
 
 
-def recovered_names(release: str, plan_digest: str) -> tuple[str, str, str]:
-    """Return the names under which a recovery charges what cannot stand under a release's own name.
+def recovered_name(release: str, plan_digest: str) -> str:
+    """Return the name under which a recovery charges what cannot be charged under a release's own name.
 
     Args:
-        release: Release id.
+        release: Release id, which the ledger returned, or charged for another plan.
         plan_digest: The plan that is charged.
-
-    Returns:
-        For a release that the ledger returned; that it charged for another plan; for both.
     """
-    other_plan = f"{release}#{plan_digest[:12]}"
-    return f"{release}#recovered", other_plan, f"{other_plan}#recovered"
+    return f"{release}#{plan_digest[:12]}"
 
 
 def added(values: Iterable[Decimal]) -> Decimal:

@@ -27,16 +27,15 @@ from owner_node.ledger.entry import (
     split,
     text,
 )
-from owner_node.ledger.heads import Halt, SignedHeads
-from owner_node.ledger.lost_entries import LostEntries
+from owner_node.ledger.losses import Losses
 from owner_node.state.chain import Head
 from owner_node.state.database import Clock, Database, Transaction
 
 __all__ = ["Balance", "Entry", "Kind", "Ledger"]
 
 
-class Ledger:
-    """The owner's ledger.
+class Ledger(LedgerBook):
+    """The owner's ledger: its lines, and the rules by which they are written.
 
     Args:
         db: The owner's database.
@@ -44,13 +43,9 @@ class Ledger:
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
-        self._book = LedgerBook(db, clock)
-        self.heads = SignedHeads(db, self._book.chain)
-        """Where the ledger was when it was signed."""
-        self.lost = LostEntries(self._book)
-        """What is written after a loss."""
-        self.halt = Halt(db, clock)
-        """Whether, and why, nothing may be charged."""
+        super().__init__(db, clock)
+        self.losses = Losses(db, clock, self)
+        """Signed heads that the ledger lacks, the halt that follows, and what is charged for them."""
 
     def check_may_charge(self, tx: Transaction) -> None:
         """Let a charge go on, or not; `reserve` and `spend` begin with this.
@@ -64,7 +59,7 @@ class Ledger:
         """
         if not tx.in_transaction:
             raise InternalError("a charge needs a transaction")
-        self.halt.check()
+        self.losses.check_running()
 
     def reserve(
         self,
@@ -128,7 +123,7 @@ class Ledger:
             "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
             "rank_loss": None if rank_loss is None else text(rank_loss),
         }  # fmt: skip
-        self._book.append(tx, Kind.RESERVE, note, values)
+        self.append(tx, Kind.RESERVE, note, values)
 
     def spend(
         self,
@@ -166,9 +161,9 @@ class Ledger:
         marks = new_columns(lines, budget, columns)
         needed, rest = (None, None) if part is None else split(found[Kind.RESERVE], part)
         if rest is not None:
-            self._book.settle(tx, Kind.RETURN, found[Kind.RESERVE], amounts=rest)
+            self.settle(tx, Kind.RETURN, found[Kind.RESERVE], amounts=rest)
         note = {"columns": marks} if marks else {}
-        self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE], note, needed)
+        self.settle(tx, Kind.SPEND, found[Kind.RESERVE], note, needed)
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. What was spent, returned before or never reserved stays as it is.
@@ -182,7 +177,7 @@ class Ledger:
         found = self._of(aggregator, release, plan_digest)
         if set(found) != {Kind.RESERVE}:
             return False
-        self._book.settle(tx, Kind.RETURN, found[Kind.RESERVE])
+        self.settle(tx, Kind.RETURN, found[Kind.RESERVE])
         return True
 
     def balance(self, budget: str, total: Decimal) -> Balance:
@@ -234,17 +229,9 @@ class Ledger:
         """Return the charges to one budget or to all, oldest first."""
         return tuple(each for each in self.lines(budget) if each.kind in CHARGES)
 
-    def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
-        """Return everything that the ledger says about one budget or about all, oldest first."""
-        return self._book.lines(budget)
-
-    def head(self) -> Head:
-        """Return where the ledger is: what is signed with consents, seals, and polls after a change."""
-        return self._book.chain.head()
-
     def behind(self, head: Head) -> bool:
         """Whether this ledger lacks what a head of its own says it had, and no recovery acknowledged that."""
-        return self.heads.misses(head)
+        return self.losses.misses(head)
 
     def verify(self) -> None:
         """Check the whole ledger, and that it still has the newest entry that was signed.
@@ -253,25 +240,9 @@ class Ledger:
             IntegrityError: Naming the first entry that does not hold, or that is missing at the end.
         """
         self.verify_chain()
-        signed = self.heads.newest()
+        signed = self.losses.signed()
         if signed is not None:
-            self.heads.check(signed)
-
-    def verify_chain(self) -> None:
-        """Check that no entry was changed, removed, inserted or moved; the end may still be cut off.
-
-        Raises:
-            IntegrityError: Naming the first entry that does not hold.
-        """
-        self._book.chain.verify()
-
-    def verify_history(self) -> None:
-        """Check that the history has what it had when each entry was written; newer lines may be cut off.
-
-        Raises:
-            IntegrityError: Naming the first line of the history that is missing or another.
-        """
-        self._book.verify_history()
+            self.losses.check(signed)
 
     def change_total(self, tx: Transaction, budget: str, total: Decimal, reason: str) -> None:
         """Record another total of a budget, with the reason that a person gave.
@@ -282,7 +253,7 @@ class Ledger:
             total: Its total from now on.
             reason: Why.
         """
-        self._book.append(
+        self.append(
             tx,
             Kind.BUDGET,
             {"total": text(total), "reason": reason},
@@ -300,7 +271,7 @@ class Ledger:
         return bool(found)
 
     def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[Kind, sqlite3.Row]:
-        rows = self._book.of(aggregator, release)
+        rows = self.of(aggregator, release)
         if any(row["plan_digest"] != plan_digest for row in rows):
             raise ConflictError(
                 f"release {release!r} was charged for another plan",

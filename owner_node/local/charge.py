@@ -113,7 +113,7 @@ class LocalCharges:
         ledger, asked = self._records.ledger, work.asked
         try:
             check_local(replace(asked, rank_lost=ledger.rank_losses(work.budget).told))
-            ledger.halt.check()
+            ledger.losses.check_running()
             total = asked.dataset.total_epsilon
             ledger.check_budget(work.budget, total, work.place, self._columns(work))
             if work.charge > (left := self.remaining(work)):

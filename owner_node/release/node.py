@@ -65,7 +65,7 @@ class Node:
         """Return the signed ledger head."""
         records, signer = self._cases.records, self._signer.current_signer()
         with records.db.transaction() as tx:
-            head = records.ledger.heads.sign(tx)
+            head = records.ledger.losses.sign(tx)
             records.own_keys.remember(tx, signer.certificate)
         statement = LedgerHead(self._cases.config.owner.id, head.sequence, head.hash)
         signature = signer.sign(Domain.LEDGER_HEAD, statement.to_bytes())

@@ -69,9 +69,9 @@ async def test_a_head_that_nobody_here_signed(offering: Offering, tmp_path: Path
         assert "ledger recover" in caught.value.hint
         guard.check()
         assert not guard.broken.is_set()
-        assert fresh.ledger.halt.reason() is None
+        assert fresh.ledger.losses.reason() is None
         with fresh.db.transaction() as tx:
-            fresh.ledger.lost.acknowledge(tx, [Head(shown.sequence, shown.hash)], {})
+            fresh.ledger.losses.acknowledge(tx, [Head(shown.sequence, shown.hash)], {})
         await guard.examine(trust, "hub", shown)
 
 
@@ -85,7 +85,7 @@ async def test_a_forged_head_of_a_known_place(offering: Offering) -> None:
     shown.hash = "no digest"
     with pytest.raises(IntegrityError, match="none of this owner's keys made"):
         await guard.examine(trusting(), "hub", shown)
-    assert offering.records.ledger.halt.reason() is None
+    assert offering.records.ledger.losses.reason() is None
 
 
 async def test_an_empty_ledger_lacks_nothing(offering: Offering) -> None:

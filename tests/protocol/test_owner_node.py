@@ -17,6 +17,7 @@ from common.errors import (
     TesseraError,
     UsageError,
 )
+from common.trust.signing import Domain
 from common.wire.decoding import decode
 from owner_node.config import PolicyConfig
 from owner_node.state.session import State
@@ -279,7 +280,8 @@ def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
     signed = offering.node.head()
     trust = offering.node.production._trust
     head = signed.head
-    assert trust.own_head(head.sequence, head.hash, signed.signature, signed.certificate) == head
-    assert trust.own_head(head.sequence + 1, head.hash, signed.signature, signed.certificate) is None
-    assert trust.own_head(head.sequence, head.hash, signed.signature, offering.hub.chain_pem.encode()) is None
-    assert trust.own_head(head.sequence, head.hash, signed.signature, b"no certificate") is None
+    payload, other = head.to_bytes(), replace(head, sequence=head.sequence + 1).to_bytes()
+    assert trust.own(Domain.LEDGER_HEAD, payload, signed.signature, signed.certificate)
+    assert not trust.own(Domain.LEDGER_HEAD, other, signed.signature, signed.certificate)
+    assert not trust.own(Domain.LEDGER_HEAD, payload, signed.signature, offering.hub.chain_pem.encode())
+    assert not trust.own(Domain.LEDGER_HEAD, payload, signed.signature, b"no certificate")

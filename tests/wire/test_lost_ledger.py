@@ -56,7 +56,7 @@ def restore(config: OwnerConfig, copy: Path) -> None:
 def halted(state_dir: Path) -> str:
     """Return why no work is done; empty if it is."""
     with Database(state_dir, make=False) as db:
-        reason = Ledger(db, _now).halt.reason()
+        reason = Ledger(db, _now).losses.reason()
     return "" if reason is None else reason.message
 
 

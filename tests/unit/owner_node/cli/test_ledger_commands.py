@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             tx, budget="people", total_epsilon=Decimal("2.5"), charge=Decimal("0.5"), aggregator="hub",
             release="r1", plan_digest="d",
         )  # fmt: skip
-        records.ledger.heads.sign(tx)
+        records.ledger.losses.sign(tx)
     return tmp_path
 
 
@@ -84,7 +84,7 @@ def test_nothing_changes_while_work_is_halted(folder: Path, capsys: pytest.Captu
     """A halted ledger takes no change of a total, and every listing says that and why."""
     records = Records.open(folder / "state", _now)
     with records.db as db, db.transaction() as tx:
-        records.ledger.halt.stop(tx, IntegrityError("entries were lost", "recover it"))
+        records.ledger.losses.stop(tx, IntegrityError("entries were lost", "recover it"))
     change = ["ledger", "budget", "people", "--total", "4", "--reason", "x", "--yes"]
     assert run(capsys, *change)[0] == 7
     for command in ("ledger", "status"):

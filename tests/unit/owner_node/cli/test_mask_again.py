@@ -189,7 +189,7 @@ def test_a_ledger_that_lost_entries(folder, capsys):
     ask(capsys, "--out", "a.csv", "--id", "once")
     records = Records.open(folder / "state", lambda: datetime(2026, 1, 1, tzinfo=UTC))
     with records.db, records.db.transaction() as tx:
-        records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
+        records.ledger.losses.stop(tx, IntegrityError("the ledger lost entries"))
     assert ask(capsys, "--out", "b.csv")[0] == 7
     query = ["query", "median", "--dataset", "patients", "--attribute", "age", "--epsilon", "1", "--yes"]
     assert console.run(application(), "owner-node", query) == 7

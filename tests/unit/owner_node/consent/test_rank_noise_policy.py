@@ -13,6 +13,7 @@ from common.model.privacy import rank_loss
 from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept
 from owner_node.ledger.ledger import Ledger
+from owner_node.ledger.losses import LostCharge
 from owner_node.state.database import Database
 from tests.fakes.consent_plans import (
     AGE,
@@ -185,9 +186,8 @@ def test_what_was_lost_is_told_again_by_a_recovery(db: Database) -> None:
     """A recovered charge has the rank loss of its plan."""
     ledger = Ledger(db, clock)
     with db.transaction() as tx:
-        ledger.lost.charge(
-            tx, budget="patients", charge=Decimal("0.1"), aggregator="hub", release="r1",
-            plan_digest="d" * 64, rank_loss=LOSS,
-        )  # fmt: skip
+        ledger.losses.charge(
+            tx, LostCharge("patients", Decimal("0.1"), "hub", "r1", "d" * 64, rank_loss=LOSS)
+        )
     assert told(ledger) == (LOSS, 0)
     ledger.verify()

@@ -32,8 +32,8 @@ def test_a_halt_outlives_its_process(tmp_path: Path) -> None:
     with Database(tmp_path / "state") as db:
         reserve(db, "r1")
         with db.transaction() as tx:
-            Ledger(db, clock).halt.stop(tx, _LOST)
-            Ledger(db, clock).halt.stop(tx, IntegrityError("something else"))
+            Ledger(db, clock).losses.stop(tx, _LOST)
+            Ledger(db, clock).losses.stop(tx, IntegrityError("something else"))
     with Database(tmp_path / "state") as db:
         ledger = Ledger(db, clock)
         with pytest.raises(IntegrityError) as caught:
@@ -47,16 +47,16 @@ def test_a_halt_outlives_its_process(tmp_path: Path) -> None:
         assert len(ledger.lines()) == 1
 
 
-def test_lifting_lets_work_go_on(tmp_path: Path) -> None:
+def test_an_acknowledged_loss_lets_work_go_on(tmp_path: Path) -> None:
     """After a recovery charges are taken again."""
     with Database(tmp_path / "state") as db:
         ledger = Ledger(db, clock)
         with db.transaction() as tx:
-            ledger.halt.stop(tx, _LOST)
+            ledger.losses.stop(tx, _LOST)
         with db.transaction() as tx:
-            ledger.halt.lift(tx)
+            ledger.losses.acknowledge(tx, [], {})
         reserve(db, "r1")
-        assert ledger.halt.reason() is None
+        assert ledger.losses.reason() is None
 
 
 def test_a_check_outside_a_transaction_is_no_check(tmp_path: Path) -> None:

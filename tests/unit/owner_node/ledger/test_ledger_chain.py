@@ -10,6 +10,7 @@ import pytest
 from common.errors import IntegrityError, InternalError
 from owner_node.ledger.entry import COLUMNS
 from owner_node.ledger.ledger import Ledger
+from owner_node.ledger.losses import LostCharge
 from owner_node.state.chain import GENESIS, Head
 from owner_node.state.database import Database
 from owner_node.state.history import History
@@ -36,7 +37,7 @@ def ledger(db: Database) -> Ledger:
 def sign(db: Database, ledger: Ledger) -> Head:
     """Sign the head in a transaction of its own."""
     with db.transaction() as tx:
-        return ledger.heads.sign(tx)
+        return ledger.losses.sign(tx)
 
 
 def broken_entry(ledger: Ledger) -> int:
@@ -139,7 +140,7 @@ def test_the_newest_signed_head_stays(db: Database, ledger: Ledger) -> None:
     newest = sign(db, ledger)
     tamper(db, "DELETE FROM ledger WHERE sequence > 2")
     sign(db, ledger)
-    assert ledger.heads.newest() == newest
+    assert ledger.losses.signed() == newest
 
 
 def test_behind_knows_older_heads(db: Database) -> None:
@@ -158,20 +159,18 @@ def test_behind_knows_older_heads(db: Database) -> None:
 def test_a_copy_that_went_its_own_way(db: Database, ledger: Ledger) -> None:
     """Where this ledger has another entry than was signed, a copy is named, not only a backup."""
     with pytest.raises(IntegrityError, match="another copy of this state directory") as caught:
-        ledger.heads.check(Head(3, "a" * 64))
+        ledger.losses.check(Head(3, "a" * 64))
     assert caught.value.details["entry"] == 3
     with pytest.raises(IntegrityError, match="ends at entry 4"):
-        ledger.heads.check(Head(9, "a" * 64))
+        ledger.losses.check(Head(9, "a" * 64))
 
 
 def test_a_recovery_goes_on_after_what_was_lost(db: Database, ledger: Ledger) -> None:
     """Acknowledged heads are not missed any more, what follows is newer than them, and the chain holds."""
     lost = [Head(9, "a" * 64), Head(7, "b" * 64)]
     with db.transaction() as tx:
-        ledger.lost.acknowledge(tx, lost, {"aggregators": ["hub"]})
-        ledger.lost.charge(
-            tx, budget="patients", charge=TOTAL, aggregator="hub", release="gone", plan_digest="e"
-        )
+        ledger.losses.acknowledge(tx, lost, {"aggregators": ["hub"]})
+        ledger.losses.charge(tx, LostCharge("patients", TOTAL, "hub", "gone", "e"))
     assert [line.sequence for line in ledger.lines()] == [1, 2, 3, 4, 10, 11, 12]
     assert not any(ledger.behind(head) for head in lost)
     assert ledger.behind(Head(9, "c" * 64))
@@ -187,14 +186,10 @@ def test_what_was_lost_is_charged_once(db: Database, ledger: Ledger) -> None:
     with db.transaction() as tx:
         ledger.give_back(tx, "hub", "r2", "d" * 64)
         for release in ("r0", "r1", "r2", "r0", "r2"):
-            ledger.lost.charge(
-                tx, budget="patients", charge=TOTAL, aggregator="hub", release=release, plan_digest="d" * 64
-            )
+            ledger.losses.charge(tx, LostCharge("patients", TOTAL, "hub", release, "d" * 64))
     assert balance(ledger) == ("0.1", "1.2", "-0.3")
     with db.transaction() as tx:
-        ledger.lost.charge(
-            tx, budget="patients", charge=TOTAL, aggregator="hub", release="r1", plan_digest="e" * 64
-        )
+        ledger.losses.charge(tx, LostCharge("patients", TOTAL, "hub", "r1", "e" * 64))
     assert balance(ledger) == ("0.1", "2.2", "-1.3")
     ledger.verify()
 

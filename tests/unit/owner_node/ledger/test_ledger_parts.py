@@ -8,6 +8,7 @@ import pytest
 from common.errors import InternalError
 from owner_node.ledger.entry import Kind, Part
 from owner_node.ledger.ledger import Ledger
+from owner_node.ledger.losses import LostCharge
 from owner_node.state.database import Database
 from tests.fakes.ledgers import balance, clock, give_back, kinds, reserve, spend
 
@@ -76,9 +77,7 @@ def test_a_lost_spend_after_a_partial_one(db: Database) -> None:
     reserve(db, ledger, "r1", "0.4")
     spend(db, ledger, "r1", part=part("0.1", "0.1"))
     with db.transaction() as tx:
-        ledger.lost.charge(
-            tx, budget="patients", charge=Decimal("0.4"), aggregator="hub", release="r1", plan_digest="d" * 64
-        )
+        ledger.losses.charge(tx, LostCharge("patients", Decimal("0.4"), "hub", "r1", "d" * 64))
     assert kinds(ledger) == ["reserve r1 0.4", "return r1 0.3", "spend r1 0.1"]
 
 

@@ -186,7 +186,7 @@ def test_a_ledger_that_lost_entries_charges_nothing(records):
     charges = LocalCharges(records, ANNA)
     charges.spend(WORK)
     with records.db.transaction() as tx:
-        records.ledger.halt.stop(tx, IntegrityError("the ledger lost entries"))
+        records.ledger.losses.stop(tx, IntegrityError("the ledger lost entries"))
     for work in (WORK, replace(WORK, id="w2")):
         for attempt in (charges.judge, charges.spend):
             with pytest.raises(IntegrityError, match="lost entries"):

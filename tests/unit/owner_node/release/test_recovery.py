@@ -10,8 +10,7 @@ import pytest
 
 from common.errors import BalanceError, IntegrityError
 from common.model.plan import Linking, Plan
-from owner_node.ledger.recovery import Recalled, Recovery, Shown, assess
-from owner_node.release.recovering import LOST, Estimate, carry_out, remembered
+from owner_node.release.recovery import LOST, Recalled, Recovery, Shown, assess, carry_out
 from owner_node.state.chain import Head
 from owner_node.state.session import Event, State
 from tests.fakes.offering import Offering
@@ -55,7 +54,7 @@ def assessed(
     """Return what has to be done if one aggregator shows this."""
     ledger = offering.records.ledger
     return assess(
-        ledger.lines(), ledger.heads.lost(), remembered(offering.records),
+        ledger.lines(), ledger.losses.remembered(),
         [Shown("hub", newest, True, places, releases)], "a", budgets,
     )  # fmt: skip
 
@@ -124,7 +123,7 @@ def test_a_restored_backup(offering: Offering) -> None:
     place = offering.records.ledger.head()
     found = assessed(offering, head(4), shown(plan), shown(plan, "r2"), places=(head(4), place))
     assert (found.missing, found.unexplained) == (3, 0)
-    carry_out(offering.records, found, Estimate({}), offering.config.datasets, {})
+    carry_out(offering.records, found, {}, offering.config.datasets, {})
     entries = [f"{entry.kind} {entry.release}" for entry in offering.records.ledger.entries()]
     assert entries == ["reserve r1", "spend r1", "reserve r2", "spend r2"]
     assert remaining(offering) == 1
@@ -145,10 +144,11 @@ def test_heads_that_owner_db_remembers(offering: Offering) -> None:
     """An aggregator that is left out cannot make the loss that it showed be forgotten."""
     with offering.records.db.transaction() as tx:
         with pytest.raises(IntegrityError, match="ends at entry 0") as caught:
-            offering.records.ledger.heads.check(head(7))
-        offering.records.ledger.halt.stop(tx, caught.value)
-    assert remembered(offering.records) == (head(7),)
-    found = assess(offering.records.ledger.lines(), (), remembered(offering.records), [], "a", {})
+            offering.records.ledger.losses.check(head(7))
+        offering.records.ledger.losses.stop(tx, caught.value)
+    remembered = offering.records.ledger.losses.remembered()
+    assert remembered == {head(7)}
+    found = assess(offering.records.ledger.lines(), remembered, [], "a", {})
     assert (found.lost, found.missing, found.unexplained) == ((head(7),), 7, 7)
 
 
@@ -156,11 +156,11 @@ def test_carried_out(offering: Offering, plan: Plan) -> None:
     """Charges, estimate and acknowledgement are in the ledger; work goes on, and the next loss is found."""
     records = offering.records
     with records.db.transaction() as tx:
-        records.ledger.halt.stop(tx, IntegrityError("entries were lost", "recover"))
+        records.ledger.losses.stop(tx, IntegrityError("entries were lost", "recover"))
     found = assessed(offering, head(4), shown(plan), places=(head(4),))
-    estimate = Estimate({"cohort": Decimal("0.5")})
-    newest = carry_out(records, found, estimate, offering.config.datasets, {"without": ["gone"]})
-    assert records.ledger.halt.reason() is None
+    stated = {"cohort": Decimal("0.5")}
+    newest = carry_out(records, found, stated, offering.config.datasets, {"without": ["gone"]})
+    assert records.ledger.losses.reason() is None
     records.ledger.verify()
     lines = records.ledger.lines()
     assert [(line.sequence, str(line.kind), line.aggregator, line.charge) for line in lines] == [
@@ -187,7 +187,7 @@ def test_all_that_is_left(offering: Offering, plan: Plan) -> None:
     """Who does not know what was lost charges everything: nothing can be reserved any more."""
     found = assessed(offering, head(9), shown(plan))
     assert found.unexplained == 7
-    carry_out(offering.records, found, Estimate({}, exhaust=True), offering.config.datasets, {})
+    carry_out(offering.records, found, {}, offering.config.datasets, {}, exhaust=True)
     assert remaining(offering) == 0
     with pytest.raises(BalanceError, match="has 0 left"):
         accept(offering, "r9")
@@ -209,7 +209,7 @@ def test_sessions_under_way_end(offering: Offering) -> None:
     plan = accept(offering, "r1")
     offering.node.production.link("r1", plan.digest)
     found = assessed(offering, head(3), shown(plan, sealed=False, masking_asked=False))
-    carry_out(offering.records, found, Estimate({"cohort": Decimal(0)}), offering.config.datasets, {})
+    carry_out(offering.records, found, {"cohort": Decimal(0)}, offering.config.datasets, {})
     assert remaining(offering) == 3
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
@@ -228,7 +228,7 @@ def spent(offering: Offering, release: str) -> Plan:
 
 def recover(offering: Offering, found: Recovery) -> list[str]:
     """Carry a recovery out, nothing stated; returns the ledger's charges."""
-    carry_out(offering.records, found, Estimate({"cohort": Decimal(0)}), offering.config.datasets, {})
+    carry_out(offering.records, found, {"cohort": Decimal(0)}, offering.config.datasets, {})
     return [f"{entry.kind} {entry.release}" for entry in offering.records.ledger.entries()]
 
 
@@ -237,7 +237,7 @@ def test_a_reservation_that_nobody_shows(offering: Offering) -> None:
     plan = accept(offering, "r1")
     ledger = offering.records.ledger
     elsewhere = [Shown("hub2", head(3), True, (head(3), ledger.head()), ())]
-    found = assess(ledger.lines(), (), remembered(offering.records), elsewhere, "a", BUDGETS)
+    found = assess(ledger.lines(), ledger.losses.remembered(), elsewhere, "a", BUDGETS)
     assert [(each.release, each.charge, each.proved) for each in found.charges] == [("r1", Decimal(1), True)]
     assert recover(offering, found) == ["reserve r1", "spend r1"]
     found = assessed(offering, head(2, "b"), shown(plan))
@@ -254,8 +254,8 @@ def test_a_return_settles_nothing_that_was_sealed(offering: Offering) -> None:
     assert recover(offering, found) == [
         "reserve r1",
         "return r1",
-        "reserve r1#recovered",
-        "spend r1#recovered",
+        f"reserve r1#{plan.digest[:12]}",
+        f"spend r1#{plan.digest[:12]}",
     ]
     assert remaining(offering) == 2
     again = assessed(offering, head(40), shown(plan))
@@ -298,7 +298,7 @@ def test_a_fork_with_two_aggregators(offering: Offering, sequence: int) -> None:
         Shown("hub", head(sequence), True, (head(sequence),), ()),
         Shown("hub2", places[-1], True, places, ()),
     ]
-    found = assess(lines, (), (), aggregators, "a", BUDGETS)
+    found = assess(lines, (), aggregators, "a", BUDGETS)
     assert (found.missing, found.unexplained) == (sequence, sequence)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from common.model.plan import Linking, Plan
 from owner_node.ledger.entry import Part
-from owner_node.ledger.recovery import Recalled, Recovery, Shown, assess
+from owner_node.release.recovery import Recalled, Recovery, Shown, assess
 from owner_node.state.chain import Head
 from tests.fakes.offering import Offering
 
@@ -40,7 +40,7 @@ def shown(plan: Plan, **changes: Any) -> Recalled:
 def of_five(release: Recalled) -> Recovery:
     """Return what is made of five lost entries, with nothing left in the ledger."""
     newest = Head(5, "a" * 64)
-    return assess((), (), (), [Shown("hub", newest, True, (), (release,))], "a", BUDGETS)
+    return assess((), (), [Shown("hub", newest, True, (), (release,))], "a", BUDGETS)
 
 
 @pytest.mark.parametrize(
@@ -79,16 +79,16 @@ def test_what_a_real_ledger_wrote(offering: Offering, plan: Plan) -> None:
 
     places = tuple(Head(each.sequence, each.hash) for each in lines)
     hub = Shown("hub", places[-1], True, places, (shown(plan),))
-    found = assess(before, (), (), [hub], "a", BUDGETS)
+    found = assess(before, (), [hub], "a", BUDGETS)
     assert (found.missing, found.unexplained, found.possible) == (3, 1, 1)
 
     later = replace(hub, newest=Head(len(lines) + 2, "a" * 64))
-    found = assess(lines, (), (), [later], "a", BUDGETS)
+    found = assess(lines, (), [later], "a", BUDGETS)
     assert (found.missing, found.unexplained, found.possible) == (2, 2, 0)
 
 
 def test_no_more_is_possible_than_is_missing(plan: Plan) -> None:
     """One lost entry is explained by the reservation alone: nothing is unexplained, and nothing possible."""
     hub = Shown("hub", Head(1, "a" * 64), True, (), (shown(plan),))
-    found = assess((), (), (), [hub], "a", BUDGETS)
+    found = assess((), (), [hub], "a", BUDGETS)
     assert (found.missing, found.unexplained, found.possible) == (1, 0, 0)

@@ -1,0 +1,287 @@
+"""Recovery of a ledger that lost entries: what aggregators can show is charged, and an estimate of the rest.
+
+Aggregators can show what this owner signed for their releases, and how far the ledger was when it was signed.
+No aggregator knows the owner's own charges, of `mask` and `query`, changes of a budget, and what was written
+after the newest head that they keep. So whenever anything was lost, a person has to state what else had been
+charged, 0 included, or give up what is left of the budgets; the numbers here only help to answer that.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from common.model.plan import Plan
+from common.model.privacy import MECHANISMS, epsilon_joint, most_clusters, total_or_unbounded
+from common.model.schema import most_records
+from common.model.task import Assignment
+from owner_node.config import DatasetConfig
+from owner_node.config.database import place_of
+from owner_node.ledger.entry import CHARGES, Entry, Kind, recovered_name, text
+from owner_node.ledger.losses import LostCharge, acknowledged
+from owner_node.release.records import Records
+from owner_node.state.chain import GENESIS, Head
+from owner_node.state.database import Transaction
+from owner_node.state.session import FINAL, Event
+
+LOST = "(lost)"
+"""Replaces the aggregator's name in charges that no aggregator knows; no aggregator can have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A release that an aggregator shows this owner took part in."""
+
+    aggregator: str
+    plan: Plan
+    """The plan that this owner accepted."""
+    proved: bool
+    """Whether this owner's own signature under its consent was recognised."""
+    masking_asked: bool
+    """Whether the aggregator asked for a fragment; only then can the charge have been spent."""
+    sealed: bool
+    """Whether the owner reported a sealed fragment: then it was spent."""
+    settled: bool
+    """Whether the owner had closed its session before it signed its newest head."""
+
+    @property
+    def may_be_spent(self) -> bool:
+        """Whether the charge can have been spent."""
+        return self.masking_asked or self.sealed
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What identifies its charge in the ledger: aggregator, release, plan digest."""
+        return self.aggregator, self.plan.release, self.plan.digest
+
+    def entries(self, own: Assignment) -> tuple[int, int]:
+        """Return how many entries the ledger surely had for it, and how many at most.
+
+        Its reservation, and if settled its end. A spend of less than was reserved has a return beside it.
+        How much of it was needed only the addendum says, which aggregators do not show; it may have been less
+        where a plan allows for shared persons.
+        """
+        shared = any(self.plan.most_multiples[group] > 1 for group in own.groups)
+        return (2 if self.sealed or self.settled else 1), (3 if shared and self.may_be_spent else 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What one aggregator shows."""
+
+    aggregator: str
+    newest: Head | None
+    """The newest head that it keeps; None if it has none."""
+    proved: bool
+    """Whether this owner's own signature under that head was recognised."""
+    places: tuple[Head, ...]
+    """Every head that it has of this owner."""
+    releases: tuple[Recalled, ...]
+    """Every release whose plan this owner accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What has to be done."""
+
+    lost: tuple[Head, ...]
+    """Heads that this owner signed and the ledger lacks."""
+    missing: int
+    """How many entries were lost, as far as the heads show; there may be later ones."""
+    unexplained: int
+    """How many of them no release explains that this owner is proved to have accepted."""
+    charges: tuple[LostCharge, ...]
+    """Releases that are charged in full."""
+    possible: int = 0
+    """How many of the unexplained ones these releases may have written all the same: an end that no
+    aggregator has heard of, or the return of what linking showed not to be needed."""
+
+
+def assess(
+    entries: Sequence[Entry],
+    remembered: Iterable[Head],
+    shown: Sequence[Shown],
+    owner: str,
+    budgets: Mapping[str, str],
+) -> Recovery:
+    """Find out what a ledger has to charge.
+
+    Args:
+        entries: The ledger as it is, every line.
+        remembered: Heads that owner.db knows (`owner_node.ledger.losses`).
+        shown: What the aggregators show.
+        owner: This owner's id.
+        budgets: Budget by name of data set, for every data set that is declared.
+
+    Returns:
+        What has to be done; nothing is lost if `lost` is empty.
+    """
+    hashes = {0: GENESIS} | {entry.sequence: entry.hash for entry in entries}
+    heads = {each.newest for each in shown if each.newest is not None} | set(remembered)
+    lost = sorted(
+        (
+            head
+            for head in heads - acknowledged(entries)
+            if hashes.get(head.sequence) != (head.hash or GENESIS)
+        ),
+        key=lambda head: (head.sequence, head.hash),
+    )
+    missing = max((head.sequence - _fork(head, shown, hashes) for head in lost), default=0)
+    surely = at_most = 0
+    charges: list[LostCharge] = []
+    for release in (release for each in shown for release in each.releases):
+        own, held = release.plan.assignment_of(owner), _entries_of(release, entries)
+        kinds = {entry.kind for entry in held}
+        # A return settles nothing that was sealed: its ledger did not know of the spend.
+        if Kind.SPEND in kinds or (Kind.RETURN in kinds and not release.sealed):
+            continue
+        if release.proved:
+            least, most = release.entries(own)
+            surely += max(least - len(held), 0)
+            at_most += max(most - len(held), 0)
+        if release.may_be_spent:
+            rank_loss = own.rank_loss_at(release.plan.most_multiples)
+            charges.append(
+                LostCharge(
+                    budgets.get(own.dataset, ""), _most_charged(release.plan, own), *release.key,
+                    own.dataset, release.proved, rank_loss,
+                )
+            )  # fmt: skip
+    if lost or charges:
+        charges += _reservations(entries, {release.key for each in shown for release in each.releases})
+    unexplained, possible = max(missing - surely, 0), max(min(missing, at_most) - surely, 0)
+    return Recovery(tuple(lost), missing, unexplained, tuple(charges), possible)
+
+
+def _fork(head: Head, shown: Sequence[Shown], hashes: Mapping[int, str]) -> int:
+    """Return the last entry before a lost head that this ledger has, too, as far as that is known.
+
+    What another aggregator keeps of this ledger may have been written after the loss: only places that are
+    kept together with the lost head, and lie before it, count.
+    """
+    places = (place for each in shown if head == each.newest for place in each.places)
+    return max(
+        (at.sequence for at in places if at.sequence < head.sequence and hashes.get(at.sequence) == at.hash),
+        default=0,
+    )
+
+
+def _entries_of(release: Recalled, entries: Sequence[Entry]) -> list[Entry]:
+    aggregator, name, plan_digest = release.key
+    names = (name, recovered_name(name, plan_digest))
+    return [
+        entry
+        for entry in entries
+        if entry.kind in CHARGES
+        and entry.release in names
+        and (entry.aggregator, entry.plan_digest) == (aggregator, plan_digest)
+    ]
+
+
+def _reservations(entries: Sequence[Entry], shown: set[tuple[str, str, str]]) -> list[LostCharge]:
+    """Return the open reservations that may have been spent in what was lost.
+
+    Those of releases that their aggregator shows are left out: it shows whether they were masked.
+    """
+    held: dict[tuple[str, str, str], Entry] = {}
+    for entry in entries:
+        key = (entry.aggregator, entry.release, entry.plan_digest)
+        if entry.kind is Kind.RESERVE and key not in shown:
+            held[key] = entry
+        elif entry.kind in CHARGES:
+            held.pop(key, None)
+    return [LostCharge(entry.budget, entry.charge, *key) for key, entry in held.items()]
+
+
+def _most_charged(plan: Plan, assignment: Assignment) -> Decimal:
+    """Return the most that an owner was charged, under any way of accounting: the policy may have changed.
+
+    That is its epsilon or its joint bound: the stated one, or this owner's own if that is larger; as often as
+    the plan lets owners hold the same person, since what linking found of that may be lost with the rest.
+    """
+    multiples = plan.most_multiples
+    own = total_or_unbounded(
+        epsilon_joint(
+            each.mechanism, each.epsilon,
+            frequency_order=plan.attribute(each.name).by_frequency,
+            n_clusters=most_clusters(most_records(assignment.records_rounded), each.k),
+        )
+        if each.mechanism in MECHANISMS else each.epsilon_joint
+        for task in assignment.tasks
+        for each in task.attributes
+        for _ in range(multiples[task.group])
+    )  # fmt: skip
+    stated = assignment.epsilon_joint_at(multiples), assignment.epsilon_at(multiples)
+    return max(bound for bound in (own, *stated) if bound is not None)
+
+
+def carry_out(
+    records: Records,
+    recovery: Recovery,
+    stated: Mapping[str, Decimal],
+    datasets: Sequence[DatasetConfig],
+    said: Mapping[str, Any],
+    *,
+    exhaust: bool = False,
+) -> Head:
+    """Charge what was lost, in one transaction, and end the halt.
+
+    Sessions that were under way end: what the lost ledger had come to is unknown. Reservations that are not
+    charged are returned: their aggregator shows that it never asked for a fragment.
+
+    Args:
+        records: The owner's state.
+        recovery: What has to be done.
+        stated: What a person states about entries that no aggregator knows: charge by budget, may be 0.
+        datasets: The configured data sets, whose totals and sources are recorded anew.
+        said: What else goes into ledger and history: who, which aggregators were asked.
+        exhaust: Whether all that is then left of every budget is charged.
+
+    Returns:
+        The new head.
+    """
+    ledger = records.ledger
+    totals = {each.budget: each.total_epsilon for each in datasets}
+    places = {each.name: place_of(each) for each in datasets}
+    note = {
+        **said, "unexplained": recovery.unexplained, "exhausted": exhaust,
+        "stated": {name: text(value) for name, value in stated.items()},
+    }  # fmt: skip
+
+    def charge(tx: Transaction, lost: Iterable[LostCharge]) -> None:
+        for each in lost:
+            terms = {"place": places[each.dataset]} if each.dataset else {}
+            if each.budget in totals and ledger.total(each.budget) is None:
+                terms["total"] = text(totals[each.budget])
+            ledger.losses.charge(tx, each, terms)
+
+    with records.db.transaction() as tx:
+        at = ledger.losses.acknowledge(tx, recovery.lost, note).sequence
+        charge(tx, (*recovery.charges, *_unknown(stated, f"rest-{at}")))
+        _end_sessions(tx, records)
+        if exhaust:
+            left = {name: ledger.balance(name, total).remaining for name, total in totals.items()}
+            charge(tx, _unknown(left, f"all-{at}"))
+        records.history.record(
+            tx, aggregator="", release="", event="recovered", decision="recover",
+            rule=f"{recovery.missing} lost entries, {len(recovery.charges)} releases charged",
+            details={**note, "charged": {each.release: each.charge for each in recovery.charges}},
+        )  # fmt: skip
+        return ledger.head()
+
+
+def _unknown(charges: Mapping[str, Decimal], name: str) -> list[LostCharge]:
+    """Return charges by budget that no aggregator knows."""
+    return [
+        LostCharge(budget, charge, LOST, f"{name}-{budget}", "")
+        for budget, charge in charges.items()
+        if charge > 0
+    ]
+
+
+def _end_sessions(tx: Transaction, records: Records) -> None:
+    for session in records.sessions.all():
+        if session.state not in FINAL:
+            if session.plan_digest:
+                records.ledger.give_back(tx, session.aggregator, session.release, session.plan_digest)
+            records.sessions.advance(tx, session, Event.END, reason="the ledger was recovered")
