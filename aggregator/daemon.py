@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from aggregator.protocol.states import ENDS, State
 from aggregator.store.database import FILE_NAME
 from aggregator.store.intake import Intake, Kind
 from aggregator.store.journal import Journal
+from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Tally
 from common.daemon.service_manager import READY, STOPPING, notify
@@ -54,10 +54,6 @@ def _load_libraries() -> None:
     """Import what a release needs, so that the first one does not wait for it."""
     for name in _OF_A_RELEASE:
         import_module(name)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Daemon:
@@ -113,7 +109,7 @@ class Daemon:
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
         uploads = Uploads(conductor, intake, credentials, time.time, tally)
-        enrolment = Enrolment(journal.db, journal.operators, _now)
+        enrolment = Enrolment(journal.db, journal.operators, utc_now)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
         self._attend(credentials.watch())
@@ -164,8 +160,8 @@ class Daemon:
     def _credentials(self) -> Credentials:
         section, tls = self._config.aggregator, self._config.tls
         # One that holds the CA's key can renew itself even after a long absence.
-        renew_own(tls, self._config.enrolment, _now())
-        return Credentials(tls, Party(PartyKind.AGGREGATOR, section.name, section.trust_domain), _now)
+        renew_own(tls, self._config.enrolment, utc_now())
+        return Credentials(tls, Party(PartyKind.AGGREGATOR, section.name, section.trust_domain), utc_now)
 
     def _owner_service(
         self,
@@ -178,7 +174,7 @@ class Daemon:
         enrolment: Enrolment,
     ) -> OwnerService:
         section, ca = self._config.aggregator, self._config.enrolment
-        renewals = Renewals(self._config.tls, ca, credentials, enrolment, journal, _now)
+        renewals = Renewals(self._config.tls, ca, credentials, enrolment, journal, utc_now)
         self._attend(renewals.watch())
         statements = Statements(credentials.authorities, enrolment.check, section.trust_domain, time.time)
         return OwnerService(

@@ -8,11 +8,11 @@ import logging
 import os
 import signal
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime
 
 from prometheus_client.core import Metric
 
 from common import __version__
+from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Tally, bytes_counted, gauge, step_seconds
 from common.daemon.service_manager import READY, STOPPING, notify
@@ -130,10 +130,6 @@ class Metrics:
 _log = logging.getLogger(__name__)
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Daemon:
     """A running owner node.
 
@@ -157,7 +153,7 @@ class Daemon:
                 f"{self._config.path} names no aggregator", hint="add an [[aggregator]] with name and address"
             )
         async with AsyncExitStack() as stack:
-            credentials = own_credentials(self._config, _now)
+            credentials = own_credentials(self._config, utc_now)
             records = self._open(stack)
             audit = self._audit(records)
             tally = Tally(STEPS, KINDS)
@@ -183,7 +179,7 @@ class Daemon:
 
     def _open(self, stack: AsyncExitStack) -> Records:
         state_dir = self._config.owner.state_dir
-        records = Records.open(state_dir, _now)
+        records = Records.open(state_dir, utc_now)
         stack.callback(records.db.close)
         stack.enter_context(daemon_lock(state_dir))
         records.ledger.verify()
@@ -212,13 +208,13 @@ class Daemon:
     def _connections(self, records: Records, credentials: Credentials, tally: Tally) -> list[Connection]:
         owner, tls = self._config.owner, self._config.tls
         guard = LedgerGuard(records, owner.id)
-        renewal = Renewal(credentials, tls, own_party(self._config), _now)
+        renewal = Renewal(credentials, tls, own_party(self._config), utc_now)
 
         def connection(aggregator: AggregatorSection) -> Connection:
-            trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, _now)
-            node = Node(self._config, aggregator.name, records, credentials, trust, _now)
+            trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, utc_now)
+            node = Node(self._config, aggregator.name, records, credentials, trust, utc_now)
             return Connection(
-                self._config, aggregator, node, records, trust, credentials, renewal, guard, _now, tally
+                self._config, aggregator, node, records, trust, credentials, renewal, guard, utc_now, tally
             )
 
         return [connection(aggregator) for aggregator in self._config.aggregators]

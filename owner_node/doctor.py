@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 from common.cli.doctor import (
@@ -23,6 +22,7 @@ from common.cli.doctor import (
     skipped,
     warned,
 )
+from common.clock import utc_now
 from common.errors import TesseraError
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
@@ -34,10 +34,6 @@ from owner_node.linking import linkage_key
 from owner_node.state.database import FILE_NAME, Database
 from owner_node.state.history import History
 from owner_node.state.presence import Presence
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
@@ -56,7 +52,7 @@ def examination(path: Path | None) -> Iterator[Finding]:
     offered = f"{len(owner.datasets)} data set(s), {len(owner.aggregators)} aggregator(s)"
     yield passed("configuration", f"{owner.path}: owner {owner.owner.id!r}, {offered}")
     yield from examine(_local(owner))
-    findings, own = identity("identity", owner.tls, own_party(owner), "client", _now())
+    findings, own = identity("identity", owner.tls, own_party(owner), "client", utc_now())
     yield from findings
     yield from examine(_of_data(owner))
     for aggregator in owner.aggregators:
@@ -79,9 +75,9 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
 def _ledger(state: Path) -> Iterator[Finding]:
     """Re-check both chains, and whether the ledger is known to lack entries."""
     with Database(state, make=False) as db:
-        book = Ledger(db, _now)
+        book = Ledger(db, utc_now)
         book.verify()
-        History(db, _now).verify()
+        History(db, utc_now).verify()
         halted = book.losses.reason()
         if halted is not None:
             raise halted
@@ -142,7 +138,7 @@ def _network(
     if seen is not None:
         party = Party(PartyKind.AGGREGATOR, aggregator.name, owner.owner.trust_domain)
         shown = f"{check}, certificate"
-        yield from examine([(shown, lambda: network.shown_names(shown, host, seen, party, _now()))])
+        yield from examine([(shown, lambda: network.shown_names(shown, host, seen, party, utc_now()))])
         if own is None:
             yield from examine([(shown, lambda: network.issued_under(shown, host, port, owner.tls.ca))])
     if own is None:
@@ -164,7 +160,7 @@ def _calls(
     from owner_node.connection.client import PROTOCOL, greet
     from owner_node.connection.client import explain as explain_handshake
 
-    reason: TesseraError | None = explain_handshake(aggregator, owner.tls, _now()) if explain else None
+    reason: TesseraError | None = explain_handshake(aggregator, owner.tls, utc_now()) if explain else None
     before = time.time()
     if reason is None:
         try:
@@ -180,7 +176,7 @@ def _calls(
 
 def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
     with Database(owner.owner.state_dir, make=False) as db:
-        state = Presence(db, _now).state()
+        state = Presence(db, utc_now).state()
     if not state.running:
         yield warned("daemon", "it does not run", "start it: owner-node run")
         return

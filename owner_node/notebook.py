@@ -6,7 +6,7 @@ as for `owner-node mask`; with an owner's own folder it is the same ledger.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, time
+from datetime import datetime, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from common.arrays import random_order
+from common.clock import utc_now
 from common.errors import UsageError
 from common.model import schema as model
 from common.model.privacy import DEFAULT_MECHANISM, parse_epsilon
@@ -176,7 +177,7 @@ class Workspace:
         dataset = self._declared(schema, identifier, max_records_per_person, missing)
         arguments = parse_own_arguments(
             self._owner,
-            new_id("mask", _now) if id is None else id,
+            new_id("mask", utc_now) if id is None else id,
             dataset.name,
             epsilon=str(epsilon),
             k=str(k),
@@ -187,7 +188,7 @@ class Workspace:
         )
         loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
         job = prepare_mask(
-            arguments, dataset, loaded, of_records, policy=self._policy, order=ORIGINAL, now=_now()
+            arguments, dataset, loaded, of_records, policy=self._policy, order=ORIGINAL, now=utc_now()
         )
         with (records := self._records()).db:
             charges, tables = LocalCharges(records, this_person()), MaskedTables(self.folder)
@@ -247,11 +248,7 @@ class Workspace:
         return loaded, schema, frame.index[np.flatnonzero(source.kept)]
 
     def _records(self) -> Records:
-        return Records.open(self.folder, _now)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+        return Records.open(self.folder, utc_now)
 
 
 def _told_rank_noise(asked: str | Decimal | Mapping[str, str | Decimal] | None) -> list[str]:

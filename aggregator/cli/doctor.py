@@ -4,7 +4,6 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 from aggregator import config
@@ -27,15 +26,12 @@ from common.cli.doctor import (
     skipped,
     warned,
 )
+from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind, fingerprint, host_names
 
 _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
@@ -54,7 +50,7 @@ def examination(path: Path | None) -> Iterator[Finding]:
     yield passed("configuration", f"{found.path}: aggregator {found.aggregator.name!r}")
     yield from examine(_local(found))
     party = Party(PartyKind.AGGREGATOR, found.aggregator.name, found.aggregator.trust_domain)
-    findings, own = identity("identity", found.tls, party, "server", _now())
+    findings, own = identity("identity", found.tls, party, "server", utc_now())
     yield from findings
     if own is not None:
         yield from examine([("host names", lambda: _host_names(own)), ("CA", lambda: _authorities(own))])
@@ -101,7 +97,7 @@ def _authorities(own: Identity) -> Iterator[Finding]:
     for each in own.authorities:
         ends = each.not_valid_after_utc
         text = f"until {ends:%Y-%m-%d}, fingerprint {fingerprint(each.public_key())}"
-        if ends < _now():
+        if ends < utc_now():
             yield failed("CA", text, "owners need certificates of another CA", ExitCode.NOT_CONNECTED)
         else:
             yield passed("CA", text)
@@ -147,7 +143,7 @@ def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
     found, seen = reach("port", host, port, direct=True)
     yield found
     if seen is not None:
-        check_validity(seen.certificate, _now())
+        check_validity(seen.certificate, utc_now())
         text = f"it shows the certificate of {describe(seen.certificate)}"
         if party_of_certificate(seen.certificate) == party:
             yield passed("port", text)

@@ -10,6 +10,7 @@ import typer
 
 from aggregator.cli.connection import os_user
 from common.cli import console
+from common.clock import utc_now
 from common.errors import ExitCode, IntegrityError, UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
 
     with _register(load(config)) as register:
         certificates, log = register.certificates(), register.log()
-    now = datetime.now(UTC).timestamp()
+    now = utc_now().timestamp()
     if as_json:
         acts = [{**_fields(each), "time": _iso(each.time)} for each in log]
         console.print_json({"certificates": [_document(each) for each in certificates], "log": acts})
@@ -153,7 +154,7 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
 def _register(settings: "AggregatorConfig") -> AbstractContextManager["Enrolment"]:
     from aggregator.ca.enrolment import open_register
 
-    return open_register(settings.aggregator.state_dir, lambda: datetime.now(UTC))
+    return open_register(settings.aggregator.state_dir, utc_now)
 
 
 def _request(file: Path) -> "CertificateRequest":

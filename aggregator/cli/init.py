@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from common.cli import console
+from common.clock import utc_now
 from common.errors import UsageError
 
 NameOption = Annotated[
@@ -46,8 +47,6 @@ def init(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a CA, or take one, the aggregator's key and certificate, and a commented aggregator.toml."""
-    from datetime import UTC, datetime
-
     from aggregator.ca.founding import make_first_files
     from common.trust.identity import Party, PartyKind, spoken
 
@@ -58,7 +57,7 @@ def init(
     except ValueError as problem:
         raise UsageError(str(problem), "see --name and --trust-domain") from None
     own_ca = (ca_cert, ca_key) if ca_cert is not None and ca_key is not None else None
-    made = make_first_files(folder, party, tuple(host), listen, datetime.now(UTC), own_ca)
+    made = make_first_files(folder, party, tuple(host), listen, utc_now(), own_ca)
     fingerprint, expires = made.ca_fingerprint, made.certificate.not_valid_after_utc
     if as_json:
         console.print_json(

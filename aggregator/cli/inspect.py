@@ -11,6 +11,7 @@ from aggregator.cli.connection import daemon, pieces, stated_user
 from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, is_over, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
 from common.cli import console
+from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def warn_of_expiry(whose: str, expires: int) -> None:
     """
     from common.trust.enrolment import expiry_warning
 
-    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), datetime.now(UTC))
+    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), utc_now())
     if warning:
         console.note(f"warning: {warning}")
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +19,7 @@ from common.cli.release_options import (
     Purpose,
     RankNoise,
 )
+from common.clock import utc_now
 from common.errors import DataError, TesseraError, UsageError
 from common.model.privacy import EXPONENTIAL
 from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema, TaxonomyMethod
@@ -240,7 +240,7 @@ def _warnings(owner: OwnerConfig) -> Iterator[str]:
     yield from _linkage_key_warnings(owner)
     try:
         with Database(owner.owner.state_dir, make=False) as db:
-            outdated = Presence(db, lambda: datetime.now(UTC)).state().outdated(owner.digest)
+            outdated = Presence(db, utc_now).state().outdated(owner.digest)
     except TesseraError as error:
         yield f"whether the daemon runs with this owner.toml is not known: {error.message}"
     else:
@@ -281,7 +281,7 @@ def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
     from owner_node.connection.credentials import own_credentials
 
     try:
-        own_credentials(owner, lambda: datetime.now(UTC))
+        own_credentials(owner, utc_now)
     except TesseraError as error:
         yield f"owner-node run would not start: {error.message}"
 

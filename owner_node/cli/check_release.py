@@ -1,12 +1,12 @@
 """What `owner-node check --epsilon` asks: what would this owner's policy say to such a release?"""
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from common import __version__
 from common.cli import console
+from common.clock import utc_now
 from common.errors import TesseraError, UsageError
 from common.model.plan import Layout, Plan
 from common.model.privacy import plain
@@ -159,19 +159,19 @@ def ask_policy(
     plan = plan_of(asked, schema, owner)
     assignment = plan.assignment_of(owner.owner.id)
     with Database(owner.owner.state_dir, make=False) as db:
-        ledger, attempts = Ledger(db, _now), Attempts(History(db, _now), _now)
+        ledger, attempts = Ledger(db, utc_now), Attempts(History(db, utc_now), utc_now)
         remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
         verdict = judge(
             plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
             trust_domain=owner.owner.trust_domain, policy=owner.policy, dataset=dataset, schema=schema,
-            balance=remaining, today=_now().date(),
+            balance=remaining, today=utc_now().date(),
             rank_lost=ledger.rank_losses(dataset.budget).told,
         )  # fmt: skip
         if isinstance(verdict, Refuse):
             raise verdict.error
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
         attempts.check(dataset.budget)
-        forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, _now).known_source_key())
+        forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())
     return _document(plan, assignment.owner, verdict, remaining, forecast)
 
 
@@ -210,10 +210,6 @@ def _foreseen(
     found = foresee(prepared.columns, prepared.tasks, owner.policy)
     check_forecast(found, owner.policy)
     return found
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def show_answer(document: dict[str, Any]) -> None:

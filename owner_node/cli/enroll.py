@@ -1,6 +1,5 @@
 """`owner-node enroll`: ask for a certificate, and install the one that the CA sends."""
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from common.cli import console
 from common.cli.console import ConfigOption, JsonOption
+from common.clock import utc_now
 from common.errors import UsageError
 from owner_node import config as configuration
 
@@ -84,7 +84,7 @@ def install(
             data = stream.read(_MOST_READ)
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}", "name the bundle from the CA") from None
-    done = put_in_place(settings, data, ca_fingerprint, datetime.now(UTC), add_ca=add_ca)
+    done = put_in_place(settings, data, ca_fingerprint, utc_now(), add_ca=add_ca)
     key, ends = fingerprint(done.certificate.public_key()), done.certificate.not_valid_after_utc
     trusted = [fingerprint(each.public_key()) for each in done.authorities]
     if json:

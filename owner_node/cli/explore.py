@@ -1,7 +1,6 @@
 """`owner-node explore`: what a release of one's own data would be worth, and what it would reveal."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ import typer
 
 from common import __version__
 from common.cli import console
+from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.model.privacy import is_listed, parse_epsilon
 from common.planning.arguments import (
@@ -125,7 +125,7 @@ def _explored(
     loaded = load(dataset, allowed or None)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
     table = ExploredTable(dataset.name, schema, loaded.columns, dataset.taxonomies)
-    about = {"created": datetime.now(UTC).isoformat(timespec="seconds"), "version": __version__}
+    about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
     with progress_bar("settings", silent=as_json) as progress:
         return sweep(table, question, about, Randomness.of_system(), progress)
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
+from common.clock import utc_now
 from owner_node import config
 from owner_node.state.database import Database
 from owner_node.state.history import History, Line
@@ -36,7 +36,7 @@ def history(
     owner = config.load(config_file)
     by, _, wanted = (release or "").rpartition("/")
     with Database(owner.owner.state_dir, make=False) as db:
-        lines = History(db, lambda: datetime.now(UTC)).entries(by or aggregator, wanted or None)
+        lines = History(db, utc_now).entries(by or aggregator, wanted or None)
     if by and aggregator not in (None, by):
         lines = ()
     if as_json:

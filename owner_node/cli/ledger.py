@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
+from common.clock import utc_now
 from common.errors import ExitCode, IntegrityError, UsageError
 from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
 from common.words.numbers import bound_cell
@@ -104,7 +104,7 @@ def budget(
     owner, new = config.load(config_file), parse_epsilon(total)
     reason = _reason(reason)
     _check_state(owner.owner.state_dir)
-    records = Records.open(owner.owner.state_dir, lambda: datetime.now(UTC))
+    records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
         check_known(owner, records.ledger, name)
         before = records.ledger.total(name)
@@ -193,7 +193,7 @@ def recover(
     """Ask every aggregator what this owner released, and charge what the ledger lacks, in full."""
     owner = config.load(config_file)
     left_out, stated = _check_names(owner, without or []), _stated(owner, charge or [])
-    records = Records.open(owner.owner.state_dir, _now)
+    records = Records.open(owner.owner.state_dir, utc_now)
     with records.db, daemon_lock(owner.owner.state_dir):
         records.ledger.verify_chain()
         recovery, shown = _assess(owner, records, left_out)
@@ -230,10 +230,6 @@ def recover(
     return 0
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def _check_names(owner: OwnerConfig, without: Sequence[str]) -> tuple[str, ...]:
     known = [each.name for each in owner.aggregators]
     unknown = [name for name in without if name not in known]
@@ -263,7 +259,7 @@ def _assess(
     # It loads gRPC.
     from owner_node.connection.recall import recall
 
-    shown = asyncio.run(recall(owner, records, without, _now))
+    shown = asyncio.run(recall(owner, records, without, utc_now))
     budgets, ledger = {each.name: each.budget for each in owner.datasets}, records.ledger
     found = assess(ledger.lines(), ledger.losses.remembered(), shown, owner.owner.id, budgets)
     unknown = sorted({each.dataset for each in found.charges if not each.budget})
@@ -359,7 +355,7 @@ def ledger(
         return
     owner = config.load(config_file)
     with Database(owner.owner.state_dir, make=False) as db:
-        book = Ledger(db, _now)
+        book = Ledger(db, utc_now)
         chosen = _chosen(owner, book, dataset, budget)
         if verify:
             _verify(db, book)
@@ -410,10 +406,10 @@ def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str |
 def _verify(db: Database, book: Ledger) -> None:
     """Check both chains; then what shows if their newest entries were cut off: ledger and sessions."""
     book.verify()
-    History(db, _now).verify()
+    History(db, utc_now).verify()
     book.verify_history()
     spent = {(e.aggregator, e.release, e.plan_digest) for e in book.entries() if e.kind is Kind.SPEND}
-    for session in Sessions(db, _now).all():
+    for session in Sessions(db, utc_now).all():
         if (
             session.state in CHARGED
             and (session.aggregator, session.release, session.plan_digest) not in spent
@@ -432,7 +428,7 @@ def _document(entry: Entry) -> dict[str, Any]:
 def _local_work(db: Database) -> dict[str, str]:
     """Return what was charged here without a release, by its id."""
     found = {}
-    for line in History(db, _now).entries(LOCAL, event="spent"):
+    for line in History(db, utc_now).entries(LOCAL, event="spent"):
         asked = line.details.get("asked", {})
         found[line.release] = " ".join(filter(None, (asked.get("kind"), asked.get("question"))))
     return found

@@ -1,6 +1,5 @@
 """`owner-node mask`: a masked copy of one data set, for its owner, charged to its budget."""
 
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ from common.cli.release_options import (
     RankNoise,
     Weights,
 )
+from common.clock import utc_now
 from common.errors import ConfigurationError, ExitCode
 from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from owner_node import config
@@ -65,7 +65,7 @@ def mask(
     owner = config.load(config_file)
     arguments = parse_own_arguments(
         owner.owner.id,
-        work_id or new_id("mask", _now),
+        work_id or new_id("mask", utc_now),
         dataset,
         epsilon=epsilon,
         k=k,
@@ -81,13 +81,9 @@ def mask(
     if not as_json:
         console.note(f"loading data set {dataset!r}")
     job = prepare(owner, chosen, arguments)
-    records = Records.open(owner.owner.state_dir, _now)
+    records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
         return _masked(job, owner, records, out, yes=yes, as_json=as_json)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArguments) -> "MaskJob":
@@ -107,7 +103,7 @@ def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArgume
     schema = schema_of(dataset, allowed, loaded.n_records, policy.min_k)
     place = place_of(dataset)
     return prepare_mask(
-        arguments, dataset, loaded, schema, policy=policy, order=SHUFFLED, now=_now(), place=place
+        arguments, dataset, loaded, schema, policy=policy, order=SHUFFLED, now=utc_now(), place=place
     )
 
 

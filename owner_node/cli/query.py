@@ -1,7 +1,6 @@
 """`owner-node query`: noisy answers to single questions about an owner's own data, charged to its budget."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +8,7 @@ import typer
 
 from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
+from common.clock import utc_now
 from common.errors import ExitCode, UsageError
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
@@ -114,10 +114,6 @@ def histogram(
     )
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def _ask(
     kind: str,
     dataset: str,
@@ -140,7 +136,7 @@ def _ask(
     from owner_node.release.decisions import this_person
     from owner_node.release.records import Records
 
-    records = Records.open(owner.owner.state_dir, _now)
+    records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
         charges = LocalCharges(records, this_person())
         new = charges.standing(query.work) is Standing.NEW
@@ -177,7 +173,7 @@ def _prepared(
     from owner_node.masking.questions import Question
     from owner_node.sources import load, schema_of
 
-    budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", _now)
+    budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", utc_now)
     declared = schema_of(dataset, None, 0)
     attribute = declared.by_name.get(name)
     if attribute is None:
@@ -187,7 +183,9 @@ def _prepared(
         )
     question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute))
     loaded = load(dataset, [name], others=True)
-    return prepare_query(question, dataset, loaded, policy=owner.policy, work_id=named, today=_now().date())
+    return prepare_query(
+        question, dataset, loaded, policy=owner.policy, work_id=named, today=utc_now().date()
+    )
 
 
 def _show_promises(query: "Query") -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from common.cli import console
+from common.clock import utc_now
 from common.errors import UsageError
 from owner_node import config
 from owner_node.config import OwnerConfig
@@ -89,8 +90,6 @@ def verify(
 
 
 def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
-    from datetime import UTC, datetime
-
     from common.trust.identity import Party
     from owner_node.release.own_fragment import check_told, verify_own
     from owner_node.state.database import Database
@@ -99,7 +98,7 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
 
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
     with Database(own.owner.state_dir, make=False) as db:
-        session = Sessions(db, lambda: datetime.now(UTC)).get(aggregator, release)
+        session = Sessions(db, utc_now).get(aggregator, release)
     if session is None or own.owner.id not in verified.plan.owners:
         raise UsageError(
             f"{own.owner.id} took no part in release {release} of {aggregator}",

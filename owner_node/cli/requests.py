@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from common.cli import console
+from common.clock import utc_now
 from common.errors import ExitCode, TesseraError, UsageError
 from common.log import one_line, places
 from common.words.numbers import bound_cell, bound_text
@@ -342,7 +343,7 @@ def requests(
     with _opened(owner) as (db, decisions):
         sessions = decisions.all() if every else decisions.waiting()
         found = [_summary(each, owner, db, decisions) for each in sessions]
-        outdated = Presence(db, _now).state().outdated(owner.digest)
+        outdated = Presence(db, utc_now).state().outdated(owner.digest)
     if outdated:
         console.note(f"warning: {outdated}")
     if as_json:
@@ -455,11 +456,7 @@ def refuse(
 @contextmanager
 def _opened(owner: OwnerConfig) -> Iterator[tuple[Database, Decisions]]:
     with Database(owner.owner.state_dir, make=False) as db:
-        yield db, Decisions(db, _now)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+        yield db, Decisions(db, utc_now)
 
 
 def _moment(moment: datetime) -> str:
@@ -500,6 +497,6 @@ def _document(session: Session, owner: OwnerConfig, db: Database, decisions: Dec
     configured = {each.name: each for each in owner.datasets}.get(session.dataset)
     remaining = None
     if configured is not None:
-        remaining = Ledger(db, _now).balance(configured.budget, configured.total_epsilon).remaining
+        remaining = Ledger(db, utc_now).balance(configured.budget, configured.total_epsilon).remaining
     budget = None if configured is None else configured.budget
     return {**request_view(session, owner, remaining), "budget": budget, **known}

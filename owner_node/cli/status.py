@@ -1,11 +1,11 @@
 """`owner-node status`: does the daemon run, what is it connected to, what is under way, what is left?"""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
+from common.clock import utc_now
 from common.errors import NotConnectedError
 from owner_node import config
 from owner_node.cli.ledger import balances, note_raised, show_balances
@@ -30,7 +30,7 @@ def status(
     """Show the daemon, its connections, the sessions under way and the budgets."""
     owner = config.load(config_file)
     with Database(owner.owner.state_dir, make=False) as db:
-        daemon, ledger = Presence(db, _now).state(), Ledger(db, _now)
+        daemon, ledger = Presence(db, utc_now).state(), Ledger(db, utc_now)
         halted = ledger.losses.reason()
         document = {
             "owner": owner.owner.id,
@@ -42,7 +42,7 @@ def status(
             "certificate": _certificate(owner),
             "linkage_key": _linkage_key(owner),
             "aggregators": _aggregators(owner, daemon),
-            "sessions": [_session(each) for each in Sessions(db, _now).live()],
+            "sessions": [_session(each) for each in Sessions(db, utc_now).live()],
             "balances": balances(owner, ledger),
             "halted": None if halted is None else halted.message,
         }
@@ -55,10 +55,6 @@ def status(
         console.print_json(document)
     if problem is not None:
         raise problem
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _certificate(owner: OwnerConfig) -> dict[str, Any]:
@@ -76,7 +72,7 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     return {
         "expires": ends.isoformat(),
         "fingerprint": fingerprint(found.public_key()),
-        "warning": expiry_warning(f"owner {owner.owner.id}", ends, _now(), ends - renewal_begins(found)),
+        "warning": expiry_warning(f"owner {owner.owner.id}", ends, utc_now(), ends - renewal_begins(found)),
     }
 
 

@@ -2,10 +2,10 @@
 
 import shutil
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.clock import utc_now
 from common.errors import IntegrityError, NotConnectedError, UsageError
 from common.files import check_out, whole_folder
 from owner_node.config import AggregatorSection, OwnerConfig
@@ -48,7 +48,7 @@ async def download(config: OwnerConfig, release: str, out: Path, aggregator: str
                 for name, size in listed.items():
                     await client.download(release, name, folder / name, size)
         except NotConnectedError as error:
-            raise explain(section, config.tls, datetime.now(UTC)) or error from None
+            raise explain(section, config.tls, utc_now()) or error from None
         verified = verify_release(folder, config.tls.ca)
         check_told(session, verified)
     return verified
@@ -69,7 +69,7 @@ def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
 
 def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[AggregatorSection, Session]:
     with Database(config.owner.state_dir, make=False) as db:
-        known = Sessions(db, lambda: datetime.now(UTC)).all()
+        known = Sessions(db, utc_now).all()
     found = [each for each in known if each.release == release and aggregator in (None, each.aggregator)]
     if not found:
         raise UsageError(

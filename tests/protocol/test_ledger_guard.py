@@ -1,11 +1,11 @@
 """What aggregators show of this owner's ledger: its own signature is known, whatever became of the CA."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from common.clock import utc_now
 from common.errors import IntegrityError
 from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
@@ -18,10 +18,6 @@ from tests.fakes.ledgers import reserve, tamper
 from tests.fakes.offering import DOMAIN, Offering
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @pytest.fixture
 def offering(tmp_path: Path) -> Iterator[Offering]:
     """An owner node on real state with real keys."""
@@ -32,7 +28,7 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
 
 def trusting(*authorities: DevelopmentCa) -> Trust:
     """Return what an owner believes that trusts only these CAs."""
-    return Trust(lambda: [each.issued.certificate for each in authorities], DOMAIN, "a", "hub", _now)
+    return Trust(lambda: [each.issued.certificate for each in authorities], DOMAIN, "a", "hub", utc_now)
 
 
 def signed(offering: Offering, release: str) -> wire.LedgerHead:
@@ -61,7 +57,7 @@ async def test_a_head_that_nobody_here_signed(offering: Offering, tmp_path: Path
     """An unknown signature stops the work for the aggregator that shows it, and for no other."""
     trust = trusting(DevelopmentCa(DOMAIN))
     shown = signed(offering, "r1")
-    fresh = Records.open(tmp_path / "fresh", _now)
+    fresh = Records.open(tmp_path / "fresh", utc_now)
     with fresh.db:
         guard = LedgerGuard(fresh, "a")
         with pytest.raises(IntegrityError, match="none of this owner's keys made") as caught:

@@ -4,13 +4,13 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common.clock import utc_now
 from common.errors import IntegrityError
 from common.wire.v1 import control_pb2 as control
 from owner_node.config import AggregatorSection, OwnerConfig, OwnerSection
@@ -23,10 +23,6 @@ from tests.wire.test_owner_daemon import Heard, heard, owner, published, running
 
 __all__ = ["heard"]
 WITHOUT_PIPE = shutil.ignore_patterns("*.bell", "*.lock")
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def two(tmp_path: Path, address: str, certificates: Path, total: str = "10") -> list[OwnerConfig]:
@@ -56,21 +52,21 @@ def restore(config: OwnerConfig, copy: Path) -> None:
 def halted(state_dir: Path) -> str:
     """Return why no work is done; empty if it is."""
     with Database(state_dir, make=False) as db:
-        reason = Ledger(db, _now).losses.reason()
+        reason = Ledger(db, utc_now).losses.reason()
     return "" if reason is None else reason.message
 
 
 def kinds(state_dir: Path) -> list[str]:
     """Return what the charges in a ledger say, its chain checked."""
     with Database(state_dir, make=False) as db:
-        Ledger(db, _now).verify()
-        return [f"{entry.kind} {entry.aggregator} {entry.release}" for entry in Ledger(db, _now).entries()]
+        Ledger(db, utc_now).verify()
+        return [f"{entry.kind} {entry.aggregator} {entry.release}" for entry in Ledger(db, utc_now).entries()]
 
 
 def refusal(state_dir: Path, release: str) -> Line:
     """Return the line of the history that says why a release was refused."""
     with Database(state_dir, make=False) as db:
-        lines = History(db, _now).entries(release=release)
+        lines = History(db, utc_now).entries(release=release)
     return next(line for line in lines if line.event == "refused")
 
 
@@ -101,7 +97,7 @@ async def test_a_restored_ledger_is_not_forgotten(
     state = configs[0].owner.state_dir
     assert "the ledger ends at entry 0, but this owner has signed entry 2" in halted(state)
     with Database(state) as db, pytest.raises(IntegrityError), db.transaction() as tx:
-        Ledger(db, _now).check_may_charge(tx)
+        Ledger(db, utc_now).check_may_charge(tx)
     assert kinds(state) == []
 
 
@@ -203,7 +199,7 @@ async def test_one_lifetime_budget_at_two_aggregators(
     assert states == ["", "", "", "balance", "balance"]
     for config in configs:
         with Database(config.owner.state_dir, make=False) as db:
-            book = Ledger(db, _now)
+            book = Ledger(db, utc_now)
             spent = [(e.aggregator, e.release) for e in book.entries() if e.kind is Kind.SPEND]
             assert book.balance("cohort", Decimal(3)).remaining == 0
         assert spent == [("hub", "r1"), ("other", "r2"), ("other", "r3")]
