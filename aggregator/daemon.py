@@ -24,13 +24,13 @@ from aggregator.drive.conductor import Conductor
 from aggregator.drive.deadlines import elapsed
 from aggregator.drive.operations import Operations
 from aggregator.drive.presence import Presence
-from aggregator.protocol.states import ENDS, State
+from aggregator.metrics import COUNTED, Metrics
 from aggregator.store.database import FILE_NAME
-from aggregator.store.intake import Intake, Kind
+from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
-from common.daemon.metrics import Tally
+from common.daemon.metrics import Endpoint
 from common.daemon.service_manager import READY, STOPPING, notify
 from common.errors import ConfigurationError
 from common.files import exclusive_lock, private_directory, remove_leftovers
@@ -94,7 +94,6 @@ class Daemon:
         self._stack.callback(journal.close)
         self._deliver_audit(journal)
         presence, intake = Presence(time.time, elapsed), Intake(state / "incoming")
-        tally = Tally([str(state) for state in State if state not in ENDS], Kind)
         conductor = Conductor(
             journal=journal,
             presence=presence,
@@ -104,11 +103,10 @@ class Daemon:
             ca=self._config.tls.ca,
             clock=time.time,
             elapsed=elapsed,
-            tally=tally,
         )
         self._stack.push_async_callback(conductor.stop)
         conductor.resume()
-        uploads = Uploads(conductor, intake, credentials, time.time, tally)
+        uploads = Uploads(conductor, intake, credentials, time.time)
         enrolment = Enrolment(journal.db, journal.operators, utc_now)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
@@ -126,21 +124,12 @@ class Daemon:
                 time.time,
             )
         )
-        self._offer_metrics(about, conductor, journal, presence, tally)
+        if self._config.metrics.listen:
+            metrics = Metrics(about, conductor, journal, presence)
+            endpoint = Endpoint(self._config.metrics.listen, metrics.families, COUNTED)
+            self._stack.push_async_callback(endpoint.close)
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
-
-    def _offer_metrics(
-        self, about: About, conductor: Conductor, journal: Journal, presence: Presence, tally: Tally
-    ) -> None:
-        if self._config.metrics.listen:
-            # A daemon that nobody asks does without the library.
-            from aggregator.metrics import Metrics
-            from common.daemon.metrics import Endpoint
-
-            metrics = Metrics(about, conductor, journal, presence, tally)
-            endpoint = Endpoint(self._config.metrics.listen, metrics.families)
-            self._stack.push_async_callback(endpoint.close)
 
     def _deliver_audit(self, journal: Journal) -> None:
         """Copy operators' actions to where the configuration says, also what is noted at the very end."""

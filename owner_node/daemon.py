@@ -1,7 +1,4 @@
-"""What Prometheus is told about an owner node. Only imported where `[metrics]` names a port.
-
-Exact decimals become binary floats here and nowhere else: a budget is decided about in the ledger.
-"""
+"""The owner node's process: it works for every aggregator and exposes metrics to Prometheus."""
 
 import asyncio
 import logging
@@ -9,21 +6,21 @@ import os
 import signal
 from contextlib import AsyncExitStack
 
-from prometheus_client.core import Metric
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common import __version__
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
-from common.daemon.metrics import Tally, bytes_counted, gauge, step_seconds
+from common.daemon.metrics import Endpoint, gauges
 from common.daemon.service_manager import READY, STOPPING, notify
 from common.errors import ConfigurationError
 from common.trust.credentials import Credentials
 from owner_node.config import AggregatorSection, OwnerConfig
-from owner_node.connection.client import KINDS
+from owner_node.connection.client import SENT_BYTES
 from owner_node.connection.connection import Connection
 from owner_node.connection.credentials import Renewal, own_credentials, own_party
 from owner_node.connection.recall import LedgerGuard
-from owner_node.connection.worker import STEPS
+from owner_node.connection.worker import STEP_SECONDS
 from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.state.history import AuditFeed
@@ -33,97 +30,72 @@ from owner_node.trust import Trust
 
 
 class Metrics:
-    """How the daemon is, as families of metrics.
+    """The metrics of the moment. Decimals become binary floats here and nowhere else.
 
     Args:
         config: The owner's configuration.
         records: The owner's state.
-        credentials: The owner's identity of now.
-        tally: What was counted.
+        credentials: The owner's current identity.
     """
 
-    def __init__(self, config: OwnerConfig, records: Records, credentials: Credentials, tally: Tally) -> None:
-        self._config, self._records = config, records
-        self._credentials, self._tally = credentials, tally
+    def __init__(self, config: OwnerConfig, records: Records, credentials: Credentials) -> None:
+        self._config, self._records, self._credentials = config, records, credentials
 
     def families(self) -> list[Metric]:
-        """Return how things stand; may be called in any thread, and blocks while owner.db is written."""
+        """Return all metrics; may be called in any thread, and blocks while owner.db is written."""
+        records, aggregators = self._records, self._config.aggregators
         certificate = self._credentials.current_signer().certificate
+        connected = {each.aggregator for each in records.presence.state().connections if each.connected}
+        sessions = records.sessions.counted()
         return [
-            gauge(
+            gauges(
                 "tessera_owner_info",
                 "The owner, and the version that its node runs; always 1.",
-                [((self._config.owner.id, __version__), 1)],
                 ("owner", "version"),
+                [((self._config.owner.id, __version__), 1)],
             ),
-            gauge(
+            GaugeMetricFamily(
                 "tessera_owner_certificate_expires_timestamp_seconds",
                 "Until when the owner's certificate is valid, in Unix time.",
-                [((), certificate.not_valid_after_utc.timestamp())],
+                certificate.not_valid_after_utc.timestamp(),
             ),
-            gauge(
+            GaugeMetricFamily(
                 "tessera_owner_halted",
                 "Whether all work is stopped because the ledger lacks what was signed, 1 or 0.",
-                [((), self._records.ledger.losses.reason() is not None)],
+                records.ledger.losses.reason() is not None,
             ),
-            self._connected(),
-            self._sessions(),
+            gauges(
+                "tessera_owner_connected",
+                "Whether the connection to an aggregator stands, 1 or 0.",
+                ["aggregator"],
+                [((each.name,), each.name in connected) for each in aggregators],
+            ),
+            gauges(
+                "tessera_owner_sessions",
+                "How many releases are in each state at this owner, those that ended included.",
+                ["state"],
+                [((state,), sessions.get(state, 0)) for state in State],
+            ),
             *self._budgets(),
-            bytes_counted(
-                "tessera_owner_sent_bytes",
-                "Bytes of tokens and fragments that were sent since the start.",
-                self._tally,
-            ),
-            step_seconds(
-                "tessera_owner_step_seconds",
-                "How long this owner worked at each step of releases, since the start.",
-                self._tally,
-            ),
         ]
-
-    def _connected(self) -> Metric:
-        standing = {each.aggregator for each in self._records.presence.state().connections if each.connected}
-        return gauge(
-            "tessera_owner_connected",
-            "Whether the connection to an aggregator stands, 1 or 0.",
-            [((each.name,), each.name in standing) for each in self._config.aggregators],
-            ("aggregator",),
-        )
-
-    def _sessions(self) -> Metric:
-        counted = self._records.sessions.counted()
-        return gauge(
-            "tessera_owner_sessions",
-            "How many releases are in each state at this owner, those that ended included.",
-            [((str(state),), counted.get(state, 0)) for state in State],
-            ("state",),
-        )
 
     def _budgets(self) -> list[Metric]:
         balances = [
             ((each.name, each.budget), self._records.ledger.balance(each.budget, each.total_epsilon))
             for each in self._config.datasets
         ]
-        labels = ("dataset", "budget")
         return [
-            gauge(
-                "tessera_owner_budget_total_epsilon",
-                "What the budget of a data set holds for its lifetime.",
-                [(of, float(balance.total)) for of, balance in balances],
-                labels,
-            ),
-            gauge(
-                "tessera_owner_budget_reserved_epsilon",
-                "What of it is reserved for releases under way.",
-                [(of, float(balance.reserved)) for of, balance in balances],
-                labels,
-            ),
-            gauge(
-                "tessera_owner_budget_remaining_epsilon",
-                "What is left of it, reservations taken off.",
-                [(of, float(balance.remaining)) for of, balance in balances],
-                labels,
-            ),
+            gauges(
+                f"tessera_owner_budget_{part}_epsilon",
+                documentation,
+                ("dataset", "budget"),
+                [(labels, float(getattr(balance, part))) for labels, balance in balances],
+            )
+            for part, documentation in (
+                ("total", "What the budget of a data set holds for its lifetime."),
+                ("reserved", "What of it is reserved for releases under way."),
+                ("remaining", "What is left of it, reservations taken off."),
+            )
         ]
 
 
@@ -156,8 +128,7 @@ class Daemon:
             credentials = own_credentials(self._config, utc_now)
             records = self._open(stack)
             audit = self._audit(records)
-            tally = Tally(STEPS, KINDS)
-            connections = self._connections(records, credentials, tally)
+            connections = self._connections(records, credentials)
 
             def look_again() -> None:
                 audit.wake()
@@ -165,7 +136,10 @@ class Daemon:
                     connection.look_again()
 
             stack.callback(Doorbell(self._config.owner.state_dir, look_again).close)
-            self._offer_metrics(stack, records, credentials, tally)
+            if self._config.metrics.listen:
+                metrics = Metrics(self._config, records, credentials)
+                endpoint = Endpoint(self._config.metrics.listen, metrics.families, [SENT_BYTES, STEP_SECONDS])
+                stack.push_async_callback(endpoint.close)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.attend()) for connection in connections]
@@ -195,17 +169,7 @@ class Daemon:
         records.db.committed = delivery.wake
         return delivery
 
-    def _offer_metrics(
-        self, stack: AsyncExitStack, records: Records, credentials: Credentials, tally: Tally
-    ) -> None:
-        if self._config.metrics.listen:
-            # A daemon that nobody asks does without the library.
-            from common.daemon.metrics import Endpoint
-
-            metrics = Metrics(self._config, records, credentials, tally)
-            stack.push_async_callback(Endpoint(self._config.metrics.listen, metrics.families).close)
-
-    def _connections(self, records: Records, credentials: Credentials, tally: Tally) -> list[Connection]:
+    def _connections(self, records: Records, credentials: Credentials) -> list[Connection]:
         owner, tls = self._config.owner, self._config.tls
         guard = LedgerGuard(records, owner.id)
         renewal = Renewal(credentials, tls, own_party(self._config), utc_now)
@@ -214,7 +178,7 @@ class Daemon:
             trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, utc_now)
             node = Node(self._config, aggregator.name, records, credentials, trust, utc_now)
             return Connection(
-                self._config, aggregator, node, records, trust, credentials, renewal, guard, utc_now, tally
+                self._config, aggregator, node, records, trust, credentials, renewal, guard, utc_now
             )
 
         return [connection(aggregator) for aggregator in self._config.aggregators]

@@ -15,7 +15,7 @@ from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Blob, Intake, Kind
-from common.daemon.metrics import Tally
+from common.daemon.metrics import bytes_counter
 from common.errors import (
     ConflictError,
     IntegrityError,
@@ -31,6 +31,11 @@ from common.wire.v1 import owner_pb2 as wire
 if TYPE_CHECKING:
     from common.wire.decoding import FragmentCheck
 
+RECEIVED_BYTES = bytes_counter(
+    "tessera_aggregator_received_bytes",
+    "Bytes of tokens and fragments that were received since the start.",
+    Kind,
+)
 _log = logging.getLogger(__name__)
 _KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
 _STALL_SECONDS = 60.0
@@ -45,7 +50,6 @@ class Uploads:
         intake: Where uploads are kept.
         signer: Signs receipts.
         clock: The time in Unix seconds.
-        tally: Counts the bytes.
     """
 
     def __init__(
@@ -54,13 +58,11 @@ class Uploads:
         intake: Intake,
         signer: SignerSource,
         clock: Callable[[], float],
-        tally: Tally,
     ) -> None:
         self._conductor = conductor
         self._intake = intake
         self._signer = signer
         self._clock = clock
-        self._tally = tally
 
     async def offset(self, release: Release, owner: str, key: wire.BlobKey) -> int:
         """Return how many bytes of a blob need not be sent again.
@@ -152,7 +154,7 @@ class Uploads:
         """Yield the bytes of an upload; an offset on a later chunk must be where that chunk belongs."""
         data = first.data
         position = first.offset + len(data)
-        self._tally.moved(blob.kind, len(data))
+        RECEIVED_BYTES.labels(blob.kind).inc(len(data))
         yield data
         async for chunk in rest:
             # Every access to the field copies its bytes.
@@ -164,7 +166,7 @@ class Uploads:
             if not data:
                 raise ProtocolError("a chunk is empty", "send the bytes, or end the upload")
             position += len(data)
-            self._tally.moved(blob.kind, len(data))
+            RECEIVED_BYTES.labels(blob.kind).inc(len(data))
             yield data
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:

@@ -28,17 +28,22 @@ from aggregator.drive.stages import (
 from aggregator.drive.steps import Steps
 from aggregator.protocol.events import Confirmed, Event, OwnerEvent, Published, Refused, Started
 from aggregator.protocol.release import Release, apply, begin
-from aggregator.protocol.states import State
+from aggregator.protocol.states import ENDS, State
 from aggregator.protocol.work import Work, work_for
 from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Intake, Kind
 from aggregator.store.journal import Journal
 from aggregator.store.operator_log import Action
-from common.daemon.metrics import Stopwatch, Tally
+from common.daemon.metrics import Stopwatch, step_histogram
 from common.errors import TesseraError, UsageError
 from common.files import remove_folder
 from common.trust.signing import SignerSource
 
+STEP_SECONDS = step_histogram(
+    "tessera_aggregator_step_seconds",
+    "How long releases were in each state before they left it, since the start.",
+    [state for state in State if state not in ENDS],
+)
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +59,6 @@ class Conductor:
         ca: PEM file of the CAs that all identities of a release must lead to.
         clock: The time in Unix seconds.
         elapsed: Seconds that pass whatever the clock is set to (`aggregator.drive.deadlines.elapsed`).
-        tally: Counts how long releases are in each state.
     """
 
     def __init__(
@@ -68,7 +72,6 @@ class Conductor:
         ca: Path,
         clock: Callable[[], float],
         elapsed: Callable[[], float],
-        tally: Tally,
     ) -> None:
         self._journal = journal
         self._presence = presence
@@ -81,7 +84,7 @@ class Conductor:
         self._of_owner: dict[str, set[str]] = {}
         self._signals: dict[str, Signal] = {}
         self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
-        self._stopwatch = Stopwatch(tally, elapsed)
+        self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
         self._steps = Steps(self.fail, self._keeps, lambda release: self.signal(release).fire())
 
     # --- looking -------------------------------------------------------------------------------------

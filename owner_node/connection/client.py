@@ -11,7 +11,7 @@ import grpc
 
 from common import __version__
 from common.canonical import digest
-from common.daemon.metrics import Tally
+from common.daemon.metrics import bytes_counter
 from common.errors import IdentityError, IntegrityError, NotConnectedError, ProtocolError, TesseraError
 from common.files import CHUNK_BYTES, read_chunks
 from common.settings import TlsSection
@@ -33,9 +33,12 @@ _MOST_FILES = 16
 """Most files of a release folder."""
 
 
-KINDS = ("tokens", "fragment")
-"""What is uploaded."""
-_KINDS = dict(zip((wire.BLOB_KIND_TOKENS, wire.BLOB_KIND_FRAGMENT), KINDS, strict=True))
+_KINDS = {wire.BLOB_KIND_TOKENS: "tokens", wire.BLOB_KIND_FRAGMENT: "fragment"}
+SENT_BYTES = bytes_counter(
+    "tessera_owner_sent_bytes",
+    "Bytes of tokens and fragments that were sent since the start.",
+    _KINDS.values(),
+)
 
 
 class NotTakenError(Exception):
@@ -58,11 +61,9 @@ class AggregatorClient:
     Args:
         address: "host:port".
         tls: The owner's files, or what a daemon has taken from them.
-        tally: Counts the bytes of tokens and fragments; None if nobody wants to know.
     """
 
-    def __init__(self, address: str, tls: TlsSection | Identity, tally: Tally | None = None) -> None:
-        self._tally = tally
+    def __init__(self, address: str, tls: TlsSection | Identity) -> None:
         credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
@@ -219,8 +220,7 @@ class AggregatorClient:
         for piece in pieces:
             yield wire.UploadChunk(offset=offset, data=bytes(piece))
             offset += len(piece)
-            if self._tally is not None:
-                self._tally.moved(_KINDS[blob.kind], len(piece))
+            SENT_BYTES.labels(_KINDS[blob.kind]).inc(len(piece))
 
     async def _offset(self, blob: wire.BlobKey) -> int:
         state = await _hand_over(

@@ -9,7 +9,6 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from common.daemon.metrics import Tally
 from common.errors import (
     IntegrityError,
     InternalError,
@@ -75,7 +74,6 @@ class Connection:
         renewal: Renews that.
         guard: Stops the work for all aggregators.
         clock: Tells the time.
-        tally: Counts bytes and how long steps take.
     """
 
     def __init__(
@@ -89,13 +87,12 @@ class Connection:
         renewal: Renewal,
         guard: LedgerGuard,
         clock: Callable[[], datetime],
-        tally: Tally,
     ) -> None:
         self._config, self._aggregator, self._node, self._guard = config, aggregator, node, guard
         self._records, self._trust, self._clock = records, trust, clock
         self._credentials, self._renewal = credentials, renewal
         self._identity = credentials.current
-        self._worker, self._tally = Worker(node, tally), tally
+        self._worker = Worker(node)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that a person has to decide about: told to the aggregator as busy, and nobody works on it.
         self._waiting: set[tuple[str, str]] = set()
@@ -132,7 +129,7 @@ class Connection:
     async def _connect(self) -> AggregatorClient:
         # A channel of its own for every attempt: one that failed would wait out gRPC's own, longer pauses.
         self._identity = self._credentials.current
-        client = AggregatorClient(self._aggregator.address, self._identity, self._tally)
+        client = AggregatorClient(self._aggregator.address, self._identity)
         try:
             with _contained():
                 await self._greet(client)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from common.daemon.metrics import Tally
+from common.daemon.metrics import step_histogram
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.connection.client import KINDS, AggregatorClient, NotTakenError, ledger_head
+from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
@@ -23,6 +23,11 @@ PASSING = (OSError, CannotStoreError)
 """A full disk, a database that is busy: nothing that a release should end for."""
 STEPS = ("describe", "consent", "link", "mask", "collect", "conclude")
 """What an aggregator can ask for."""
+STEP_SECONDS = step_histogram(
+    "tessera_owner_step_seconds",
+    "How long this owner worked at each step of releases, since the start.",
+    STEPS,
+)
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -68,12 +73,10 @@ class Worker:
 
     Args:
         node: Does it.
-        tally: Counts how long it takes; None if nobody wants to know.
     """
 
-    def __init__(self, node: Node, tally: Tally | None = None) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._tally = tally or Tally(STEPS, KINDS)
         self._connected: AggregatorClient | None = None
         self._loading: asyncio.Task[None] | None = None
         self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
@@ -114,7 +117,7 @@ class Worker:
         try:
             if step not in self._steps:
                 raise ProtocolError("the aggregator asked for a step that this version does not know")
-            with self._tally.timing(step):
+            with STEP_SECONDS.labels(step).time():
                 answer = await self._steps[step](work)
             outcome = Outcome.WAITS if answer and answer.HasField("waiting") else Outcome.DONE
         except (*PASSING, NotConnectedError, NotTakenError):

@@ -15,7 +15,7 @@ from common.trust.credentials import read_identity
 from common.trust.tls import server_credentials
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError
-from owner_node.connection.worker import Worker
+from owner_node.connection.worker import STEP_SECONDS, STEPS, Worker
 from owner_node.state.answers import Fragment
 from tests.fakes.offering import N_RECORDS, Offering
 from tests.fuzz.memory import bounded_memory
@@ -89,6 +89,9 @@ async def test_work(offering: Offering, step: str) -> None:
                     await worker.do(work)
                     n_done += 1
     assert n_done
+    # No aggregator can add a series to the metrics.
+    (family,) = STEP_SECONDS.collect()
+    assert {sample.labels["step"] for sample in family.samples} == set(STEPS)
     assert [each for each in listener.answers if each.failure.code == "internal"] == []
     assert "spend" not in offering.kinds()
     offering.records.ledger.verify()

@@ -179,7 +179,7 @@ def test_every_family_says_what_it_is(after: dict[str, str]) -> None:
 
 
 def test_off_unless_asked_for(cluster: LocalCluster) -> None:
-    """A daemon without the table opens no port and does not even load the library."""
+    """A daemon without the table opens no port."""
     entries = cluster.owner("b").entries
     assert not [entry for entry in entries if entry["event"] == "metrics"]
     maps = Path(f"/proc/{cluster.owner('b').pid}/net/tcp")

@@ -1,30 +1,34 @@
-"""The port for Prometheus: what it answers, to whom it does not wait, and how it closes."""
+"""Counted metrics, and the port for Prometheus: what it answers, whom it hangs up on, and how it closes."""
 
 import asyncio
 import logging
 import socket
+import struct
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 from threading import Event, Thread
 
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from common.daemon import metrics
-from common.daemon.metrics import BOUNDS, Endpoint, Tally, bytes_counted, gauge, step_seconds
+from common.daemon.metrics import BOUNDS, Endpoint, Stopwatch, bytes_counter, gauges, step_histogram
 from common.errors import ConfigurationError
 
 
 def families():
-    """Return one family of each kind."""
-    tally = Tally(["mask"], ["tokens"])
-    tally.moved("tokens", 7)
-    tally.took("mask", 0.2)
-    return [
-        gauge("tessera_test_state", "One.", [(("a",), 1), (("b",), 0)], ("owner",)),
-        bytes_counted("tessera_test_bytes", "Two.", tally),
-        step_seconds("tessera_test_seconds", "Three.", tally),
-    ]
+    """Return a family of gauges."""
+    return [gauges("tessera_test_state", "One.", ["owner"], [(("a",), 1), (("b",), 0)])]
+
+
+def counted():
+    """Return a counter and a histogram that have counted something."""
+    sent = bytes_counter("tessera_test_bytes", "Two.", ["tokens", "fragment"])
+    seconds = step_histogram("tessera_test_seconds", "Three.", ["link", "mask"])
+    sent.labels("tokens").inc(7)
+    seconds.labels("mask").observe(0.2)
+    return sent, seconds
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ async def opened():
     made = []
 
     def open_(tell=families, listen="127.0.0.1:0"):
-        made.append(Endpoint(listen, tell))
+        made.append(Endpoint(listen, tell, counted()))
         return made[-1]
 
     yield open_
@@ -41,10 +45,10 @@ async def opened():
         await endpoint.close()
 
 
-def ask(endpoint, method="GET", timeout=10):
+def ask(endpoint, method="GET"):
     """Return the status and the body of a request."""
     host, _, port = endpoint.address.rpartition(":")
-    connection = HTTPConnection(host.strip("[]"), int(port), timeout=timeout)
+    connection = HTTPConnection(host.strip("[]"), int(port), timeout=10)
     try:
         connection.request(method, "/metrics")
         answer = connection.getresponse()
@@ -65,9 +69,12 @@ async def test_what_prometheus_reads(opened):
     assert read["tessera_test_state", "a"] == 1
     assert read["tessera_test_state", "b"] == 0
     assert read["tessera_test_bytes_total", "tokens"] == 7
+    assert read["tessera_test_bytes_total", "fragment"] == 0
     assert read["tessera_test_seconds_sum", "mask"] == 0.2
     assert read["tessera_test_seconds_bucket", "+Inf", "mask"] == 1
-    assert sum(name == "tessera_test_seconds_bucket" for name, *_ in read) == len(BOUNDS) + 1
+    assert read["tessera_test_seconds_count", "link"] == 0
+    assert sum(name == "tessera_test_seconds_bucket" for name, *_ in read) == 2 * (len(BOUNDS) + 1)
+    assert not [name for name, *_ in read if name.endswith("_created")]
     assert read[("process_open_fds",)] > 0
 
 
@@ -77,7 +84,7 @@ async def test_every_request_asks_anew(opened):
 
     def tell():
         asked.append(None)
-        return [gauge("tessera_test_asked", "How often.", [((), len(asked))])]
+        return [GaugeMetricFamily("tessera_test_asked", "How often.", len(asked))]
 
     endpoint = opened(tell)
     assert asked == []
@@ -94,8 +101,9 @@ async def test_what_cannot_be_told_is_left_out(opened, caplog):
     with caplog.at_level(logging.ERROR):
         status, text = ask(opened(tell))
     assert status == 200
-    assert "tessera" not in text
+    assert "tessera_test_state" not in text
     assert "process_" in text
+    assert "tessera_test_bytes" in text
     assert [record.getMessage() for record in caplog.records] == ["metrics cannot be told"]
 
 
@@ -104,8 +112,8 @@ async def test_other_methods_are_refused(opened):
     assert ask(opened(), "POST")[0] == 405
 
 
-async def test_a_client_that_says_nothing_is_not_waited_for(opened, monkeypatch):
-    """Requests are answered one at a time, and whoever holds a connection without asking is hung up on."""
+async def test_a_client_that_says_nothing_is_hung_up_on(opened, monkeypatch):
+    """A connection without a request delays nobody else, and is not kept."""
     monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 0.2)
     endpoint = opened()
     with connected(endpoint) as silent:
@@ -141,7 +149,7 @@ def trickling(endpoint):
             thread.join()
 
 
-async def test_a_client_that_trickles_is_not_waited_for(opened, monkeypatch):
+async def test_a_client_that_trickles_is_hung_up_on(opened, monkeypatch):
     """The time limit is one of the whole request: a byte now and then does not prolong it."""
     monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 0.2)
     endpoint = opened()
@@ -151,12 +159,11 @@ async def test_a_client_that_trickles_is_not_waited_for(opened, monkeypatch):
 
 
 async def test_a_client_that_trickles_does_not_hold_up_the_end(monkeypatch):
-    """A daemon can stop while a request is on its way, however long that may take."""
+    """A daemon can stop while a request is on its way, however long that takes."""
     monkeypatch.setattr(metrics, "_REQUEST_SECONDS", 60.0)
     endpoint = Endpoint("127.0.0.1:0", families)
     with trickling(endpoint):
-        with pytest.raises(TimeoutError):
-            ask(endpoint, timeout=0.5)
+        assert ask(endpoint)[0] == 200
         async with asyncio.timeout(10):
             await endpoint.close()
         with pytest.raises(ConnectionRefusedError):
@@ -183,3 +190,47 @@ async def test_the_other_protocol(opened):
     except ConfigurationError:
         pytest.skip("this machine has no IPv6 loopback")
     assert ask(endpoint)[0] == 200
+
+
+async def test_a_client_that_hangs_up_writes_nothing(opened, capfd):
+    """Standard error holds our own log lines only, whatever clients do."""
+    endpoint = opened()
+    with connected(endpoint) as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.send(b"GET /metrics HTTP/1.1\r\n")
+    assert ask(endpoint)[0] == 200
+    await endpoint.close()
+    assert capfd.readouterr().err == ""
+
+
+def durations(histogram):
+    """Return how often each step ended, and how many seconds it took altogether."""
+    (family,) = histogram.collect()
+    found = {(each.name.rpartition("_")[2], each.labels["step"]): each.value for each in family.samples}
+    return {step: (found["count", step], found["sum", step]) for _, step in found}
+
+
+def test_time_in_each_step():
+    """A stopwatch counts a step when it is left, each thing for itself, also what was begun before."""
+    now = 100.0
+    histogram = step_histogram("tessera_test_seconds", "Three.", ["link", "mask"])
+    watch = Stopwatch(histogram, lambda: now)
+    watch.enters("old", "mask", ago=50)
+    watch.enters("new", "link")
+    now = 110.0
+    assert durations(histogram) == {"link": (0, 0), "mask": (0, 0)}
+    watch.enters("old", "")
+    watch.enters("new", "mask", ago=999)
+    now = 117.0
+    watch.enters("new", "")
+    watch.enters("new", "")
+    assert durations(histogram) == {"link": (1, 10.0), "mask": (2, 67.0)}
+
+
+def test_a_clock_that_was_set_back():
+    """What seems to have begun in the future began now; no duration is negative."""
+    histogram = step_histogram("tessera_test_seconds", "Three.", ["mask"])
+    watch = Stopwatch(histogram, lambda: 5.0)
+    watch.enters("r1", "mask", ago=-100)
+    watch.enters("r1", "")
+    assert durations(histogram) == {"mask": (1, 0.0)}
