@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import time
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
@@ -31,7 +30,7 @@ from aggregator.store.journal import Journal
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint
-from common.daemon.service_manager import READY, STOPPING, notify
+from common.daemon.process import READY, STOPPING, notify, stop_event
 from common.errors import ConfigurationError
 from common.files import exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
@@ -230,10 +229,7 @@ def _make_folder(path: Path) -> None:
 
 async def serve(config: AggregatorConfig) -> None:
     """Run an aggregator until the process is told to stop."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+    stopping = stop_event()
     daemon = Daemon(config)
     await daemon.start()
     notify(READY)

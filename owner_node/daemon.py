@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import signal
 from contextlib import AsyncExitStack
 
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -12,7 +11,7 @@ from common import __version__
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint, gauges
-from common.daemon.service_manager import READY, STOPPING, notify
+from common.daemon.process import READY, STOPPING, notify, stop_event
 from common.errors import ConfigurationError
 from common.trust.credentials import Credentials
 from owner_node.config import AggregatorSection, OwnerConfig
@@ -186,8 +185,4 @@ class Daemon:
 
 async def run(config: OwnerConfig) -> None:
     """Run an owner node until the process is told to stop."""
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    await Daemon(config).run(stopping)
+    await Daemon(config).run(stop_event())

@@ -1,15 +1,19 @@
-"""Where audit records go beside the database: JSON lines in a file, or syslog.
+"""Copies of audit records outside the database: JSON lines in a file, or syslog.
 
-The database of a party is the truth; a sink is a copy of it for somebody else's tools. Records are delivered
-in order, to a file and to a socket of this machine at least once: how far a sink has come is remembered by
-whoever keeps the records, and a sink that fails (a full disk, a syslog that is away) delays nothing but
-itself. After a crash a record may come twice; its `sequence` says so. Over a network records go in clear text
-and may be lost: over UDP always, over TCP those that are on their way when a connection breaks.
+The database of a party is the truth; a sink is a copy of it for other tools. Records are delivered in order,
+and at least once to a file and to a socket of this machine: the source stores the last sequence number that
+each sink has taken. A sink that fails (a full disk, a syslog that is down) is retried and delays nothing
+else. After a crash a record may be written twice, with the same `sequence`. Records that go over a network
+are in clear text and can be lost: over UDP always, over TCP those in flight when a connection breaks.
 
     sinks = open_sinks(config.audit, "tessera-owner-node")
     delivery = Delivery(source, sinks)      # `source` keeps records and cursors, in the party's database
     await delivery.run()                    # in a task of the daemon
     delivery.wake()                         # after every commit, from any thread
+
+The handlers of `logging.handlers` are made for logs and lose records: `WatchedFileHandler` flushes to the
+kernel, not to the disk, keeps what did not fit in its buffer, and blocks on a pipe; `SysLogHandler` has no
+time-out, does not reconnect over TCP, frames no stream and drops a datagram that is too long.
 
 Records hold ids, counts, digests, decisions and rules; never a value of a record, an identifier or a token.
 """
@@ -28,9 +32,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
+from urllib.parse import urlsplit
 
 from pydantic import PlainValidator
 
+from common.daemon.process import in_thread
 from common.errors import ConfigurationError, TesseraError
 from common.files import PRIVATE_FILE
 from common.settings import FilePath, Section
@@ -54,18 +60,21 @@ class AuditSink(Protocol):
     """Takes audit records."""
 
     name: str
-    """What the sink is remembered by; another place is another sink, which gets everything from the start."""
+    """Key of the sink's cursor; a sink of another name gets all records from the start."""
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Take records, all of them or with an error.
+        """Take records.
 
         Raises:
-            ConfigurationError: If they could not be taken; they have to be written again.
+            ConfigurationError: If not all of them could be taken; they have to be written again.
         """
 
 
 def parse_syslog(value: object) -> str:
-    """Read what a configuration says about syslog: true, the path of a socket, or the address of a host.
+    """Parse the configuration of syslog: true, the path of a socket, or the address of a host.
+
+    Returns:
+        The path of a socket or "udp://host:port" or "tcp://host:port"; empty for no syslog.
 
     Raises:
         ValueError: If it is something else.
@@ -91,11 +100,11 @@ class AuditSection(Section):
 
 
 def open_sinks(section: AuditSection, program: str) -> tuple[AuditSink, ...]:
-    """Return the sinks of a configuration; nothing is opened before there is something to write.
+    """Return the sinks of a configuration; nothing is opened before the first record.
 
     Args:
-        section: What the configuration says.
-        program: What syslog knows this program by.
+        section: The table `[audit]`.
+        program: Name of this program in syslog.
     """
     sinks: list[AuditSink] = [] if section.file is None else [FileSink(section.file)]
     return (*sinks, SyslogSink(section.syslog, program)) if section.syslog else tuple(sinks)
@@ -104,10 +113,10 @@ def open_sinks(section: AuditSection, program: str) -> tuple[AuditSink, ...]:
 class FileSink:
     """Appends JSON lines to a file and flushes them to the disk.
 
-    The file is opened anew for every batch, so that it can be rotated, and may be append-only (`chattr +a`).
+    The file is opened again for every batch, so it can be rotated, and it may be append-only (`chattr +a`).
 
     Args:
-        path: The file; made, for this user alone, where it is absent.
+        path: The file; created with mode 0600 if it is absent.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,7 +124,7 @@ class FileSink:
         self._path = path
 
     def write(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append records, one line each; of a batch that does not fit on the disk nothing stays.
+        """Append records, one line each; a batch that does not fit on the disk is rolled back.
 
         Raises:
             ConfigurationError: If the file cannot be written.
@@ -124,7 +133,7 @@ class FileSink:
         if not data:
             return
         try:
-            # Not blocking: what is behind the name could be a pipe that nobody reads.
+            # Not blocking, because the path may be a pipe without a reader.
             flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
             descriptor = os.open(self._path, flags, PRIVATE_FILE)
             with os.fdopen(descriptor, "r+b", buffering=0):
@@ -141,7 +150,7 @@ class FileSink:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            # Somebody died in the middle of a line; the next one begins on its own.
+            # A crash cut the last line short.
             data = b"\n" + data
         try:
             view = memoryview(data)
@@ -157,12 +166,12 @@ class FileSink:
 class SyslogSink:
     """Sends records to syslog: to a socket of this machine, or to a host as RFC 5424 messages.
 
-    Over UDP nobody says whether they arrived; over TCP (RFC 6587, octet counting) at least a connection does,
-    and what is on its way when it breaks is lost. Neither is encrypted.
+    UDP confirms nothing. TCP (RFC 6587, octet counting) confirms a connection; messages in flight when it
+    breaks are lost. Neither is encrypted.
 
     Args:
         address: As `parse_syslog` returns it.
-        program: What syslog knows this program by.
+        program: Name of this program in syslog.
     """
 
     def __init__(self, address: str, program: str) -> None:
@@ -176,7 +185,7 @@ class SyslogSink:
             ConfigurationError: If they could not be sent.
         """
         try:
-            with self._connected() as connection:
+            with _connected(self._address) as connection:
                 for record in records:
                     self._send(connection, record)
         except OSError as error:
@@ -185,22 +194,13 @@ class SyslogSink:
                 hint="nothing is lost: what is missing is sent as soon as it can be",
             ) from None
 
-    def _connected(self) -> socket.socket:
-        if self._address.startswith("/"):
-            return _local(self._address)
-        scheme, _, place = self._address.partition("://")
-        host, _, port = place.rpartition(":")
-        kind = socket.SOCK_STREAM if scheme == "tcp" else socket.SOCK_DGRAM
-        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=kind)[0]
-        return _connect(socket.socket(family, kind, protocol), target)
-
     def _send(self, connection: socket.socket, record: Mapping[str, Any]) -> None:
         try:
             connection.sendall(self._message(connection, record))
         except OSError as error:
             if error.errno != errno.EMSGSIZE:
                 raise
-            # A record that no datagram holds is told with shorter texts; the database has it whole.
+            # Too long for a datagram. The database has the whole record.
             connection.sendall(self._message(connection, _shortened(record)))
 
     def _message(self, connection: socket.socket, record: Mapping[str, Any]) -> bytes:
@@ -213,17 +213,23 @@ class SyslogSink:
         return f"{len(text.encode())} {text}".encode() if stream else text.encode()
 
 
-def _local(path: str) -> socket.socket:
-    """Connect to a socket of this machine; some take datagrams, some streams."""
-    try:
-        return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), path)
-    except OSError as error:
-        if error.errno != errno.EPROTOTYPE:
-            raise
-    return _connect(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), path)
+def _connected(address: str) -> socket.socket:
+    if address.startswith("/"):
+        try:
+            return _connect(socket.AF_UNIX, socket.SOCK_DGRAM, address)
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:
+                raise
+        return _connect(socket.AF_UNIX, socket.SOCK_STREAM, address)
+    url = urlsplit(address)
+    if url.scheme == "tcp":
+        return socket.create_connection((url.hostname, url.port), _SEND_SECONDS)
+    family, kind, _, _, target = socket.getaddrinfo(url.hostname, url.port, type=socket.SOCK_DGRAM)[0]
+    return _connect(family, kind, target)
 
 
-def _connect(connection: socket.socket, target: Any) -> socket.socket:
+def _connect(family: socket.AddressFamily, kind: socket.SocketKind, target: Any) -> socket.socket:
+    connection = socket.socket(family, kind)
     try:
         connection.settimeout(_SEND_SECONDS)
         connection.connect(target)
@@ -234,7 +240,7 @@ def _connect(connection: socket.socket, target: Any) -> socket.socket:
 
 
 def _line(record: Mapping[str, Any]) -> str:
-    """Return a record as one line of ASCII, whatever texts are in it."""
+    """Return a record as one line of ASCII."""
     return json.dumps(record, sort_keys=True, default=str)
 
 
@@ -247,24 +253,24 @@ def _shortened(value: Any) -> Any:
 
 
 class AuditSource(Protocol):
-    """Keeps audit records, and how far every sink has come. All calls block, one at a time."""
+    """Keeps audit records and the cursor of every sink. All calls block, one at a time."""
 
     def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
-        """Return records with their sequence numbers, oldest first, that come after a sequence number."""
+        """Return at most so many records after a sequence number, with their numbers, oldest first."""
 
     def delivered(self, sink: str) -> int:
-        """Return the sequence number up to which a sink has everything; 0 for a new one."""
+        """Return the sequence number up to which a sink has taken everything; 0 for a new one."""
 
     def note_delivered(self, sink: str, sequence: int) -> None:
-        """Remember that a sink has everything up to a sequence number."""
+        """Store the sequence number up to which a sink has taken everything."""
 
 
 class Delivery:
-    """Brings a source's records to its sinks, for as long as a daemon runs.
+    """Delivers the records of a source to sinks while a daemon runs.
 
     Args:
         source: Keeps the records.
-        sinks: Where they go.
+        sinks: Take them.
     """
 
     def __init__(self, source: AuditSource, sinks: Sequence[AuditSink]) -> None:
@@ -274,35 +280,27 @@ class Delivery:
         self._failing: dict[str, str] = {}
 
     def wake(self) -> None:
-        """Say that there may be something new; from any thread."""
+        """Note that there may be new records; from any thread."""
         if self._sinks and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._due.set)
 
     async def run(self) -> None:
-        """Deliver whatever there is, whenever there is something, until cancelled."""
+        """Deliver records when there are new ones, and retry sinks that fail, until cancelled."""
         while True:
             self._due.clear()
-            await self._delivered()
+            # The database stays open until a delivery that is cancelled has ended.
+            await in_thread(self.deliver)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_RETRY_SECONDS if self._failing else None):
                     await self._due.wait()
 
-    async def _delivered(self) -> None:
-        """Deliver in a thread; who is cancelled meanwhile waits, so that it finds its database open."""
-        future = asyncio.ensure_future(asyncio.to_thread(self.deliver))
-        try:
-            await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            raise
-
     def deliver(self) -> None:
-        """Bring every sink as far as it goes; one that fails is warned about, once for every reason."""
+        """Deliver all records to every sink; a sink that fails is warned about once for each reason."""
         for sink in self._sinks:
             try:
                 while self._deliver_batch(sink):
                     pass
-            except Exception as error:  # noqa: BLE001 - whatever it is, no release may wait for it
+            except Exception as error:  # noqa: BLE001 - no release may wait for a sink, whatever the error
                 reason = error.message if isinstance(error, TesseraError) else type(error).__name__
                 if self._failing.get(sink.name) != reason:
                     _log.warning("audit sink fails", extra={"sink": sink.name, "reason": reason})

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from common.daemon.metrics import step_histogram
+from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
@@ -17,7 +17,7 @@ from owner_node.state.answers import NOT_OUR_FAULT, Failure, RefusedBeforeError
 from owner_node.state.database import CannotStoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
 PASSING = (OSError, CannotStoreError)
 """A full disk, a database that is busy: nothing that a release should end for."""
@@ -28,21 +28,7 @@ STEP_SECONDS = step_histogram(
     "How long this owner worked at each step of releases, since the start.",
     STEPS,
 )
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a blocking function in a thread; a cancelled caller waits for it.
-
-    A thread cannot be stopped. Nobody may take over the state while it still spends, masks or seals.
-    """
-    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        await asyncio.wait([future])
-        raise
 
 
 def _load_libraries() -> None:
@@ -139,11 +125,11 @@ class Worker:
         return outcome
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
-        return _failure(await _in_thread(self._node.fail, work.release, error))
+        return _failure(await in_thread(self._node.fail, work.release, error))
 
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
         describe = self._node.invitations.describe
-        schema = await _in_thread(describe, work.release, work.describe.dataset)
+        schema = await in_thread(describe, work.release, work.describe.dataset)
         # While others answer there is time to load what masking will need.
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
         return wire.AnswerRequest(described=wire.Described(schema=schema))
@@ -152,7 +138,7 @@ class Worker:
         asked = work.consent
         offer = Offer(asked.plan, asked.signature, asked.certificate, asked.deadline or None)
         accept = self._node.invitations.consent
-        acceptance = await _in_thread(accept, work.release, work.plan_digest, offer)
+        acceptance = await in_thread(accept, work.release, work.plan_digest, offer)
         if acceptance is None:
             return wire.AnswerRequest(waiting=wire.Waiting())
         return wire.AnswerRequest(
@@ -170,7 +156,7 @@ class Worker:
             CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
             for each in work.link.co_owners
         ]
-        linked = await _in_thread(self._node.production.link, work.release, work.plan_digest, shown)
+        linked = await in_thread(self._node.production.link, work.release, work.plan_digest, shown)
         name = ""
         if linked.tokens:
             name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)
@@ -180,10 +166,10 @@ class Worker:
         mask, asked = self._node.production.mask, work.mask
         signed = (asked.addendum, asked.signature, asked.certificate)
         names, selection = (work.release, work.plan_digest), b""
-        size = await _in_thread(self._node.production.selection_size, *names, asked.addendum)
+        size = await in_thread(self._node.production.selection_size, *names, asked.addendum)
         if size:
             selection = await self._client.selection(*names, size)
-        sealed = await _in_thread(mask, *names, *signed, selection)
+        sealed = await in_thread(mask, *names, *signed, selection)
         return wire.AnswerRequest(
             sealed=wire.Sealed(
                 fragment_digest=sealed.fragment_digest,
@@ -197,17 +183,17 @@ class Worker:
 
     async def _collect(self, work: wire.Work) -> None:
         production, names = self._node.production, (work.release, work.plan_digest)
-        fragment = await _in_thread(production.fragment, *names)
+        fragment = await in_thread(production.fragment, *names)
         received = await self._client.upload_fragment(*names, fragment)
         signed = (received.receipt, received.signature, received.certificate)
-        await _in_thread(production.receive_receipt, *names, *signed)
+        await in_thread(production.receive_receipt, *names, *signed)
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude
         conclude = self._node.conclude
-        await _in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
+        await in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})
         return wire.AnswerRequest(acknowledged=wire.Acknowledged())
 
     async def _head(self) -> Any:
-        return ledger_head(await _in_thread(self._node.head))
+        return ledger_head(await in_thread(self._node.head))

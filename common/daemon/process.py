@@ -1,0 +1,48 @@
+"""A daemon as a process: when it is told to stop, threads that must end first, and its service manager."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+READY = "READY=1"
+"""The daemon serves."""
+STOPPING = "STOPPING=1"
+"""The daemon was told to stop and finishes its current work."""
+_T = TypeVar("_T")
+
+
+def notify(state: str) -> None:
+    """Report a state to the service manager that started the process, if there is one (sd_notify(3))."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place.startswith(("/", "@")):
+        return
+    # A name that begins with "@" is of the abstract namespace.
+    address = "\0" + place[1:] if place.startswith("@") else place
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+        to.connect(address)
+        to.send(state.encode())
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set from now on."""
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    return stopping
+
+
+async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a blocking function in a thread; a caller that is cancelled waits for its end.
+
+    A thread cannot be stopped. Nobody may take over the state while it still spends, masks or seals.
+    """
+    future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(future)
+    except asyncio.CancelledError:
+        await asyncio.wait([future])
+        raise

@@ -1,0 +1,77 @@
+"""A daemon as a process: what the service manager hears over its real kind of socket, and how it stops."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+
+import pytest
+
+from common.daemon.process import READY, in_thread, notify, stop_event
+
+
+@pytest.fixture
+def manager(tmp_path):
+    """A socket as a service manager has it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.settimeout(5)
+        yield heard
+
+
+def test_a_manager_hears(manager, tmp_path, monkeypatch):
+    """The state arrives as it is."""
+    place = str(tmp_path / "notify")
+    manager.bind(place)
+    monkeypatch.setenv("NOTIFY_SOCKET", place)
+    notify(READY)
+    assert manager.recv(100) == b"READY=1"
+
+
+def test_a_manager_of_the_abstract_namespace_hears(manager, monkeypatch):
+    """A name that begins with an at sign is no file."""
+    name = f"tessera-test-{os.getpid()}"
+    manager.bind(f"\0{name}")
+    monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
+    notify(READY)
+    assert manager.recv(100) == b"READY=1"
+
+
+@pytest.mark.parametrize("place", ["", "/nowhere/at/all", "vsock:2:1", "/" + "x" * 300])
+def test_nobody_listens(place, monkeypatch):
+    """A daemon that nobody manages, or whose manager is away, works all the same."""
+    monkeypatch.setenv("NOTIFY_SOCKET", place)
+    notify(READY)
+
+
+async def test_a_cancelled_caller_waits_for_its_thread():
+    """A database is not closed while a thread still works with it."""
+    loop, begun, release, ended = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
+
+    def work():
+        loop.call_soon_threadsafe(begun.set)
+        release.wait()
+        ended.append(True)
+
+    task = asyncio.create_task(in_thread(work))
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    release.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ended
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_daemon_is_told_to_stop(number):
+    """Either signal asks the daemon to stop instead of ending the process."""
+    stopping = stop_event()
+    try:
+        os.kill(os.getpid(), number)
+        async with asyncio.timeout(10):
+            await stopping.wait()
+    finally:
+        for each in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(each)
