@@ -1,18 +1,29 @@
-"""The command line's connection to its daemon."""
+"""The command line's connection to its daemon, which a Ctrl-C ends at any moment.
 
+Python raises KeyboardInterrupt between any two steps of the main thread. In the middle of gRPC that leaves
+calls that are counted but never end, so that closing the channel waits for ever. Therefore gRPC runs in an
+event loop in a thread of its own, and the main thread only waits for its answers.
+"""
+
+import asyncio
 import os
 import pwd
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from aggregator.cli.waiting import Waiter
 from aggregator.store.operator_log import USER_KEY
 from common.errors import NotConnectedError
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2_grpc import ControlServiceStub
+
+_CLOSE_SECONDS = 5.0
+"""How long a channel may take to close; the process can end without that."""
 
 
 @contextmanager
@@ -23,20 +34,23 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
         config: What `--config` named.
 
     Yields:
-        The daemon's calls, each of which is waited for, or ended by a Ctrl-C.
+        The daemon's calls, which block until they are answered, or until Ctrl-C is pressed.
 
     Raises:
         NotConnectedError: If it is not running.
         TesseraError: What the daemon answered instead of a result.
     """
-    with Waiter() as waiter:
-        import grpc
+    calls: _Calls | None = None
+    try:
+        # pydantic, which checks the configuration, loses interruptions.
+        with interrupts_deferred():
+            import grpc
 
-        from aggregator.config import load
-        from common.wire.status import from_rpc_error
+            from aggregator.config import load
+            from common.wire.status import from_rpc_error
 
-        socket = load(config).aggregator.control_socket
-        calls = _Calls(waiter, socket)
+            socket = load(config).aggregator.control_socket
+            calls = _Calls(socket)
         try:
             yield cast("ControlServiceStub", calls)
         except grpc.RpcError as error:
@@ -48,71 +62,89 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
                     {"socket": str(socket)},
                 ) from None
             raise found from None
-        finally:
-            calls.hang_up()
+    finally:
+        with interrupts_deferred():
+            if calls is not None:
+                calls.hang_up()
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Raise a Ctrl-C at the end of the block if it is pressed in it, where Python handles Ctrl-C."""
+    in_main = threading.current_thread() is threading.main_thread()
+    if not in_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if pressed.is_set():
+            raise KeyboardInterrupt
 
 
 class _Calls:
-    """Calls as of a stub without an event loop, waited for in one.
+    """The calls of a stub, made in the event loop of another thread.
 
     Args:
-        waiter: Waits.
         socket: The daemon's.
     """
 
-    def __init__(self, waiter: Waiter, socket: Path) -> None:
-        self._waiter = waiter
-        self._channel, self._stub = waiter.wait(lambda: self._connect(socket))
+    def __init__(self, socket: Path) -> None:
+        self._connected: Future[ControlServiceStub] = Future()
+        self._thread = threading.Thread(target=self._run, args=(socket,), daemon=True)
+        self._thread.start()
+        self._stub = self._connected.result()
 
-    async def _connect(self, socket: Path) -> tuple[Any, Any]:
+    def _run(self, socket: Path) -> None:
+        try:
+            asyncio.run(self._serve(socket))
+        except BaseException as fault:
+            if self._connected.done():
+                raise
+            self._connected.set_exception(fault)
+
+    async def _serve(self, socket: Path) -> None:
         import grpc
 
         from common.trust.tls import MESSAGE_LIMIT
         from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         options = [("grpc.max_receive_message_length", MESSAGE_LIMIT)]
-        channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
-        return channel, ControlServiceStub(channel)
+        async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
+            self._connected.set_result(ControlServiceStub(channel))
+            await self._over.wait()
 
     def hang_up(self) -> None:
-        """Close the channel, and forget it while no Ctrl-C can come in between."""
-        self._waiter.finish(lambda: self._channel.close(None))
-        self._channel = self._stub = None
+        """Cancel all calls and close the channel."""
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _answer(self, ask: Callable[[], Any]) -> Any:
+        async def answer() -> Any:
+            return await ask()
+
+        return asyncio.run_coroutine_threadsafe(answer(), self._loop).result()
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        async def answer(request: object, options: dict[str, Any]) -> Any:
-            return await getattr(self._stub, name)(request, **options)
+        return lambda request, **options: self._answer(lambda: getattr(self._stub, name)(request, **options))
 
-        return lambda request, **options: self._waiter.wait(lambda: answer(request, options))
+    def Watch(self, request: Any) -> Iterator[Any]:
+        """Yield the answers of a call that has many, until the generator is closed."""
+        from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
 
-    def Watch(self, request: object) -> "_Watched":
         async def begin() -> Any:
             return self._stub.Watch(request)
 
-        return _Watched(self._waiter, self._waiter.wait(begin))
-
-
-class _Watched:
-    """The answers of a call that has many, each waited for when it is asked for."""
-
-    def __init__(self, waiter: Waiter, call: Any) -> None:
-        self._waiter, self._call = waiter, call
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Any:
-        from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
-
-        answer = self._waiter.wait(self._call.read)
-        if answer is EOF:
-            raise StopIteration
-        return answer
-
-    def cancel(self) -> None:
-        """Hang up, and forget the call."""
-        self._call.cancel()
-        self._call = None
+        call = self._answer(begin)
+        try:
+            while (answer := self._answer(call.read)) is not EOF:
+                yield answer
+        finally:
+            self._loop.call_soon_threadsafe(call.cancel)
 
 
 def pieces(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:

@@ -227,7 +227,7 @@ def watch_until(
                 if done(view):
                     return view
     finally:
-        watched.cancel()  # type: ignore[no-untyped-call]  # the stubs leave its types out
+        watched.close()  # type: ignore[attr-defined]  # a generator of ours in place of a call's
     return calls.Show(request)
 
 

@@ -212,7 +212,7 @@ def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
         make: Returns the commands.
         name: The program's name, for usage lines.
     """
-    sys.unraisablehook = _press_again
+    sys.unraisablehook = repeat_interrupt
     try:
         code = run(make(), name)
     except KeyboardInterrupt:
@@ -229,10 +229,10 @@ def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
     os._exit(ExitCode.INTERRUPTED)
 
 
-def _press_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Repeat a Ctrl-C a moment after it came where Python can raise nothing and drops what is raised.
+def repeat_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
+    """Repeat a Ctrl-C a moment after Python dropped it; for `sys.unraisablehook`.
 
-    Such places are what objects do when they are forgotten, and some libraries' reading of arguments.
+    Nothing can be raised out of finalisers, nor where some libraries read arguments.
     """
     if dropped.exc_type is KeyboardInterrupt:
         again = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT))

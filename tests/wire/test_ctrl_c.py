@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -15,10 +16,12 @@ import pytest
 
 from aggregator.cli.connection import daemon
 from aggregator.cli.release import watch_until
+from common.cli.console import repeat_interrupt
 from common.wire.v1.control_pb2 import OwnerProgress, ReleaseRequest, ReleaseView
 from common.wire.v1.control_pb2_grpc import ControlServiceServicer, add_ControlServiceServicer_to_server
 
 _MOMENTS = 100
+QUIET = "quiet"
 
 
 class _Masking(ControlServiceServicer):
@@ -29,12 +32,15 @@ class _Masking(ControlServiceServicer):
         return ReleaseView(release=request.release, state="masking")
 
     def Watch(self, request: ReleaseRequest, context: Any) -> Iterator[ReleaseView]:
-        """Tell three changes, and then nothing until the watcher hangs up."""
-        for state in ("consenting", "linking", "masking"):
+        """Report changes without end, or press Ctrl-C once the watcher waits for the next one."""
+        for state in chain(("consenting", "linking"), repeat("masking")):
             owners = [OwnerProgress(id="a", state=state, connected=True)]
             yield ReleaseView(release=request.release, state=state, owners=owners)
+            if request.release == QUIET and state == "masking":
+                break
         gone = threading.Event()
         context.add_callback(gone.set)
+        os.kill(os.getpid(), signal.SIGINT)
         gone.wait()
 
 
@@ -86,20 +92,21 @@ class _Presses:
                 os.kill(os.getpid(), signal.SIGINT)
 
 
-def _watch(config: Path, presses: _Presses, last: str = "") -> str:
+def _watch(config: Path, presses: _Presses, last: str = "", release: str = "r1") -> str:
     """Do what `aggregator watch` does until a state is reached, with presses; returns the state."""
     sys.setprofile(presses)
     try:
         with daemon(config) as calls:
-            return watch_until(calls, "r1", lambda view: view.state == last, as_json=True).state
+            return watch_until(calls, release, lambda view: view.state == last, as_json=True).state
     finally:
         sys.setprofile(None)
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_ctrl_c_at_any_moment(config: Path) -> None:
-    """Between any two steps of gRPC and of the event loop, it ends the watching of what has no end."""
+def test_ctrl_c_at_any_moment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between any two steps of the main thread, it ends the watching of what has no end."""
+    # As in both programs.
+    monkeypatch.setattr(sys, "unraisablehook", repeat_interrupt)
     # The first time it loads the libraries.
     for idle in (_Presses(0), _Presses(0)):
         assert _watch(config, idle, "masking") == "masking"
@@ -107,6 +114,12 @@ def test_ctrl_c_at_any_moment(config: Path) -> None:
     for moment in range(1, idle.seen, idle.seen // _MOMENTS):
         assert _interrupted(config, moment), f"a Ctrl-C at call {moment} of {idle.seen} was lost"
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_while_nothing_happens(config: Path) -> None:
+    """A watcher that waits for the next change is woken."""
+    with pytest.raises(KeyboardInterrupt):
+        _watch(config, _Presses(0), release=QUIET)
 
 
 def _interrupted(config: Path, moment: int) -> bool:
