@@ -19,7 +19,8 @@ from common.arrays import random_order
 from common.clock import utc_now
 from common.errors import UsageError
 from common.model import schema as model
-from common.model.privacy import DEFAULT_MECHANISM, parse_epsilon
+from common.model.mechanisms import DEFAULT_MECHANISM
+from common.model.privacy import parse_epsilon
 from common.planning.arguments import parse_own_arguments
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load

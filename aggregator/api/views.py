@@ -14,7 +14,7 @@ from aggregator.store.intake import Intake, Kind
 from aggregator.store.journal import KnownOwner
 from aggregator.store.operator_log import Action
 from common.errors import TesseraError
-from common.model.privacy import HISTOGRAM
+from common.model.mechanisms import HISTOGRAM
 from common.model.schema import Schema
 from common.model.task import Assignment
 from common.wire.v1 import control_pb2 as wire

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from common.model.plan import Plan
-    from common.model.task import PlannedAttribute, Task
 
 
 def show_plan(plan: "Plan") -> None:
@@ -58,7 +57,7 @@ def _show_tasks(plan: "Plan") -> None:
 
 
 def _show_errors(plan: "Plan") -> None:
-    from common.planning.attributes import CARRIER_RULE
+    from common.model.mechanisms import CARRIER_RULE
     from common.words.numbers import rounded_up
 
     console.table(
@@ -68,7 +67,7 @@ def _show_errors(plan: "Plan") -> None:
             (
                 task.owner,
                 attribute.name,
-                _carrier(plan, task, attribute),
+                plan.carrier_reason(attribute, task.records_rounded),
                 attribute.rank_noise,
                 rounded_up(attribute.epsilon),
                 f"{attribute.expected_error:.3g}",
@@ -83,13 +82,6 @@ def _show_errors(plan: "Plan") -> None:
         "The expected error is computed from public numbers alone, as if values were spread evenly over the "
         "whole domain and before they are brought back into it; what the data really give is often less."
     )
-
-
-def _carrier(plan: "Plan", task: "Task", attribute: "PlannedAttribute") -> str:
-    from common.planning.attributes import carrier_reason
-
-    n_values = plan.attribute(attribute.name).n_values
-    return carrier_reason(attribute, n_values, task.records_rounded, plan.max_records_per_person)
 
 
 def _several(values: "Iterable[object]") -> str:

@@ -21,7 +21,7 @@ from common.files import write_atomic
 from common.model.fragment import Addendum, Consent, FragmentStatement
 from common.model.schema import Schema
 from common.model.task import Assignment
-from common.planning.cluster_size import check_records
+from common.planning.attributes import check_records
 from common.planning.planner import make_plan
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.trust.signing import Domain, SignerSource

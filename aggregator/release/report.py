@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from common.arrays import Int64Array
 from common.model.fragment import multiples_of
 from common.model.plan import Plan
-from common.model.privacy import EXPONENTIAL, MECHANISMS, total_or_unbounded
+from common.model.privacy import total_or_unbounded
 from common.model.schema import Attribute, AttributeType
 from common.model.task import PlannedAttribute
 from common.release.evidence import Evidence
@@ -26,31 +26,6 @@ from common.words import charts
 from common.words.charts import round_step
 from common.words.linking import WRITTEN_DIFFERENTLY, compared_as, found
 from common.words.pages import render
-
-_COUNTS = (
-    "{names}: the values come from noisy counts, not from clusters. Records with the same value need not "
-    "have had the same original one, and how often a value occurs is a noisy count."
-)
-_DRAWN = (
-    "{names}: a category was drawn for every cluster, and several clusters can have drawn the same one. "
-    "Records with the same category need not have shared a cluster."
-)
-_OWN = (
-    "{names}: every record had noise of its own. That records have the same value says only that their noisy "
-    "values came out equal."
-)
-_DIFFERENT = (
-    "How many different values there are says how clusters were made, not how many there were in the "
-    "original data."
-)
-_CLUSTERS = (
-    "{names}: records of one owner that share a value were in the same cluster, or in clusters whose values "
-    f"came out equal; records of different owners were in different ones. {_DIFFERENT}"
-)
-_MOVED = (
-    "{names}: every released value is that of a cluster, or of several whose values came out equal. Because "
-    f"of the rank noise the records that have it need not have been in it themselves. {_DIFFERENT}"
-)
 
 
 def equal_values(plan: Plan) -> tuple[str, ...]:
@@ -62,19 +37,8 @@ def equal_values(plan: Plan) -> tuple[str, ...]:
     names: dict[str, dict[str, None]] = {}
     for task in plan.tasks:
         for each in task.attributes:
-            names.setdefault(_line(each), {})[each.name] = None
+            names.setdefault(each.rules.equal_values(moved=bool(each.rank_noise)), {})[each.name] = None
     return tuple(line.format(names=", ".join(of_line)) for line, of_line in names.items())
-
-
-def _line(planned: PlannedAttribute) -> str:
-    promise = MECHANISMS[planned.mechanism]
-    if planned.mechanism == EXPONENTIAL:
-        return _DRAWN
-    if promise.counts:
-        return _COUNTS
-    if not promise.clustered:
-        return _OWN
-    return _MOVED if planned.rank_noise else _CLUSTERS
 
 
 MOST_BINS = 30

@@ -15,9 +15,10 @@ from typing import Any, Literal
 from unicodedata import category
 
 from common.canonical import Document, Positive, digest
+from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.privacy import total, total_or_unbounded
 from common.model.schema import Attribute, IdentifierRules
-from common.model.task import Assignment, Task
+from common.model.task import Assignment, PlannedAttribute, Task
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
@@ -281,6 +282,11 @@ class Plan(Document):
     @cached_property
     def _attributes_by_name(self) -> dict[str, Attribute]:
         return {attribute.name: attribute for attribute in self.attributes}
+
+    def carrier_reason(self, planned: PlannedAttribute, records_rounded: int) -> str:
+        """Say what carries the values of a planned attribute at an owner, and why, from public numbers."""
+        n_values, g = self.attribute(planned.name).n_values, self.max_records_per_person
+        return carrier_reason(planned.mechanism, PublicNumbers(records_rounded, n_values, planned.epsilon, g))
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document, with the bounds that follow from it."""

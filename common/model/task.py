@@ -9,7 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 from common.canonical import OMITTED, Document, Positive
-from common.model.privacy import MECHANISMS, NO_RANK_NOISE, is_listed, total, total_or_unbounded
+from common.model.mechanisms import MECHANISMS, Mechanism, rules_of
+from common.model.privacy import NO_RANK_NOISE, total, total_or_unbounded
 from common.model.schema import most_records
 
 
@@ -36,9 +37,14 @@ class PlannedAttribute(Document):
     the order of the values comes from the data, so that there is no bound."""
 
     @property
+    def rules(self) -> Mechanism:
+        """The public half of its mechanism."""
+        return rules_of(self.mechanism)
+
+    @property
     def counts_clusters(self) -> bool:
         """Whether its joint bound is a multiple of the number of clusters, which more records exceed."""
-        return self.epsilon_joint is not None and MECHANISMS[self.mechanism].joint_factor is None
+        return self.epsilon_joint is not None and self.rules.joint_factor is None
 
     @property
     def epsilon_table(self) -> Decimal | None:
@@ -46,14 +52,14 @@ class PlannedAttribute(Document):
 
         The values of a mechanism without a list are bounded record by record anyway.
         """
-        if self.epsilon_joint is None or not is_listed(self.mechanism):
+        if self.epsilon_joint is None or not self.rules.listed:
             return self.epsilon_joint
         return total_or_unbounded([self.epsilon_joint, self.told_ranks])
 
     @property
     def told_ranks(self) -> Decimal | None:
         """What is told about who got which entry of the list: 0 where there is no list, None if unbounded."""
-        return self.rank_loss if self.rank_noise or not is_listed(self.mechanism) else None
+        return self.rank_loss if self.rank_noise or not self.rules.listed else None
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document; of rank noise only where there is some."""

@@ -10,22 +10,18 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from common.errors import UsageError
-from common.model.plan import LONGEST_PURPOSE, ON_MISMATCH, RELEASE_ID, BudgetSplit, Layout, is_purpose
-from common.model.privacy import (
+from common.model.mechanisms import (
     AUTO,
     DEFAULT_MECHANISM,
     EVALUATION_ONLY,
-    EXPONENTIAL,
     MECHANISMS,
-    NO_RANK_NOISE,
     REQUESTABLE,
-    SMALLEST_K,
-    is_listed,
-    is_rank_noise,
-    parse_epsilon,
-    plain,
-    round_down,
+    fault_of_k,
+    fault_of_rank_noise,
+    rules_of,
 )
+from common.model.plan import LONGEST_PURPOSE, ON_MISMATCH, RELEASE_ID, BudgetSplit, Layout, is_purpose
+from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, is_rank_noise, parse_epsilon, plain, round_down
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
@@ -47,7 +43,7 @@ class RankNoise:
 
     def of(self, attribute: str, mechanism: str) -> Decimal:
         """Return w of an attribute: 0 where its mechanism releases no list."""
-        if not is_listed(mechanism):
+        if not rules_of(mechanism).listed:
             return NO_RANK_NOISE
         return dict(self.by_attribute).get(attribute, self.everywhere)
 
@@ -98,11 +94,9 @@ def parse_rank_noise(texts: Sequence[str], mechanism: str = DEFAULT_MECHANISM) -
             raise UsageError(f"{text!r} names no attribute", _HINT)
         else:
             everywhere = share
-    if not is_listed(mechanism) and any([everywhere, *named.values()]):
-        raise UsageError(
-            f"mechanism {mechanism} releases no list in rank order and takes no rank noise",
-            "leave --rank-noise out, or choose another mechanism",
-        )
+    fault = fault_of_rank_noise(mechanism, max([everywhere or NO_RANK_NOISE, *named.values()]))
+    if fault:
+        raise UsageError(f"mechanism {fault}", "leave --rank-noise out, or choose another mechanism")
     return RankNoise(DEFAULT if everywhere is None else everywhere, tuple(named.items()))
 
 
@@ -140,10 +134,10 @@ def parse_mechanism(text: str, k: int | None = None) -> str:
     Raises:
         UsageError: If there is none of that id, it makes no release, or it takes no k.
     """
-    if text == EXPONENTIAL:
+    if text in MECHANISMS and text not in REQUESTABLE:
         raise UsageError(
             f"mechanism {text} cannot be asked for: it goes with attributes that their owners declare so",
-            'owners declare a taxonomy and method = "exponential"',
+            f'owners declare a taxonomy and method = "{MECHANISMS[text].declared_by}"',
         )
     if text in EVALUATION_ONLY:
         raise UsageError(
@@ -151,11 +145,9 @@ def parse_mechanism(text: str, k: int | None = None) -> str:
             f"accepted: {', '.join((AUTO, *REQUESTABLE))}",
         )
     chosen = one_of("mechanism", text or DEFAULT_MECHANISM, (AUTO, *REQUESTABLE))
-    if k is not None and chosen != AUTO and not MECHANISMS[chosen].clustered:
-        raise UsageError(
-            f"mechanism {chosen} makes no clusters and takes no k",
-            "leave --k out, or choose a mechanism that makes clusters",
-        )
+    fault = None if k is None else fault_of_k(chosen, k, 1)
+    if fault:
+        raise UsageError(f"mechanism {fault}", "leave --k out, or choose a mechanism that makes clusters")
     return chosen
 
 

@@ -11,9 +11,7 @@ from common.model.plan import Linking, Plan
 from common.model.schema import Attribute, Schema
 from common.model.task import Task
 from common.planning.arguments import ReleaseArguments
-from common.planning.attributes import plan_attribute
-from common.planning.cluster_size import check_k, smallest_accepted_k
-from common.planning.shares import shares
+from common.planning.attributes import check_k, plan_attribute, shares, smallest_accepted_k
 
 
 def make_plan(
@@ -22,7 +20,7 @@ def make_plan(
     """Make the plan of a release.
 
     Whether every owner can have as many records as its largest k is checked apart from it
-    (`common.planning.cluster_size.check_records`): an owner that plans for itself knows the exact number.
+    (`common.planning.attributes.check_records`): an owner that plans for itself knows the exact number.
 
     Args:
         arguments: What is asked for; every attribute that they name is in some schema.

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
+from common.model.mechanisms import GLOBAL, INDIVIDUAL, MECHANISMS
 from common.model.plan import Plan
-from common.model.privacy import MECHANISMS, is_ordered_by_data, rank_loss
+from common.model.privacy import rank_loss
 from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
 from common.words.linking import WRITTEN_DIFFERENTLY, compared_as
@@ -89,7 +90,7 @@ def without_rank_noise(plan: Plan) -> tuple[str, ...]:
             each.name
             for task in plan.tasks
             for each in task.attributes
-            if MECHANISMS[each.mechanism].listed and not each.rank_noise
+            if each.rules.listed and not each.rank_noise
         )
     )
 
@@ -101,7 +102,7 @@ def _noisy(plan: Plan) -> list[PlannedAttribute]:
 def _is_bounded(plan: Plan, planned: PlannedAttribute) -> bool:
     """Whether the bound on rank noise holds: not where one record can change the order of all."""
     by_frequency = plan.attribute(planned.name).by_frequency
-    return not is_ordered_by_data(planned.mechanism, frequency_order=by_frequency)
+    return not planned.rules.is_ordered_by_data(frequency_order=by_frequency)
 
 
 def _bounded_shares(plan: Plan) -> list[Decimal]:
@@ -188,8 +189,6 @@ def _table(plan: Plan, notion: str) -> str:
     )
 
 
-INDIVIDUAL = "individual differential privacy"
-GLOBAL = "differential privacy"
 _CHANGE = (
     "replacing the attribute values of {records} by any others of their domains changes the probability of "
     "what is protected by a factor of at most exp(ε)."
@@ -202,34 +201,6 @@ _MEANING: Mapping[str, str] = {
     ),
     GLOBAL: f"Differential privacy: whatever the original data are, {_CHANGE}",
 }
-_PER_VALUE = (
-    "{notion} with ε = {epsilon} for every released value by itself, taking as given which records it stands "
-    "for"
-)
-_WHOLE_LIST = (
-    "{notion} with ε = {epsilon} for the whole list of the attribute's released values, in order of size."
-)
-_EVERY_RECORD = "{notion} with ε = {epsilon} for the released values of all records together"
-_PROMISE: Mapping[str, str] = {
-    "dp": f"{_EVERY_RECORD}, and for which record has which.",
-    "dp-ir": _WHOLE_LIST,
-    "idp": f"{_EVERY_RECORD}, and for which record has which, the scales of the noise left aside.",
-    "idp-ls": f"{_PER_VALUE}; for the whole list of the attribute's released values ε = {{joint}}.",
-    "idp-cbls": (
-        f"{_PER_VALUE}; for the whole list of the attribute's released values ε = {{joint}}, a bound that "
-        "grows with the number of clusters."
-    ),
-    "idp-joint": _WHOLE_LIST,
-    "dp-hist": f"{_WHOLE_LIST} The list is made from noisy counts of the attribute's values.",
-    "exponential": (
-        f"{_PER_VALUE}, a category drawn from the taxonomy; for the whole list of the attribute's released "
-        "values ε = {joint}, a bound that grows with the number of clusters."
-    ),
-}
-_FREQUENCY_PROMISE = (
-    f"{_PER_VALUE} and in which order the categories are. They are ordered by how often they occur, "
-    "and one record can change that order: there is no bound for the whole list of released values."
-)
 
 
 class _Kind(NamedTuple):
@@ -368,17 +339,13 @@ def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
 
 def _has_lists(plan: Plan) -> bool:
     """Whether for any attribute a list and its attachment to records are two things."""
-    return any(MECHANISMS[each.mechanism].listed for task in plan.tasks for each in task.attributes)
+    return any(each.rules.listed for task in plan.tasks for each in task.attributes)
 
 
 def _notions(plan: Plan) -> list[str]:
     """Return the notions of privacy that the mechanisms of a plan give, the weaker first."""
-    found = {MECHANISMS[each.mechanism].individual for task in plan.tasks for each in task.attributes}
-    return [_notion(individual=individual) for individual in sorted(found, reverse=True)]
-
-
-def _notion(*, individual: bool) -> str:
-    return INDIVIDUAL if individual else GLOBAL
+    given = {each.rules.notion for task in plan.tasks for each in task.attributes}
+    return [notion for notion in (INDIVIDUAL, GLOBAL) if notion in given]
 
 
 def _meanings(plan: Plan) -> list[str]:
@@ -402,10 +369,9 @@ def _attribute_promises(plan: Plan) -> list[str]:
 
 
 def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
-    unordered = is_ordered_by_data(kind.mechanism, frequency_order=kind.by_frequency)
-    promise = _FREQUENCY_PROMISE if unordered else _PROMISE[kind.mechanism]
-    notion = _notion(individual=MECHANISMS[kind.mechanism].individual)
-    told = promise.format(notion=notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
+    rules = MECHANISMS[kind.mechanism]
+    promise = rules.sentence(frequency_order=kind.by_frequency)
+    told = promise.format(notion=rules.notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
     return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {told}"
 
 

@@ -21,8 +21,8 @@ from common.cli.release_options import (
 )
 from common.clock import utc_now
 from common.errors import DataError, TesseraError, UsageError
-from common.model.privacy import EXPONENTIAL
-from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema, TaxonomyMethod
+from common.model.mechanisms import declared_mechanism
+from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.state.database import Database
@@ -252,16 +252,18 @@ def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
     for key in _NEEDED:
         if not getattr(owner.policy, key):
             yield f"policy.{key} is empty, and so every release is refused"
-    drawn = [
-        f"{dataset.name}.{attribute.name}"
+    allowed = owner.policy.mechanisms
+    refused = {
+        f"{dataset.name}.{attribute.name}": attribute.method
         for dataset in owner.datasets
         for attribute in dataset.attributes
-        if attribute.method is TaxonomyMethod.EXPONENTIAL
-    ]
-    if drawn and owner.policy.mechanisms and EXPONENTIAL not in owner.policy.mechanisms:
+        if allowed and declared_mechanism(attribute) not in (None, *allowed)
+    }
+    if refused:
+        methods = ", ".join(f'method = "{each}"' for each in dict.fromkeys(refused.values()))
         yield (
-            f"releases of {', '.join(drawn)} are refused: declared to be drawn from a taxonomy "
-            f'(method = "{EXPONENTIAL}"), which policy.mechanisms does not list'
+            f"releases of {', '.join(refused)} are refused: declared to be drawn from a taxonomy "
+            f"({methods}), which policy.mechanisms does not list"
         )
 
 

@@ -11,7 +11,8 @@ from common import __version__
 from common.cli import console
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
-from common.model.privacy import is_listed, parse_epsilon
+from common.model.mechanisms import rules_of
+from common.model.privacy import parse_epsilon
 from common.planning.arguments import (
     distinct,
     one_of,
@@ -270,7 +271,7 @@ def _show(results: "Results", out: Path | None) -> None:
 def _line(cell: "CellResult", of_means: float) -> tuple[object, ...]:
     from owner_node.explore.advice import percent
 
-    noise = Decimal(cell.rank_noise) if is_listed(cell.mechanism) else None
+    noise = Decimal(cell.rank_noise) if rules_of(cell.mechanism).listed else None
     error = cell.mean_sse
     excesses = (cell.excess((attack,)) for attack in _SHOWN)
     return (

@@ -142,7 +142,7 @@ def _masked(
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
-    from common.planning.attributes import CARRIER_RULE, carrier_reason
+    from common.model.mechanisms import CARRIER_RULE
     from common.words.guarantee import invariants, promises
     from common.words.numbers import bound_cell
 
@@ -172,9 +172,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     console.print_line()
     console.print_line(f"What carries the values, and why. {CARRIER_RULE}")
     for each in task.attributes:
-        n_values = job.plan.attribute(each.name).n_values
-        reason = carrier_reason(each, n_values, task.records_rounded, job.plan.max_records_per_person)
-        console.print_line(f"- {each.name}: {reason}")
+        console.print_line(f"- {each.name}: {job.plan.carrier_reason(each, task.records_rounded)}")
     for title, lines in (
         ("What is promised", promises(job.plan)),
         ("What is not hidden", invariants(job.plan)),

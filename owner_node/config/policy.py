@@ -8,8 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from common.daemon.settings import Date, Epsilon, Names, Share, one_of
+from common.model.mechanisms import MECHANISMS
 from common.model.plan import Layout
-from common.model.privacy import MECHANISMS, SMALLEST_K, Accounting
+from common.model.privacy import SMALLEST_K, Accounting
 from common.settings import Contradictions, Section, shown
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
 

@@ -182,7 +182,7 @@ def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     return Refuse(error, deciding.rule, (deciding.rule, *(rule for rule in rules if rule != deciding.rule)))
 
 
-_BY_AMOUNT = (plan_rules.composition, plan_rules.ranks, plan_rules.errors, *policy_rules.OF_AMOUNTS)
+_BY_AMOUNT = (plan_rules.composition, plan_rules.bounds, *policy_rules.OF_AMOUNTS)
 _BY_NAME = (
     plan_rules.cluster_sizes,
     *policy_rules.OF_ALL_WORK,

@@ -7,25 +7,20 @@ from decimal import Context, Decimal, Inexact
 from typing import TYPE_CHECKING
 
 from common.errors import ProtocolError, RefusedError, TesseraError, UnusableDataError
+from common.model.mechanisms import MECHANISMS, PublicNumbers, fault_of_k, fault_of_rank_noise
 from common.model.plan import BudgetSplit, Layout, Plan, is_purpose
 from common.model.privacy import (
-    EXPONENTIAL,
     LARGEST_EPSILON,
     LARGEST_JOINT,
-    MECHANISMS,
     SHARE_PLACES,
     charge,
-    epsilon_joint,
     is_rank_noise,
     is_share,
-    most_clusters,
     plain,
-    planned_rank_loss,
-    smallest_k,
 )
-from common.model.schema import Schema, TaxonomyMethod, most_records
+from common.model.schema import Schema, most_records
 from common.model.task import Assignment, PlannedAttribute, Task
-from common.planning.attributes import expected_error
+from common.planning.attributes import stated
 from common.trust.identity import is_name
 from owner_node.ledger.entry import Part
 
@@ -128,7 +123,7 @@ def settings(request: Request) -> Iterator[Objection]:
             yield Objection(f"dataset.attributes does not declare {name!r}")
         elif plan.attribute(name) != own:
             yield Objection(f"attribute {name!r} is planned with other settings than declared here")
-        elif (planned.mechanism == EXPONENTIAL) != (own.method is TaxonomyMethod.EXPONENTIAL):
+        elif not planned.rules.goes_with(own):
             yield Objection(f"method of {name!r} is {own.method} here, not mechanism {planned.mechanism}")
     for task in request.assignment.tasks:
         if task.records_rounded != schema.records_rounded:
@@ -196,61 +191,44 @@ def composition(request: Request) -> Iterator[Objection]:
                 f"the shares of this owner{where} add up to {task.epsilon}, "
                 f"more than epsilon {plan.epsilon} over {plan.n_groups} groups"
             )
-    for planned in (each for each in own.attributes if each.mechanism in MECHANISMS):
-        stated, found = planned.epsilon_joint, _joint(request, planned)
-        if stated != found:
-            told, bound = _bound_text(stated), _bound_text(found)
-            yield Objection(f"epsilon_joint of {planned.name!r} is {bound}, the plan says {told}")
 
 
-def ranks(request: Request) -> Iterator[Objection]:
-    """Object to rank noise of what has no ranks, and to a bound on it that is not the formula's."""
+def bounds(request: Request) -> Iterator[Objection]:
+    """Object to numbers that are not the public formulas': what is charged, and what a person decides by."""
     for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
-        if planned.rank_noise and not MECHANISMS[planned.mechanism].listed:
-            yield Objection(f"{planned.mechanism} takes no rank noise, {planned.name!r} has some")
-        found = planned_rank_loss(
-            planned.mechanism, planned.rank_noise, request.plan.max_records_per_person,
-            frequency_order=_is_by_frequency(request, planned),
-        )  # fmt: skip
-        if planned.rank_loss != found:
-            told, bound = _bound_text(planned.rank_loss), _bound_text(found)
-            yield Objection(f"rank_loss of {planned.name!r} is {bound}, the plan says {told}")
+        fault, correct = (
+            fault_of_rank_noise(planned.mechanism, planned.rank_noise),
+            _correct(request, planned),
+        )
+        if fault:
+            yield Objection(f"{fault}, {planned.name!r} has {planned.rank_noise:f}")
+        for what, number, said in (
+            ("epsilon_joint", correct.epsilon_joint, planned.epsilon_joint),
+            ("rank_loss", correct.rank_loss, planned.rank_loss),
+            ("expected_error", correct.expected_error, planned.expected_error),
+        ):
+            if number != said:
+                yield Objection(
+                    f"{what} of {planned.name!r} is {_bound_text(number)}, the plan says {_bound_text(said)}"
+                )
 
 
-def errors(request: Request) -> Iterator[Objection]:
-    """Object to an expected error that is not the public formula's: a person decides by it."""
-    known = request.schema.by_name
-    for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
-        settings = known.get(planned.name) or request.plan.attribute(planned.name)
-        found = expected_error(
-            planned.mechanism, planned.k or 1, request.schema.records_rounded, planned.epsilon,
-            request.plan.max_records_per_person, n_values=settings.n_values, rank_noise=planned.rank_noise,
-        )  # fmt: skip
-        if planned.expected_error != found:
-            yield Objection(
-                f"expected_error of {planned.name!r} is {found:f}, the plan says {planned.expected_error:f}"
-            )
+def _correct(request: Request, planned: PlannedAttribute) -> PlannedAttribute:
+    """Return a planned attribute with the numbers that follow from this owner's own declarations."""
+    plan, schema = request.plan, request.schema
+    # The order that counts is the one this owner masks with; without one the plan's is as good as any.
+    attribute = schema.by_name.get(planned.name) or plan.attribute(planned.name)
+    # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
+    public = PublicNumbers(
+        schema.records_rounded, attribute.n_values, planned.epsilon, plan.max_records_per_person
+    )
+    return stated(attribute, planned.rules, planned.k, public, planned.rank_noise)
 
 
 def _shares_of_person(plan: Plan) -> Iterator[Objection]:
     of_person = plan.epsilon_of_person((1,) * plan.n_groups)
     if of_person > plan.epsilon:
         yield Objection(f"the shares of one person add up to {of_person}, more than epsilon {plan.epsilon}")
-
-
-def _joint(request: Request, planned: PlannedAttribute) -> Decimal | None:
-    # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
-    n_clusters = most_clusters(most_records(request.schema.records_rounded), planned.k)
-    by_frequency = _is_by_frequency(request, planned)
-    return epsilon_joint(
-        planned.mechanism, planned.epsilon, frequency_order=by_frequency, n_clusters=n_clusters
-    )
-
-
-def _is_by_frequency(request: Request, planned: PlannedAttribute) -> bool:
-    own = request.schema.by_name.get(planned.name)
-    # The order that counts is the one this owner masks with; without one the plan's is as good as any.
-    return (own if own is not None else request.plan.attribute(planned.name)).by_frequency
 
 
 def _bound_text(bound: Decimal | None) -> str:
@@ -260,13 +238,9 @@ def _bound_text(bound: Decimal | None) -> str:
 def cluster_sizes(request: Request) -> Iterator[Objection]:
     """Object to a k that the mechanism does not take."""
     for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
-        least = smallest_k(planned.mechanism, request.plan.max_records_per_person)
-        if least is None and planned.k is not None:
-            yield Objection(f"{planned.mechanism} takes no k, {planned.name!r} has {planned.k}")
-        if least is not None and (planned.k is None or planned.k < least):
-            yield Objection(
-                f"{planned.mechanism} takes k of at least {least}, {planned.name!r} has {planned.k}"
-            )
+        fault = fault_of_k(planned.mechanism, planned.k, request.plan.max_records_per_person)
+        if fault:
+            yield Objection(f"{fault}, {planned.name!r} has {planned.k}")
 
 
 def records(request: Request) -> Iterator[Objection]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from common.model.privacy import MECHANISMS, is_listed
+from common.model.mechanisms import MECHANISMS
 from owner_node.consent.plan_rules import Objection, Request, Work
 from owner_node.ledger.rank_losses import objection
 from owner_node.masking.foreseen import Forecast
@@ -61,7 +61,7 @@ def rank_noise(work: Work) -> Iterator[Objection]:
     """Object to less rank noise than the policy asks for, and to more rank loss than it allows."""
     policy = work.policy
     for planned in work.assignment.attributes:
-        if is_listed(planned.mechanism) and planned.rank_noise < policy.min_rank_noise:
+        if planned.rules.listed and planned.rank_noise < policy.min_rank_noise:
             yield Objection(
                 f"policy.min_rank_noise = {policy.min_rank_noise:f}, {planned.name!r} is planned with rank "
                 f"noise {planned.rank_noise:f}"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from math import inf
 
-from common.model.privacy import is_listed
+from common.model.mechanisms import rules_of
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Recommendation, Risk
 
 USEFUL = 0.25
@@ -63,7 +63,7 @@ def most_protective(cells: Sequence[CellResult], of_means: float) -> int:
 def name_of(cell: CellResult) -> str:
     """Name a setting; with its rank noise also where that is 0, which is no default anywhere."""
     k = "" if cell.k is None else f", k = {cell.k}"
-    noise = f", rank noise {cell.rank_noise}" if is_listed(cell.mechanism) else ""
+    noise = f", rank noise {cell.rank_noise}" if rules_of(cell.mechanism).listed else ""
     return f"{cell.mechanism}, ε = {cell.epsilon}{k}{noise}"
 
 
@@ -87,7 +87,7 @@ def _preference(cell: CellResult) -> tuple[float, Decimal, Decimal, float]:
     worst = cell.worst(AIMED_AT_PERSONS)
     cost = Decimal(cell.epsilon if cell.epsilon_joint is None else cell.epsilon_joint)
     if worst is None:
-        noise = Decimal(cell.rank_noise) if is_listed(cell.mechanism) else Decimal("Infinity")
+        noise = Decimal(cell.rank_noise) if rules_of(cell.mechanism).listed else Decimal("Infinity")
         return 0.0, cost, -noise, _error(cell)
     return round(worst.excess * 20) / 20, cost, Decimal(0), _error(cell)
 
@@ -179,7 +179,7 @@ def _by_what(
 
 
 def _untried(cells: Sequence[CellResult], cell: CellResult) -> str:
-    if not is_listed(cell.mechanism):
+    if not rules_of(cell.mechanism).listed:
         return "Fewer attributes than these were not tried (--attributes)."
     most = max(Decimal(each.rank_noise) for each in cells if each.mechanism == cell.mechanism)
     return (

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
+from common.model.mechanisms import rules_of
 from common.model.plan import Layout
-from common.model.privacy import AUTO, MECHANISMS, NO_RANK_NOISE
+from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise, ReleaseArguments
 from common.planning.planner import make_plan
@@ -41,24 +42,12 @@ from owner_node.explore.utility import (
     without_noise,
 )
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray, SystemBits
-from owner_node.masking.histogram import HistogramMechanism
 from owner_node.masking.mask import for_each
-from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
 from owner_node.values.taxonomy import Taxonomy
 
 CHOSEN = "auto"
 """Stands for a k that is chosen for every attribute."""
-
-
-def takes_k(mechanism: str) -> bool:
-    """Whether a mechanism makes clusters, or may choose one that does."""
-    return mechanism == AUTO or MECHANISMS[mechanism].clustered
-
-
-def takes_rank_noise(mechanism: str) -> bool:
-    """Whether a mechanism releases a list in rank order, or chooses one that does."""
-    return mechanism == AUTO or MECHANISMS[mechanism].listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +67,10 @@ class Grid:
     def settings(self) -> list["GridSetting"]:
         """Return every setting once: what a mechanism does not take makes no difference to it."""
         return [
-            GridSetting(
-                mechanism, epsilon, k, noise, self.own_rank_noises if takes_rank_noise(mechanism) else ()
-            )
-            for mechanism in self.mechanisms
-            for noise in (self.rank_noises if takes_rank_noise(mechanism) else (NO_RANK_NOISE,))
-            for k in (self.ks if takes_k(mechanism) else (None,))
+            GridSetting(mechanism, epsilon, k, noise, self.own_rank_noises if rules.listed else ())
+            for mechanism, rules in ((each, rules_of(each)) for each in self.mechanisms)
+            for noise in (self.rank_noises if rules.listed else (NO_RANK_NOISE,))
+            for k in (self.ks if rules.clustered else (None,))
             for epsilon in self.epsilons
         ]
 
@@ -105,7 +92,7 @@ class GridSetting:
     @property
     def k_text(self) -> str | None:
         """The minimum cluster size as the results name it."""
-        if not takes_k(self.mechanism):
+        if not rules_of(self.mechanism).clustered:
             return None
         return CHOSEN if self.k is None else str(self.k)
 
@@ -410,11 +397,10 @@ def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Rando
 
 def _carrier(task: AttributeTask) -> Ascending | None:
     """Return how a task's released values ascend with ranks, as only some mechanisms make sure they do."""
-    mechanism = mechanism_of(task)
-    counted = isinstance(mechanism, HistogramMechanism)
-    if not counted and not (isinstance(mechanism, SumMechanism) and mechanism.monotone):
+    if not mechanism_of(task).ascending:
         return None
-    as_declared = counted and task.taxonomy is None and task.attribute.by_frequency
+    by_frequency = task.taxonomy is None and task.attribute.by_frequency
+    as_declared = by_frequency and not task.rules.is_ordered_by_data(frequency_order=True)
     return Ascending(task.rank_noise, as_declared)
 
 

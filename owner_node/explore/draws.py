@@ -14,11 +14,11 @@ from owner_node.explore.measures import Scale, scale_of
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray
 from owner_node.masking.clusters import Clusters, Setting
 from owner_node.masking.exponential import GRID_BITS, distance_table
+from owner_node.masking.lists import ReleasedList
 from owner_node.masking.mechanisms import DRAWS_PER_BLOCK, ExactSums, SumMechanism
 from owner_node.masking.noise import add_saturating
 from owner_node.masking.order import rank, tie_breakers
 from owner_node.masking.rank_noise import with_rank_noise
-from owner_node.masking.released import ReleasedList
 from owner_node.masking.tasks import AttributeTask, IndexOrder, frequency_order, mechanism_of, own_order
 from owner_node.values.taxonomy import Taxonomy
 

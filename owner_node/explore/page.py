@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import isfinite, log10
 from typing import Any
 
-from common.model.privacy import is_listed
+from common.model.mechanisms import rules_of
 from common.words import charts
 from common.words.pages import render
 from owner_node.explore.advice import AIMED_AT_PERSONS, name_of, percent
@@ -199,7 +199,7 @@ def _measure_maps(
 
     maps: dict[str, dict[tuple[str, str | None], HeatCell]] = {}
     for i, (cell, value) in enumerate(zip(results.cells, values, strict=True)):
-        noise = f" with rank noise {cell.rank_noise}" if is_listed(cell.mechanism) else ""
+        noise = f" with rank noise {cell.rank_noise}" if rules_of(cell.mechanism).listed else ""
         of_title = maps.setdefault(f"{cell.mechanism}{noise}", {})
         of_title[cell.epsilon, cell.k] = heat_cell(cell, value, chosen=i == results.recommendation.cell)
     return MeasureMaps(title, meaning, tuple(_heat_map(name, each) for name, each in maps.items()))

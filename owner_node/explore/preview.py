@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from common.model.privacy import HISTOGRAM, NO_RANK_NOISE
+from common.model.mechanisms import COUNTS, rules_of
+from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Attribute
 from owner_node.explore.assessment import Randomness, Wanted, risks_of, subject_of
 from owner_node.explore.attacks import ATTACKS
@@ -40,7 +41,7 @@ def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
     total = 0
     for attribute, mechanism in attributes:
         total += n_records + _RECORDS_PER_ATTRIBUTE
-        if mechanism == HISTOGRAM:
+        if rules_of(mechanism).carrier is COUNTS:
             total += attribute.n_values
         if attribute.taxonomy:
             total += attribute.n_values**2 // _DISTANCES_PER_RECORD

@@ -22,10 +22,10 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
-from owner_node.masking.arrays import BitSource, BoolArray, Int64Array
+from owner_node.masking.arrays import BitSource, BoolArray, Float64Array, Int64Array
 from owner_node.masking.clusters import Clusters, Setting
+from owner_node.masking.lists import Expectation, ListMechanism, ReleasedList
 from owner_node.masking.noise import exponential_coin, two_over_e_coin, uniform_below
-from owner_node.masking.released import ReleasedList
 from owner_node.values.taxonomy import Taxonomy
 
 GRID_BITS = 32
@@ -40,20 +40,13 @@ _BLOCK = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class TaxonomyMechanism:
-    """Draws the category of each cluster; values are places in the taxonomy's order."""
-
-    taxonomy: Taxonomy
-    """The tree of the attribute's categories."""
+class TaxonomyMechanism(ListMechanism):
+    """Draws the category of each cluster; values are places in the order of the setting's taxonomy."""
 
     def check(self, setting: Setting) -> None:
-        """Refuse what cannot be drawn exactly.
-
-        Raises:
-            UnusableDataError: With the reason.
-        """
+        """Refuse what cannot be drawn exactly."""
         details = {"attribute": setting.attribute, "categories": setting.n_values, "k": setting.k}
-        if self.taxonomy.n_categories > MOST_CATEGORIES:
+        if _taxonomy(setting).n_categories > MOST_CATEGORIES:
             raise UnusableDataError(
                 f"attribute {setting.attribute!r}: the exponential method takes at most {MOST_CATEGORIES} "
                 "categories",
@@ -69,16 +62,7 @@ class TaxonomyMechanism:
             )
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw a category for every cluster.
-
-        Args:
-            sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
-            setting: What is agreed about the attribute.
-            bits: Source of random bits.
-
-        Returns:
-            One place per cluster, from 0 to V - 1.
-        """
+        """Draw a category for every cluster, as a place in the taxonomy's order."""
         clusters = Clusters(sorted_values.size, setting.k)
         values = np.empty(clusters.n_clusters, dtype=np.int64)
         for kinds in self.kinds(sorted_values, setting):
@@ -97,7 +81,7 @@ class TaxonomyMechanism:
         """
         from scipy.sparse import csr_array
 
-        table = distance_table(self.taxonomy)
+        table = distance_table(_taxonomy(setting))
         scale = _scale(int(table.max()), setting)
         clusters = Clusters(sorted_values.size, setting.k)
         bounds = np.searchsorted(sorted_values, np.arange(table.shape[0] + 1))
@@ -109,6 +93,42 @@ class TaxonomyMechanism:
             )
             row_of = np.repeat(np.arange(rows.size), np.diff(np.append(rows, numbers.stop)))
             yield Kinds(slice(numbers.start, numbers.stop), row_of, counts, csr_array(counts) @ table, scale)
+
+    def expect(
+        self,
+        sorted_values: Int64Array,
+        assigned: Int64Array,
+        setting: Setting,
+        _bits: BitSource,
+        _n_pairs: int,
+    ) -> Expectation:
+        """Add up the probabilities of all categories; the difference of two is their semantic distance."""
+        squared = squared_distances(_taxonomy(setting))
+        clusters = Clusters(sorted_values.size, setting.k)
+        starts = np.arange(clusters.n_clusters) * clusters.k
+        unchanged, squares = np.empty(sorted_values.size), 0.0
+        for kinds in self.kinds(sorted_values, setting):
+            above = kinds.marginality - kinds.marginality.min(axis=1, keepdims=True)
+            weights = np.exp(-above / kinds.scale)
+            weights /= weights.sum(axis=1, keepdims=True)
+            expected = weights @ squared
+            first, last = starts[kinds.clusters.start], kinds.clusters.stop - 1
+            ranks = slice(first, starts[last] + clusters.sizes[last])
+            rows = np.repeat(kinds.row_of, clusters.sizes[kinds.clusters])
+            squares += float(expected[rows, assigned[ranks]].sum())
+            unchanged[ranks] = weights[rows, assigned[ranks]]
+        return Expectation(squares, unchanged, 0.0, 0)
+
+    def spread(self, sorted_values: Int64Array, setting: Setting) -> float:
+        """Return the sum of squared distances from the best single category."""
+        squared = squared_distances(_taxonomy(setting))
+        return float((np.bincount(sorted_values, minlength=len(squared)) @ squared).min())
+
+
+def _taxonomy(setting: Setting) -> Taxonomy:
+    if setting.taxonomy is None:
+        raise ValueError(f"attribute {setting.attribute!r} has no taxonomy to draw from")
+    return setting.taxonomy
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +160,12 @@ def distance_table(taxonomy: Taxonomy) -> Int64Array:
     union = depths[:, None] + depths - shared
     table: Int64Array = np.rint(np.log2(2 - shared / union) * 2**GRID_BITS).astype(np.int64)
     return table
+
+
+def squared_distances(taxonomy: Taxonomy) -> Float64Array:
+    """Return the squared semantic distances of all categories, `(V, V)`, in the taxonomy's order."""
+    squared: Float64Array = np.square(distance_table(taxonomy) / 2.0**GRID_BITS)
+    return squared
 
 
 def draw(marginality: Int64Array, row_of: Int64Array, scale: int, bits: BitSource) -> Int64Array:

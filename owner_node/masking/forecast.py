@@ -9,17 +9,19 @@ References:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from threading import Lock
 
 import numpy as np
 
+from common.model.privacy import NO_RANK_NOISE
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, SystemBits
-from owner_node.masking.expectation import Draws, expect, squared_distances
-from owner_node.masking.exponential import TaxonomyMechanism
+from owner_node.masking.clusters import Setting
 from owner_node.masking.foreseen import AttributeForecast, Forecast, as_share
+from owner_node.masking.lists import Expectation, ListMechanism
 from owner_node.masking.mask import for_each
-from owner_node.masking.mechanisms import Mechanism
 from owner_node.masking.order import rank
+from owner_node.masking.rank_noise import with_rank_noise
 from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
 
 FEWEST_PAIRS = 2
@@ -45,6 +47,58 @@ class _Foreseen:
     unchanged: float
     deviation: float
     zero_noise: float
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """How many draws an expectation is made of, where draws are needed."""
+
+    n_pairs: int
+    """Draws of the noise of the whole list, at least two, each used with both signs."""
+    n_moves: int = 1
+    """Draws of the assignment, at least two where there is rank noise; the others are shared among them."""
+
+
+def expect(
+    mechanism: ListMechanism,
+    sorted_values: Int64Array,
+    setting: Setting,
+    bits: BitSource,
+    draws: Draws,
+    rank_noise: Decimal = NO_RANK_NOISE,
+) -> Expectation:
+    """Compute or estimate what a mechanism does to one attribute.
+
+    Rank noise is drawn a few times, separately from the list: given who gets which entry, the forecast of the
+    mechanism holds as it stands.
+
+    Args:
+        mechanism: The mechanism.
+        sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
+        setting: What is agreed about the attribute.
+        bits: Source of random bits.
+        draws: How much to draw.
+        rank_noise: w.
+    """
+    if not rank_noise:
+        return mechanism.expect(sorted_values, sorted_values, setting, bits, draws.n_pairs)
+    n_records, n_pairs = sorted_values.size, max(2, draws.n_pairs // draws.n_moves)
+    squares, zero = 0.0, 0
+    unchanged, shares, variance = np.zeros(n_records), np.empty(draws.n_moves), 0.0
+    for move in range(draws.n_moves):
+        order = with_rank_noise(np.arange(n_records), rank_noise, bits)
+        found = mechanism.expect(sorted_values, sorted_values[order], setting, bits, n_pairs)
+        unchanged[order] += found.unchanged
+        shares[move] = found.unchanged.mean()
+        squares, variance, zero = (
+            squares + found.squared_error,
+            variance + found.deviation**2,
+            found.zero_noise,
+        )
+    # As if each record stayed or went by itself, at least: two draws may agree by chance.
+    of_moves = max(float(shares.var()) / (draws.n_moves - 1), 0.25 / (draws.n_moves * n_records))
+    deviation = (of_moves + variance / draws.n_moves**2) ** 0.5
+    return Expectation(squares / draws.n_moves, unchanged / draws.n_moves, deviation, zero)
 
 
 def forecast(
@@ -121,7 +175,7 @@ def _foreseen(
     expected = expect(mechanism, ranking.values, setting, bits, draws, task.rank_noise)
     with turn:
         whole[ranking.order] *= expected.unchanged
-    spread = _spread(mechanism, ranking.values)
+    spread = mechanism.spread(ranking.values, setting)
     return _Foreseen(
         task.attribute.name,
         expected.squared_error / spread if spread > 0 else None,
@@ -129,11 +183,3 @@ def _foreseen(
         expected.deviation,
         expected.zero_noise / values.size,
     )
-
-
-def _spread(mechanism: Mechanism, sorted_values: Int64Array) -> float:
-    """Return the sum of squared differences from the best single value: the mean, or a category."""
-    if isinstance(mechanism, TaxonomyMechanism):
-        squared = squared_distances(mechanism)
-        return float((np.bincount(sorted_values, minlength=len(squared)) @ squared).min())
-    return float(np.square(sorted_values - sorted_values.mean()).sum())

@@ -22,11 +22,11 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
-from common.model.privacy import MOST_HISTOGRAM_VALUES
+from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from owner_node.masking.arrays import LARGEST_INT64, BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import MOST_FRACTION_BITS, TAIL, Setting
+from owner_node.masking.lists import DrawnExpectation, Expectation, ListMechanism, ReleasedList
 from owner_node.masking.noise import add_saturating, shared_laplace
-from owner_node.masking.released import ReleasedList
 
 MOST_RECORDS = 2**28
 """The largest number of records that a fragment can have."""
@@ -61,15 +61,16 @@ def _scale(setting: Setting) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class HistogramMechanism:
+class HistogramMechanism(ListMechanism):
     """Noisy counts of all declared values (MECHANISMS §8)."""
 
-    def check(self, setting: Setting) -> None:
-        """Refuse a domain of too many values.
+    @property
+    def ascending(self) -> bool:
+        """True: each value is repeated its count of times, in order."""
+        return True
 
-        Raises:
-            UnusableDataError: With the reason.
-        """
+    def check(self, setting: Setting) -> None:
+        """Refuse a domain of too many values."""
         grid_bits(setting)
 
     def noise(self, setting: Setting, bits: BitSource) -> Int64Array:
@@ -93,27 +94,34 @@ class HistogramMechanism:
         return ReleasedList(there, found[there])
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return the released list.
-
-        Args:
-            sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
-            setting: What is agreed about the attribute.
-            bits: Source of random bits.
-
-        Returns:
-            The values whose count is not 0, and their counts.
-        """
+        """Draw the noise and return the values whose count is not 0, and their counts."""
         return self.release_counts(counts_of(sorted_values, setting), setting, bits)
 
     def release_counts(self, counts: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return the released list, as `release` does.
-
-        Args:
-            counts: Exact count of every value, `(V,)`.
-            setting: What is agreed about the attribute.
-            bits: Source of random bits.
-        """
+        """Draw the noise and return what `release` does, without sorted values."""
         return self.list_of(counts, self.noise(setting, bits), setting)
+
+    def expect(
+        self,
+        sorted_values: Int64Array,
+        assigned: Int64Array,
+        setting: Setting,
+        bits: BitSource,
+        n_pairs: int,
+    ) -> Expectation:
+        """Draw the noise of all counts again and again: their projection mixes all values."""
+        n_records, counts = sorted_values.size, counts_of(sorted_values, setting)
+        found = DrawnExpectation(n_records, n_pairs)
+        for pair in range(n_pairs):
+            noise = self.noise(setting, bits)
+            for signed in (noise, -noise):
+                drawn = self.list_of(counts, signed, setting)
+                moved = np.repeat(drawn.values, drawn.sizes) - assigned
+                found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
+                found.add_same(pair, slice(None), moved == 0)
+        # As if the noise of every count moved that many records, at most all.
+        moving = min(0.5, 2 * setting.g * setting.n_values / (float(setting.epsilon) * n_records))
+        return found.mean(moving, 0)
 
 
 def counts_of(values: Int64Array, setting: Setting) -> Int64Array:

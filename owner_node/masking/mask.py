@@ -12,9 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from common.model.privacy import MECHANISMS
 from owner_node.masking.arrays import BitSource, EntryArray, Int64Array, SystemBits
-from owner_node.masking.histogram import HistogramMechanism
+from owner_node.masking.lists import ReleasedList
 from owner_node.masking.order import (
     CountedRecords,
     OriginalOrder,
@@ -32,7 +31,6 @@ from owner_node.masking.rank_noise import (
     by_rank,
     noise_scale,
 )
-from owner_node.masking.released import ReleasedList
 from owner_node.masking.tasks import AttributeTask, check_attribute, check_table, mechanism_of, own_order
 
 COLUMNS_IN_FLIGHT = 5
@@ -92,7 +90,7 @@ def _masked(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedA
     order = own_order(values, task)
     if order is not None:
         values = order.place_of[values]
-    if not MECHANISMS[task.mechanism].listed:
+    if not task.rules.listed:
         released, entries = _by_themselves(values - attribute.lower, task, bits)
     elif task.rank_noise:
         released, entries = _with_rank_noise(values, task, bits)
@@ -134,12 +132,8 @@ def _sorted(values: Int64Array, task: AttributeTask, bits: BitSource) -> tuple[R
 
 
 def _counted(values: Int64Array, task: AttributeTask, bits: BitSource) -> tuple[ReleasedList, OriginalOrder]:
-    chosen, setting = mechanism_of(task), task.setting
     original = count_with_random_ties(values, task.attribute, bits)
-    if isinstance(chosen, HistogramMechanism):
-        return chosen.release_counts(original.counts, setting, bits), original
-    ascending = np.repeat(np.arange(setting.n_values), original.counts)
-    return chosen.release(ascending, setting, bits), original
+    return mechanism_of(task).release_counts(original.counts, task.setting, bits), original
 
 
 def _by_themselves(

@@ -1,56 +1,178 @@
-"""The mechanisms by id: sorted values in, the rank-ordered list of released values out.
+"""The private half of every mechanism: its scale, its draws and its forecast, by id.
 
-What a mechanism promises is in `common.model.privacy`; here is what it does. A mechanism that adds noise to
-sums of clusters is a `SumMechanism`; one that makes its list another way implements `Mechanism` itself. Which
-record gets which entry of the list is not a mechanism's business.
+Sorted values in, the rank-ordered list of released values out. The public half, which has the promise, is in
+`common.model.mechanisms`: a new mechanism is one entry there and one here. A mechanism that adds noise to
+sums of clusters is a `SumMechanism`; one that makes its list another way has a file of its own.
+
+Clusters whose noise stays their own have a forecast in closed form: Y = 2^f T + DL(t) is rounded to v or
+above exactly if the noise reaches an integer m(v), which grows by D = 2^f |C| from v to v + 1, and
+P(DL(t) >= m) = q^m/(1 + q) for m >= 0, q = exp(-1/t). So the distance of the released value from the
+noise-free one, z0, has geometric tails to both sides, cut at the ends of the domain:
+
+    P(Z >= z0 + j) = q^a R^(j-1)/(1 + q)     a = m(z0 + 1), from 1 to D     R = exp(-D/t)
+    P(Z <= z0 - j) = q^b R^(j-1)/(1 + q)     b = D + 1 - a
+
+Isotonic regression mixes all clusters: there the forecast is the mean over noise drawn for nothing else.
+Doubles serve in all forecasts, since nothing computed there is released.
+
+References:
+    Canonne, Kamath, Steinke 2020 (the distribution of discrete Laplace noise).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import chain
+from math import ceil
 from types import MappingProxyType
-from typing import Protocol
 
 import numpy as np
 
-from common.errors import UsageError
-from common.model.privacy import HISTOGRAM
-from owner_node.masking.arrays import BitSource, Int64Array
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import (
     TAIL,
     Clusters,
-    ScaleBound,
-    Scales,
     Setting,
-    cluster_scale_bound,
-    cluster_scales,
-    domain_scale_bound,
-    domain_scales,
+    fall,
     fraction_bits,
-    joint_scale_bound,
-    joint_scales,
-    local_scale_bound,
-    local_scales,
+    multiply_up,
     plain_sums,
+    reach,
+    rise,
     trimmed_sums,
 )
+from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.histogram import HistogramMechanism
+from owner_node.masking.lists import (
+    DrawnExpectation,
+    Expectation,
+    ListMechanism,
+    ReleasedList,
+    round_centroids,
+    round_monotone_centroids,
+)
 from owner_node.masking.noise import add_saturating, discrete_laplace
-from owner_node.masking.released import ReleasedList, round_centroids, round_monotone_centroids
 
 DRAWS_PER_BLOCK = 2**17
 """Draws that are made at a time: drawing needs several times the memory of what is drawn."""
+RECORDS_PER_BLOCK = 2**16
+"""Records, or clusters of one record, that a forecast reads at once: they stay in the processor's caches."""
+_NO_NOISE = 1e-3
+"""Stands for a scale of 0: such noise differs from 0 with a probability that no double can hold."""
+_NEARLY_UNIFORM = 1e-5
+ScaleBound = Callable[[Setting], int]
+"""The largest scale that a mechanism can come to with any data, in resolution units of the sum."""
+Scales = Callable[[Int64Array, Clusters, Setting, int], Int64Array]
+"""Sorted values, clusters, setting, f to one scale per cluster, `(n_clusters,)`, in 2^-f resolution units."""
 
 
-class Mechanism(Protocol):
-    """Makes the released list of one attribute."""
+# --- scales ---------------------------------------------------------------------------------------------
 
-    def check(self, setting: Setting) -> None:
-        """Raise what `release` could raise because of the setting; called before anything is spent."""
-        ...
 
-    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return the released list, in resolution units above L."""
-        ...
+def local_scale_bound(setting: Setting) -> int:
+    """Return the largest scale of `local_scales` over all data: the whole domain."""
+    return max(1, ceil((setting.n_values - 1) * setting.g / setting.exact_epsilon))
+
+
+def local_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+    """Return the scales of `idp-ls`: t_C = ceil(2^f g max(U - min, max - L) / epsilon), at least 1.
+
+    With g records per person each record gets epsilon / g, which here composes.
+
+    References:
+        Soria-Comas et al. 2025, Proposition 8.
+    """
+    moves = clusters.apply(sorted_values, lambda rows: reach(rows, setting.n_values))
+    factor = Fraction(setting.g << bits) / setting.exact_epsilon
+    return np.maximum(multiply_up(moves, factor), 1)
+
+
+def domain_scale_bound(setting: Setting) -> int:
+    """Return the largest scale of `domain_scales`: a cluster has fewer than 2k records."""
+    return max(1, ceil(2 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
+
+
+def domain_scales(_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+    """Return the scales of `dp` and `dp-ir`: t_C = ceil(2^f g (U - L) |C| / (k epsilon)), at least 1.
+
+    No value enters them. One changed record moves the sums of all clusters together by at most U - L, since
+    the moves telescope: what enters a cluster at one end is what left its neighbour. With g records per
+    person each record gets epsilon / g, which here composes.
+
+    References:
+        Sánchez et al. 2016, Lemma 1 and Algorithm 1. Soria-Comas et al. 2025, §4.1, for k = 1.
+    """
+    width = Fraction(setting.g * (setting.n_values - 1) << bits) / (setting.exact_epsilon * setting.k)
+    return clusters.per_size(max(ceil(width * clusters.k), 1), max(ceil(width * clusters.last_size), 1))
+
+
+def cluster_scale_bound(setting: Setting) -> int:
+    """Return the largest scale of `cluster_scales`: E_up and E_down are at most 3g (max C - min C)."""
+    return max(1, ceil(3 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
+
+
+def cluster_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+    """Return the scales of `idp-cbls`: t_C = ceil(2^f S_g(C) / epsilon), and 0, no noise, where S_g(C) = 0.
+
+    Each cluster is calibrated to itself alone, to g changed records and never to epsilon / g.
+
+    References:
+        Soria-Comas et al. 2025, Proposition 9; Soria-Comas et al. 2017, Definition 6, for g records.
+    """
+    moves = clusters.apply(
+        sorted_values, lambda rows: np.maximum(rise(rows, setting.g), fall(rows, setting.g))
+    )
+    return multiply_up(moves, Fraction(1 << bits) / setting.exact_epsilon)
+
+
+def joint_scale_bound(setting: Setting) -> int:
+    """Return the largest scale of `joint_scales` over all data.
+
+    E_up(C) and E_down(C) are at most 3g (max C - min C), and the clusters' ranges do not overlap, so the sum
+    of E(C)/|C| is at most 3g (V - 1)/k; a cluster has fewer than 2k records.
+    """
+    return ceil(2 * max(3 * setting.g * (setting.n_values - 1), 1) / setting.exact_epsilon)
+
+
+def joint_sensitivity(sorted_values: Int64Array, clusters: Clusters, g: int = 1) -> Fraction:
+    """Return Λ, the local L1-sensitivity of the vector of all trimmed centroids, in resolution units.
+
+    One changed record moves all touched clusters the same way, so for g = 1 it is the larger of the summed
+    rises and the summed falls. Several may move in opposite directions: for g > 1 it is the sum of the larger
+    of each.
+
+    References:
+        Soria-Comas et al. 2017, Proposition 5, applied to all centroids at once.
+    """
+    rises = clusters.apply(sorted_values, lambda rows: rise(rows, g))
+    falls = clusters.apply(sorted_values, lambda rows: fall(rows, g))
+    if g > 1:
+        return _sum_per_record(np.maximum(rises, falls), clusters)
+    return max(_sum_per_record(rises, clusters), _sum_per_record(falls, clusters))
+
+
+def joint_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+    """Return the scales of `idp-joint`: t_C = ceil(2^f |C| b) with b = max(Λ, 1/k) / epsilon.
+
+    One b for all clusters. Rounding up keeps the joint bound, since every term 2^f E(C)/t_C falls as t_C
+    grows. The floor of one resolution unit in one cluster keeps an attribute without variation from leaving
+    exactly.
+    """
+    sensitivity = joint_sensitivity(sorted_values, clusters, setting.g)
+    scale = max(sensitivity, Fraction(1, setting.k)) / setting.exact_epsilon * 2**bits
+    return clusters.per_size(ceil(clusters.k * scale), ceil(clusters.last_size * scale))
+
+
+def _sum_per_record(moves: Int64Array, clusters: Clusters) -> Fraction:
+    """Return the sum over clusters of moves / |C|, exactly.
+
+    The sum of the moves fits: clusters do not overlap, so it is at most 3g (V - 1), below 2kV.
+    """
+    ordinary = int(moves[:-1].sum())
+    return Fraction(ordinary, clusters.k) + Fraction(int(moves[-1]), clusters.last_size)
+
+
+# --- sums of clusters ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +194,11 @@ class ExactSums:
     def divisors(self) -> Int64Array:
         """2^f |C|, by which a noisy sum becomes a centroid, `(n_clusters,)`."""
         return self.sizes << self.bits
+
+    @property
+    def n_without_noise(self) -> int:
+        """Number of records whose clusters get no noise."""
+        return int(self.sizes[self.scales == 0].sum())
 
     def noise(self, bits: BitSource) -> Iterator[tuple[slice, Int64Array]]:
         """Draw the noise of all sums, some clusters at a time.
@@ -103,7 +230,7 @@ class ExactSums:
 
 
 @dataclass(frozen=True, slots=True)
-class SumMechanism:
+class SumMechanism(ListMechanism):
     """Individual-ranking clusters, one noisy sum each (MECHANISMS §2 and §6)."""
 
     sums: Callable[[Int64Array, int], Int64Array]
@@ -112,15 +239,16 @@ class SumMechanism:
     """Public bound on the noise scale."""
     scales: Scales
     """The noise scale of each cluster."""
-    monotone: bool
+    monotone: bool = False
     """Whether the noisy centroids are made to ascend before they are rounded."""
 
-    def check(self, setting: Setting) -> None:
-        """Refuse a domain whose noisy sums cannot be kept exact.
+    @property
+    def ascending(self) -> bool:
+        """Whether the released values ascend with the ranks."""
+        return self.monotone
 
-        Raises:
-            UnusableDataError: With the reason.
-        """
+    def check(self, setting: Setting) -> None:
+        """Refuse a domain whose noisy sums cannot be kept exact."""
         fraction_bits(setting, self.scale_bound(setting))
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
@@ -137,16 +265,7 @@ class SumMechanism:
         return self.exact_sums(sorted_values, setting).noisy(bits)
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return the released list.
-
-        Args:
-            sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
-            setting: What is agreed about the attribute.
-            bits: Source of random bits.
-
-        Returns:
-            One value per cluster, from 0 to V - 1.
-        """
+        """Draw the noise and return one value per cluster."""
         exact = self.exact_sums(sorted_values, setting)
         values = self.rounded(exact.noisy(bits), exact.divisors, setting.n_values)
         return ReleasedList(values, exact.sizes)
@@ -166,6 +285,73 @@ class SumMechanism:
             return round_monotone_centroids(noisy, divisors, n_values)
         return round_centroids(noisy, divisors, n_values)
 
+    def expect(
+        self,
+        sorted_values: Int64Array,
+        assigned: Int64Array,
+        setting: Setting,
+        bits: BitSource,
+        n_pairs: int,
+    ) -> Expectation:
+        """Add up closed forms, or draw the noise of all clusters again and again where they are mixed."""
+        exact = self.exact_sums(sorted_values, setting)
+        if self.monotone:
+            return self._expect_by_draws(
+                exact, assigned, setting, exact.repeated_noise(bits, n_pairs), n_pairs
+            )
+        n_records, divisors = assigned.size, exact.divisors
+        unchanged, squares = np.empty(n_records), 0.0
+        for clusters, ranks, shape in _blocks(n_records, Clusters(n_records, setting.k)):
+            outcome = Outcome.of(
+                exact.sums[clusters], divisors[clusters], exact.scales[clusters], setting.n_values
+            )
+            distances = assigned[ranks].reshape(shape) - outcome.centre[:, None]
+            once, twice = outcome.moments()
+            # Σ (J - j)² over the records of a cluster, j their own distances from z0.
+            own = distances.astype(np.float64)
+            squares += float(
+                (shape[1] * twice - 2 * once * own.sum(axis=1) + np.square(own).sum(axis=1)).sum()
+            )
+            unchanged[ranks] = outcome.probability(distances).ravel()
+        return Expectation(squares, unchanged, 0.0, exact.n_without_noise)
+
+    def _expect_by_draws(
+        self,
+        exact: ExactSums,
+        assigned: Int64Array,
+        setting: Setting,
+        noise: Iterator[Int64Array],
+        n_pairs: int,
+    ) -> Expectation:
+        """Average over drawn lists; squared errors cluster by cluster, from sums made once."""
+        divisors = exact.divisors
+        centre = (exact.sums + divisors // 2) // divisors
+        blocks = list(_blocks(assigned.size, Clusters(assigned.size, setting.k)))
+        distances = np.empty_like(assigned)
+        first, second = np.empty(centre.size), np.empty(centre.size)
+        for block, ranks, shape in blocks:
+            own = assigned[ranks].reshape(shape) - centre[block][:, None]
+            distances[ranks] = own.ravel()
+            first[block] = own.sum(axis=1, dtype=np.float64)
+            second[block] = np.square(own, dtype=np.float64).sum(axis=1)
+        found = DrawnExpectation(assigned.size, n_pairs)
+        drawn = (self._both_signs(exact, each, setting.n_values) for each in noise)
+        for number, values in enumerate(chain.from_iterable(drawn)):
+            pair, moved = number // 2, values - centre
+            far = moved.astype(np.float64)
+            found.add_squares(pair, float((exact.sizes * far * far - 2 * far * first + second).sum()))
+            for block, ranks, shape in blocks:
+                same = distances[ranks].reshape(shape) == moved[block][:, None]
+                found.add_same(pair, ranks, same.ravel())
+        # As if each cluster stayed or went as a whole, by itself.
+        return found.mean(0.5 / centre.size**0.5, exact.n_without_noise)
+
+    def _both_signs(self, exact: ExactSums, noise: Int64Array, n_values: int) -> Int64Array:
+        """Return the lists of noise, after each the one of its negative, `(2 n_lists, n_clusters)`."""
+        both = np.stack([noise, -noise], axis=1).reshape(-1, noise.shape[1])
+        noisy = add_saturating(exact.sums, both, exact.tail)
+        return self.rounded(noisy, np.broadcast_to(exact.divisors, noisy.shape), n_values)
+
 
 @dataclass(frozen=True, slots=True)
 class RecordMechanism(SumMechanism):
@@ -184,29 +370,101 @@ class RecordMechanism(SumMechanism):
         return ReleasedList(values, np.broadcast_to(np.int64(1), values.size))
 
 
-def _plain_sums(rows: Int64Array, _g: int) -> Int64Array:
-    return plain_sums(rows)
+def _blocks(n_records: int, clusters: Clusters) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
+    """Cut into blocks of whole clusters of one size.
+
+    Yields:
+        Which clusters, which ranks, and the shape (n_clusters, size) of their values.
+    """
+    last = clusters.n_clusters - 1
+    step = max(1, RECORDS_PER_BLOCK // clusters.k)
+    for first in range(0, last, step):
+        after = min(first + step, last)
+        ranks = slice(first * clusters.k, after * clusters.k)
+        yield slice(first, after), ranks, (after - first, clusters.k)
+    yield slice(last, last + 1), slice(clusters.last_start, n_records), (1, clusters.last_size)
 
 
-MECHANISMS: Mapping[str, Mechanism] = MappingProxyType(
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Distribution of the released value of each cluster, as Z = z0 + J; all arrays `(n_clusters,)`."""
+
+    centre: Int64Array
+    """z0, the value that is released if there is no noise."""
+    log_up: Float64Array
+    """Logarithm of P(J >= 1)."""
+    log_down: Float64Array
+    """Logarithm of P(J <= -1)."""
+    step: Float64Array
+    """D/t: each tail falls by exp(-D/t) from one value to the next."""
+    room_up: Int64Array
+    """How far the domain goes on above z0."""
+    room_down: Int64Array
+    """And below it."""
+
+    @classmethod
+    def of(cls, sums: Int64Array, divisors: Int64Array, scales: Int64Array, n_values: int) -> "Outcome":
+        """Return the distributions from noise-free sums, what they are divided by, scales, and V."""
+        half = divisors // 2
+        centre = (sums + half) // divisors
+        # m(z0 + 1): what the noise has to reach for the next value.
+        above = divisors - half - (sums - centre * divisors)
+        scale = np.where(scales > 0, scales, _NO_NOISE)
+        normal = np.log1p(np.exp(-1 / scale))
+        return cls(
+            centre,
+            -above / scale - normal,
+            -(divisors + 1 - above) / scale - normal,
+            divisors / scale,
+            n_values - 1 - centre,
+            centre,
+        )
+
+    def moments(self) -> tuple[Float64Array, Float64Array]:
+        """Return E[J] and E[J²]."""
+        up, down = np.exp(self.log_up), np.exp(self.log_down)
+        up_once, up_twice = _geometric_sums(self.step, self.room_up)
+        down_once, down_twice = _geometric_sums(self.step, self.room_down)
+        # E[X] = Σ P(X >= j) and E[X²] = Σ (2j - 1) P(X >= j), j >= 1.
+        second = up * (2 * up_twice - up_once) + down * (2 * down_twice - down_once)
+        return up * up_once - down * down_once, second
+
+    def probability(self, distances: Int64Array) -> Float64Array:
+        """Return P(J = j) for the j of each cluster's records, `(n_clusters, size)`."""
+        j = distances.astype(np.float64)
+        upward = j > 0
+        first = np.where(upward, self.log_up[:, None], self.log_down[:, None])
+        np.abs(j, out=j)
+        tail = np.exp(first - np.maximum(j - 1, 0) * self.step[:, None])
+        room = np.where(upward, self.room_up[:, None], self.room_down[:, None])
+        # At an end of the domain is also what would go further.
+        tail *= np.where(j == room, 1.0, -np.expm1(-self.step)[:, None])
+        stays = 1 - np.where(self.room_up > 0, np.exp(self.log_up), 0)
+        stays -= np.where(self.room_down > 0, np.exp(self.log_down), 0)
+        return np.where(j == 0, stays[:, None], tail)
+
+
+def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Array, Float64Array]:
+    """Return Σ R^(j-1) and Σ j R^(j-1) over j = 1…h, R = exp(-step)."""
+    h = n_terms.astype(np.float64)
+    once = np.expm1(-h * step) / np.expm1(-step)
+    twice = (once - h * np.exp(-h * step)) / -np.expm1(-step)
+    # Where the tail hardly falls within the domain, the difference above would be lost to rounding.
+    flat = h * (h + 1) / 2 - step * (h + 1) * h * (h - 1) / 3
+    return once, np.where(h * step < _NEARLY_UNIFORM, flat, twice)
+
+
+# --- all mechanisms -------------------------------------------------------------------------------------
+
+MECHANISMS: Mapping[str, ListMechanism] = MappingProxyType(
     {
-        "dp": RecordMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
-        "dp-ir": SumMechanism(_plain_sums, domain_scale_bound, domain_scales, monotone=False),
-        "idp": RecordMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
-        "idp-ls": SumMechanism(_plain_sums, local_scale_bound, local_scales, monotone=False),
-        "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales, monotone=False),
+        "dp": RecordMechanism(plain_sums, domain_scale_bound, domain_scales),
+        "dp-ir": SumMechanism(plain_sums, domain_scale_bound, domain_scales),
+        "idp": RecordMechanism(plain_sums, local_scale_bound, local_scales),
+        "idp-ls": SumMechanism(plain_sums, local_scale_bound, local_scales),
+        "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales),
         "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),
-        HISTOGRAM: HistogramMechanism(),
+        "dp-hist": HistogramMechanism(),
+        "exponential": TaxonomyMechanism(),
     }
 )
-
-
-def mechanism(name: str) -> Mechanism:
-    """Return a mechanism by its id.
-
-    Raises:
-        UsageError: If there is none of that id.
-    """
-    if name not in MECHANISMS:
-        raise UsageError(f"unknown mechanism {name!r}", f"mechanisms are: {', '.join(sorted(MECHANISMS))}")
-    return MECHANISMS[name]

@@ -32,9 +32,9 @@ from common.errors import UnusableDataError
 from common.model.schema import Attribute
 from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.masking.clusters import TAIL, Setting, fraction_bits
+from owner_node.masking.lists import round_centroids
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.questions import Kind, Question
-from owner_node.masking.released import round_centroids
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ and assignment are drawn independently, so the bounds of both add up to one for 
 
 All this takes an order of the values that does not depend on the data. Where categories are masked in the
 order of how often they occur, one record can make two of them change places, which moves every record that
-has either: no bound is stated there (`common.model.privacy.planned_rank_loss`).
+has either: no bound is stated there (`common.model.mechanisms.Mechanism.rank_loss`).
 
 Equal values keep no order of their own: ties are broken by random numbers, those of noisy positions, too;
 where these are equal, by record, which has no regard to the data either. Ties of noisy positions must never

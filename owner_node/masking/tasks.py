@@ -1,4 +1,4 @@
-"""Other orders of categories than the declared one: maps of indices, and their inverses.
+"""How one attribute is masked: its mechanism, its order of categories, and what is checked before.
 
 The order of a taxonomy is public. The frequency order is made from the fragment itself: one record can swap
 two categories and so change every record's index, which no mechanism's joint bound covers (MECHANISMS §3-4).
@@ -15,14 +15,15 @@ from decimal import Decimal
 import numpy as np
 
 from common.errors import DataError, UnusableDataError, UsageError
+from common.model.mechanisms import Mechanism, fault_of_k, fault_of_rank_noise, rules_of
 from common.model.plan import Plan
-from common.model.privacy import EXPONENTIAL, HISTOGRAM, MECHANISMS, is_rank_noise, smallest_k
-from common.model.schema import Attribute, TaxonomyMethod
+from common.model.privacy import NO_RANK_NOISE, is_rank_noise
+from common.model.schema import Attribute
 from common.model.task import PlannedAttribute
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.clusters import Setting
-from owner_node.masking.exponential import TaxonomyMechanism
-from owner_node.masking.mechanisms import Mechanism, mechanism
+from owner_node.masking.lists import ListMechanism
+from owner_node.masking.mechanisms import MECHANISMS
 from owner_node.values.taxonomy import Taxonomy
 
 
@@ -77,41 +78,45 @@ class AttributeTask:
     """g, the most records that one person has."""
     taxonomy: Taxonomy | None = None
     """The taxonomy of its categories, exactly if the attribute has one."""
-    rank_noise: Decimal = Decimal(0)
+    rank_noise: Decimal = NO_RANK_NOISE
     """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
 
     @property
+    def rules(self) -> Mechanism:
+        """The public half of its mechanism."""
+        return rules_of(self.mechanism)
+
+    @property
     def setting(self) -> Setting:
-        """What calibration needs of this."""
-        attribute = self.attribute
-        return Setting(
-            attribute.name, attribute.n_values, self.epsilon, self.k or 1, self.max_records_per_person
-        )
+        """What its mechanism needs of this."""
+        name, n_values, g = self.attribute.name, self.attribute.n_values, self.max_records_per_person
+        return Setting(name, n_values, self.epsilon, self.k or 1, g, self.taxonomy)
 
 
-def mechanism_of(task: AttributeTask) -> Mechanism:
+def mechanism_of(task: AttributeTask) -> ListMechanism:
     """Return the mechanism that a task names.
 
     Raises:
         UsageError: If there is none of that name, or it does not go with the attribute.
     """
-    exponential = task.attribute.method is TaxonomyMethod.EXPONENTIAL
-    if (task.mechanism == EXPONENTIAL) != exponential:
+    if task.mechanism not in MECHANISMS:
+        raise UsageError(
+            f"unknown mechanism {task.mechanism!r}", f"mechanisms are: {', '.join(sorted(MECHANISMS))}"
+        )
+    if not task.rules.goes_with(task.attribute):
         raise UsageError(
             f"attribute {task.attribute.name!r}: mechanism {task.mechanism} does not go with its method",
             'mechanism exponential goes with method = "exponential" of a taxonomy, and only with it',
         )
-    if exponential and task.taxonomy is not None:
-        return TaxonomyMechanism(task.taxonomy)
-    return mechanism(task.mechanism)
+    return MECHANISMS[task.mechanism]
 
 
 def own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
     """Return the order of categories that an attribute is masked in, if it is not the declared one."""
     if task.taxonomy is not None:
         return taxonomy_order(task.taxonomy)
-    # Counts are the same in any order: no need for one that the data make, which no bound covers.
-    if not task.attribute.by_frequency or task.mechanism == HISTOGRAM:
+    # A list that is the same in any order needs none that the data make, which no bound covers.
+    if not task.rules.is_ordered_by_data(frequency_order=task.attribute.by_frequency):
         return None
     return frequency_order(values, task.attribute.n_values)
 
@@ -172,21 +177,13 @@ def check_setting(n_records: int, task: AttributeTask) -> None:
 
 
 def _check_k(task: AttributeTask) -> None:
-    name = task.attribute.name
-    needed = smallest_k(task.mechanism, task.max_records_per_person)
-    if needed is None:
-        if task.k is not None:
-            raise UsageError(
-                f"attribute {name!r}: {task.mechanism} makes no clusters and takes no k",
-                "leave k out, or choose a mechanism that makes clusters",
-                {"attribute": name, "k": task.k},
-            )
-    elif task.k is None or task.k < needed:
-        found = "no k is given" if task.k is None else f"k = {task.k} is too small"
+    fault = fault_of_k(task.mechanism, task.k, task.max_records_per_person)
+    if fault:
+        found = "no k is given" if task.k is None else f"k = {task.k} is given"
         raise UsageError(
-            f"attribute {name!r}: {found}, {task.mechanism} takes at least {needed}",
-            f"ask for k of at least {needed}",
-            {"attribute": name, "k": task.k, "least": needed},
+            f"attribute {task.attribute.name!r}: {fault}, {found}",
+            "ask for another k or mechanism",
+            {"attribute": task.attribute.name, "k": task.k},
         )
 
 
@@ -198,9 +195,10 @@ def _check_rank_noise(task: AttributeTask) -> None:
             "give a decimal number from 0 to 1, for example 0.03",
             {"attribute": name},
         )
-    if rank_noise and not MECHANISMS[task.mechanism].listed:
+    fault = fault_of_rank_noise(task.mechanism, rank_noise)
+    if fault:
         raise UsageError(
-            f"attribute {name!r}: {task.mechanism} releases no list in rank order and takes no rank noise",
+            f"attribute {name!r}: {fault}",
             "leave rank noise out, or choose another mechanism",
             {"attribute": name},
         )

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from common.model.mechanisms import MECHANISMS
 from common.model.plan import Plan
-from common.model.privacy import MECHANISMS, epsilon_joint, most_clusters, total_or_unbounded
-from common.model.schema import most_records
+from common.model.privacy import total_or_unbounded
 from common.model.task import Assignment
 from owner_node.config import DatasetConfig
 from owner_node.config.database import place_of
@@ -201,10 +201,9 @@ def _most_charged(plan: Plan, assignment: Assignment) -> Decimal:
     """
     multiples = plan.most_multiples
     own = total_or_unbounded(
-        epsilon_joint(
-            each.mechanism, each.epsilon,
+        each.rules.epsilon_joint(
+            each.epsilon, each.k, assignment.records_rounded,
             frequency_order=plan.attribute(each.name).by_frequency,
-            n_clusters=most_clusters(most_records(assignment.records_rounded), each.k),
         )
         if each.mechanism in MECHANISMS else each.epsilon_joint
         for task in assignment.tasks

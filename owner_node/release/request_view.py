@@ -7,11 +7,11 @@ from decimal import Decimal
 from typing import Any
 
 from common.model.fragment import Addendum
+from common.model.mechanisms import CARRIER_RULE
 from common.model.plan import Plan
 from common.model.privacy import charge
 from common.model.schema import Attribute, AttributeType, most_records
 from common.model.task import Assignment, PlannedAttribute
-from common.planning.attributes import CARRIER_RULE, carrier_reason
 from common.words.guarantee import invariants, promises
 from common.words.linking import allowed, found
 from owner_node.config import OwnerConfig, PolicyConfig
@@ -79,7 +79,7 @@ def _about(session: Session, plan: Plan) -> dict[str, Any]:
 
 
 def _attribute(plan: Plan, planned: PlannedAttribute, n_records: int) -> dict[str, Any]:
-    attribute, g = plan.attribute(planned.name), plan.max_records_per_person
+    attribute = plan.attribute(planned.name)
     return {
         "name": attribute.name,
         "type": str(attribute.type),
@@ -91,7 +91,7 @@ def _attribute(plan: Plan, planned: PlannedAttribute, n_records: int) -> dict[st
         "expected_error": planned.expected_error,
         "rank_noise": planned.rank_noise,
         "epsilon_table": planned.epsilon_table,
-        "carried_by": carrier_reason(planned, attribute.n_values, n_records, g),
+        "carried_by": plan.carrier_reason(planned, n_records),
     }
 
 

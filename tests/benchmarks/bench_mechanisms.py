@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import numpy as np
 
-from common.model.privacy import HISTOGRAM, MECHANISMS, REQUESTABLE
+from common.model.mechanisms import COUNTS, HISTOGRAM, MECHANISMS, REQUESTABLE
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
 from owner_node.masking.mask import mask_table
@@ -31,7 +31,7 @@ def run() -> Iterable[Result]:
     """Measure every mechanism but the one that the others are compared with; then counts and rank noise."""
     values = np.random.default_rng(1).integers(0, 10**8 + 1, N_RECORDS)
     for name in REQUESTABLE:
-        if name != "idp-ls" and not MECHANISMS[name].counts:
+        if name != "idp-ls" and MECHANISMS[name].carrier is not COUNTS:
             yield _compared(name, values, K if MECHANISMS[name].clustered else None)
     ages = np.random.default_rng(1).integers(0, COUNTED.n_values, N_RECORDS)
     yield _counted(ages)

@@ -5,7 +5,6 @@ from decimal import Decimal
 
 import numpy as np
 
-from common.model.privacy import EXPONENTIAL
 from common.model.schema import Attribute, AttributeType, TaxonomyMethod
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
@@ -33,7 +32,7 @@ def run() -> Iterable[Result]:
 
     drawn, ranked = medians(
         7,
-        lambda: mask(TaxonomyMethod.EXPONENTIAL, EXPONENTIAL),
+        lambda: mask(TaxonomyMethod.EXPONENTIAL, "exponential"),
         lambda: mask(TaxonomyMethod.RANK, "idp-ls"),
     )
     detail = f"{drawn * 1e3:.0f} ms against {ranked * 1e3:.0f} ms, k = {K}"

@@ -5,8 +5,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
+from common.model.mechanisms import MECHANISMS, PublicNumbers
 from common.model.schema import Attribute, AttributeType, TaxonomyMethod
-from common.planning.cluster_size import choose_k
 from owner_node.masking.forecast import forecast
 from owner_node.masking.tasks import AttributeTask
 from owner_node.values.taxonomy import Taxonomy
@@ -48,9 +48,7 @@ def test_k_is_near_the_best(branches, skewed, epsilon):
     for _ in range(4):
         weights = rng.permutation(1 / np.arange(1, n_values + 1) ** (1.2 * skewed))
         several.append(rng.choice(n_values, N_RECORDS, p=weights / weights.sum()))
-    k = choose_k(
-        "exponential", n_records=N_RECORDS, n_values=n_values, epsilon=Decimal(epsilon), g=1, least=3
-    )
+    k = MECHANISMS["exponential"].choose_k(PublicNumbers(N_RECORDS, n_values, Decimal(epsilon)), 3)
     assert k is not None
 
     def mean_error(size):

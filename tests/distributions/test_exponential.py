@@ -52,9 +52,8 @@ def p_value(drawn, expected):
 def released(cluster, epsilon, g=1, seed=1, copies=N_CLUSTERS):
     """Draw the category of as many clusters with the same content."""
     kinds = distance_table(TREE)[cluster].sum(axis=0)[None, :]
-    mechanism = TaxonomyMechanism(TREE)
-    setting = Setting("job", 5, Decimal(epsilon), max(len(cluster), 2 * g + 1), g)
-    mechanism.check(setting)
+    setting = Setting("job", 5, Decimal(epsilon), max(len(cluster), 2 * g + 1), g, TREE)
+    TaxonomyMechanism().check(setting)
     largest = Fraction(int(distance_table(TREE).max()))
     scale = -int(-2 * g * largest / Fraction(setting.epsilon) // 1)
     return draw(kinds, np.zeros(copies, dtype=np.int64), scale, SeededBits(seed))
@@ -96,8 +95,8 @@ def test_every_cluster_is_drawn_from_its_own_records():
     """Runs of equal clusters, mixed ones and the longer last one: each follows its own probabilities."""
     # Five clusters: two of place 0 alone, a mixed one, one of place 2, and a last one of five.
     column = np.array([0] * 7 + [1] + [2] * 5 + [3, 4, 4, 4])
-    setting = Setting("job", 5, Decimal(4), 3)
-    mechanism, bits = TaxonomyMechanism(TREE), SeededBits(7)
+    setting = Setting("job", 5, Decimal(4), 3, taxonomy=TREE)
+    mechanism, bits = TaxonomyMechanism(), SeededBits(7)
     drawn = np.array([mechanism.release(column, setting, bits).values for _ in range(1_500)])
     starts = [0, 3, 6, 9, 12]
     for index, start in enumerate(starts):
@@ -112,16 +111,16 @@ def test_what_cannot_be_drawn_exactly_is_refused():
     """Before anything is spent: too many categories, an epsilon or a k beyond 63-bit integers."""
     many = Taxonomy(tuple(("*", f"c{index}") for index in range(MOST_CATEGORIES + 1)))
     with pytest.raises(UnusableDataError, match="at most 2000 categories"):
-        TaxonomyMechanism(many).check(Setting("job", MOST_CATEGORIES + 1, Decimal(1), 3))
+        TaxonomyMechanism().check(Setting("job", MOST_CATEGORIES + 1, Decimal(1), 3, taxonomy=many))
     for epsilon, k in (("1e-11", 3), ("1", 2**30)):
         with pytest.raises(UnusableDataError, match="exact draws"):
-            TaxonomyMechanism(TREE).check(Setting("job", 5, Decimal(epsilon), k))
+            TaxonomyMechanism().check(Setting("job", 5, Decimal(epsilon), k, taxonomy=TREE))
 
 
 def test_a_single_category_is_released_as_it_is():
     """One category has no distances: nothing to choose from."""
     tree = Taxonomy((("*", "only"),))
-    list_ = TaxonomyMechanism(tree).release(
-        np.zeros(7, np.int64), Setting("job", 1, Decimal(1), 3), SeededBits(1)
+    list_ = TaxonomyMechanism().release(
+        np.zeros(7, np.int64), Setting("job", 1, Decimal(1), 3, taxonomy=tree), SeededBits(1)
     )
     assert list_.values.tolist() == [0, 0]

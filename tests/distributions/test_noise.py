@@ -12,10 +12,10 @@ import pytest
 from scipy import stats
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.masking import clusters as calibration
+from owner_node.masking import mechanisms as calibration
 from owner_node.masking import noise as sampler
 from owner_node.masking import noise as shared_scale
-from owner_node.masking.clusters import Clusters, Setting, trimmed_sums
+from owner_node.masking.clusters import Clusters, Setting, fraction_bits, trimmed_sums
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
 from owner_node.masking.noise import FEWEST_SHARED, LARGEST_NARROW_SCALE, Law, Table, discrete_laplace
@@ -207,7 +207,7 @@ def centroid_noise(mechanism: str, seed: int, epsilon: str = "1") -> tuple[np.nd
     clusters = Clusters(COLUMN.size, 25)
     chosen = MECHANISMS[mechanism]
     assert isinstance(chosen, SumMechanism)
-    f = calibration.fraction_bits(stated, chosen.scale_bound(stated))
+    f = fraction_bits(stated, chosen.scale_bound(stated))
     assert f == 20
     trimmed = mechanism in ("idp-joint", "idp-cbls")
     sums = clusters.apply(COLUMN, trimmed_sums if trimmed else lambda rows: rows.sum(axis=1))

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from common.errors import RefusedError
+from common.model.mechanisms import PublicNumbers, rules_of
 from common.model.plan import BudgetSplit, Layout, Linking, Plan
 from common.model.privacy import is_rank_noise, is_share
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from common.model.task import Assignment, PlannedAttribute, Task
-from common.planning.attributes import expected_error
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.judge import Refuse, Verdict, judge
 from owner_node.consent.plan_rules import Work
@@ -79,14 +79,15 @@ def _stated(plan: Plan, task: Task, records: int) -> Task:
         attributes=tuple(
             replace(
                 each,
-                expected_error=expected_error(
-                    each.mechanism,
-                    each.k or 1,
-                    records,
-                    each.epsilon,
-                    plan.max_records_per_person,
-                    n_values=plan.attribute(each.name).n_values,
-                    rank_noise=each.rank_noise,
+                expected_error=rules_of(each.mechanism).expected_error(
+                    each.k,
+                    PublicNumbers(
+                        records,
+                        plan.attribute(each.name).n_values,
+                        each.epsilon,
+                        plan.max_records_per_person,
+                    ),
+                    each.rank_noise,
                 ),
             )
             if each.expected_error == UNSTATED and is_share(each.epsilon) and is_rank_noise(each.rank_noise)

@@ -14,9 +14,9 @@ from decimal import Decimal
 import numpy as np
 
 from common.arrays import Int64Array
-from common.model.privacy import MECHANISMS, share
+from common.model.mechanisms import MECHANISMS, PublicNumbers
+from common.model.privacy import share
 from common.model.schema import Attribute, round_to_leading_digit
-from common.planning.cluster_size import choose_k
 from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.measures import Scale, scale_of
 from owner_node.explore.utility import Estimate, estimate
@@ -118,13 +118,8 @@ def task_of(attribute: Attribute, setting: Setting, epsilon: Decimal, n_records:
         return AttributeTask(attribute, epsilon, None, setting.mechanism)
     k = setting.k
     if k is None:
-        k = choose_k(
-            setting.mechanism,
-            n_records=round_to_leading_digit(n_records),
-            n_values=attribute.n_values,
-            epsilon=epsilon,
-            g=1,
-            least=3,
+        k = MECHANISMS[setting.mechanism].choose_k(
+            PublicNumbers(round_to_leading_digit(n_records), attribute.n_values, epsilon), 3
         )
     return AttributeTask(attribute, epsilon, k, setting.mechanism)
 

@@ -16,7 +16,7 @@ from owner_node.explore.measures import divergence, histogram, relative_error, s
 from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.released import ReleasedList
+from owner_node.masking.lists import ReleasedList
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.figures import curves

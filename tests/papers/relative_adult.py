@@ -17,7 +17,7 @@ from owner_node.explore.measures import divergence, relative_error
 from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters
-from owner_node.masking.released import ReleasedList
+from owner_node.masking.lists import ReleasedList
 from owner_node.masking.tasks import AttributeTask
 from tests.papers import data_sets
 from tests.papers.figures import curves

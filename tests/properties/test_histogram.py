@@ -12,7 +12,7 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from common.errors import UnusableDataError
-from common.model.privacy import MOST_HISTOGRAM_VALUES
+from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from common.model.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking.clusters import Setting
 from owner_node.masking.histogram import (

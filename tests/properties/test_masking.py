@@ -10,8 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.masking import clusters as calibration
-from owner_node.masking.clusters import Clusters, Setting, fall, plain_sums, reach, rise, trimmed_sums
+from owner_node.masking import mechanisms as calibration
+from owner_node.masking.clusters import (
+    Clusters,
+    Setting,
+    fall,
+    multiply_up,
+    plain_sums,
+    reach,
+    rise,
+    trimmed_sums,
+)
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.order import rank
 from owner_node.masking.tasks import AttributeTask, frequency_order
@@ -82,7 +91,7 @@ def test_scales_are_exact_products_rounded_up(values, factor):
     """Rounding up by long division gives what unbounded integers give."""
     factor = max(factor, Fraction(1, 10**9))
     expected = [-(-value * factor.numerator // factor.denominator) for value in values]
-    assert calibration.multiply_up(np.array(values), factor).tolist() == expected
+    assert multiply_up(np.array(values), factor).tolist() == expected
 
 
 def neighbours(values, domain, n_changed=1):

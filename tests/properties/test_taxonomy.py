@@ -50,7 +50,7 @@ EPSILON = Decimal("0.5")
 
 def log_probabilities(column, k, g):
     """What the categories of each cluster are drawn by, on masking's own scale: `(n_clusters, V)`."""
-    mechanism, setting = TaxonomyMechanism(TREE), Setting("c", TREE.n_categories, EPSILON, k, g)
+    mechanism, setting = TaxonomyMechanism(), Setting("c", TREE.n_categories, EPSILON, k, g, TREE)
     found = [
         -kinds.marginality[kinds.row_of] / kinds.scale for kinds in mechanism.kinds(np.array(column), setting)
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from common.model.privacy import MECHANISMS, REQUESTABLE
+from common.model.mechanisms import MECHANISMS, REQUESTABLE
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 from tests.system.small_owners import ask, declared, identifiers, people, policy, released, spends, write

@@ -132,7 +132,7 @@ def test_an_owner_with_too_few_records_ends_a_release_at_its_plan(tmp_path):
 @pytest.mark.parametrize(("mechanism", "told"), [("idp-joint", "for c ("), ("dp-hist", "")])
 def test_what_has_no_bound_is_said_with_the_plan(mechanism, told):
     """Categories by frequency are refused by default; the operator reads it before confirming."""
-    release = new_release("a", "b", mechanism=mechanism)
+    release = new_release("a", "b", mechanism=mechanism, k=None)
     held = schema(attributes=(category("x", "y", order=CategoryOrder.FREQUENCY),))
     for owner in ("a", "b"):
         text = canonical(held.to_document()).decode()

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from aggregator.release.report import equal_values
-from common.model.privacy import MECHANISMS
+from common.model.mechanisms import MECHANISMS
 from tests.fakes.releases import make_plan
 
 

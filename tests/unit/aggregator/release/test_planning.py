@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from aggregator.release.conflicts import conflicts
 from common.errors import UnusableDataError, UsageError
+from common.model.mechanisms import MECHANISMS, PublicNumbers
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
 from common.planning.arguments import ReleaseArguments, parse_arguments
-from common.planning.attributes import expected_error
-from common.planning.cluster_size import check_records
+from common.planning.attributes import check_records
 from common.planning.planner import make_plan
 from tests.fakes.protocol_peers import category, request, schema, vertical
 
@@ -73,7 +73,7 @@ def test_expected_error_is_the_formula(k, n, epsilon, g):
     """The plan's expected error is (k/n)² + 24 (g/(kε))² to six digits; idp-cbls adds far less noise."""
     for mechanism, steady in (("idp-joint", k), ("dp", k), ("idp-cbls", n)):
         exact = Fraction(k, n) ** 2 + 24 * (Fraction(g) / (steady * Fraction(epsilon))) ** 2
-        found = expected_error(mechanism, k, n, epsilon, g, n_values=100)
+        found = MECHANISMS[mechanism].expected_error(k, PublicNumbers(n, 100, epsilon, g))
         assert abs(Fraction(found) / exact - 1) < Fraction(1, 10**4)
 
 
@@ -88,7 +88,7 @@ def test_expected_error_of_drawn_categories_is_the_formula(k, n, v, epsilon, g):
     """Mixed clusters and wrong draws together never pass 1, where one category for all would do."""
     mixed = v * k / n / (v * k / n + 8)
     wrong = (v - 1) / (v - 1 + exp(min(0.4 * k * float(epsilon) / g, 99)))
-    found = expected_error("exponential", k, n, epsilon, g, n_values=v)
+    found = MECHANISMS["exponential"].expected_error(k, PublicNumbers(n, v, epsilon, g))
     assert 0 <= found <= 1
     assert abs(float(found) - (1 - (1 - mixed) * (1 - wrong))) < 1e-4
 

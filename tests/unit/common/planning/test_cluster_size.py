@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.model.privacy import MECHANISMS
-from common.planning.cluster_size import choose_k, smallest_accepted_k
+from common.model.mechanisms import MECHANISMS, PublicNumbers
+from common.planning.attributes import smallest_accepted_k
 from tests.fakes.protocol_peers import schema
 
 EPSILONS = st.decimals("0.001", "10", places=3)
@@ -17,7 +17,7 @@ EPSILONS = st.decimals("0.001", "10", places=3)
 
 def chosen(mechanism: str, n: int = 10_000, v: int = 10**6, epsilon: str = "1", g: int = 1, least: int = 3):
     """The k of one attribute."""
-    return choose_k(mechanism, n_records=n, n_values=v, epsilon=Decimal(epsilon), g=g, least=least)
+    return MECHANISMS[mechanism].choose_k(PublicNumbers(n, v, Decimal(epsilon), g), least)
 
 
 @given(n=st.integers(1000, 10**7), v=st.integers(2, 10**6), epsilon=EPSILONS)

@@ -6,8 +6,8 @@ from decimal import Decimal
 import pytest
 
 from common.errors import UsageError
+from common.model.mechanisms import MECHANISMS, MOST_HISTOGRAM_VALUES, PublicNumbers, most_counted_values
 from common.model.plan import Plan
-from common.model.privacy import MOST_HISTOGRAM_VALUES
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules, Schema
 from common.planning.arguments import (
     DEFAULT,
@@ -17,7 +17,6 @@ from common.planning.arguments import (
     parse_arguments,
     parse_rank_noise,
 )
-from common.planning.attributes import carrier_reason, expected_error, most_counted_values
 from common.planning.planner import make_plan
 from common.words.guarantee import invariants, promises
 from common.words.numbers import rounded_up
@@ -113,7 +112,7 @@ def test_naming_a_mechanism_keeps_the_default_rank_noise():
 @pytest.mark.parametrize("g", [1, 2])
 def test_counts_carry_up_to_one_and_a_half_roots(g):
     """V <= 1.5 sqrt(n ε/g), exactly, from public numbers."""
-    limit = most_counted_values(1000, Decimal("0.5"), g)
+    limit = most_counted_values(PublicNumbers(1000, 1, Decimal("0.5"), g))
     assert limit == {1: 33, 2: 23}[g]
     for n_values, expected in ((limit, "dp-hist"), (limit + 1, "idp-joint")):
         one = Attribute("one", AttributeType.INTEGER, 1, n_values)
@@ -134,7 +133,7 @@ def test_a_k_goes_to_the_clusters_only():
     own = schema(attributes=(WIDE, FEW), records=1000)
     plan = make_plan(request("a", k=17), {"a": own}, **MADE)
     assert [each.k for each in plan.tasks[0].attributes] == [17, None]
-    with pytest.raises(UsageError, match="k must be at least 5"):
+    with pytest.raises(UsageError, match="takes k of at least 5 with 2 records per person"):
         make_plan(request("a", k=4), {"a": replace(own, max_records_per_person=2)}, **MADE)
 
 
@@ -226,18 +225,24 @@ def test_the_document_has_the_bound_for_the_whole_table():
 @pytest.mark.parametrize(("noise", "error"), [("0", "0.0001"), ("0.03", "0.0214692"), ("1", "1.84625")])
 def test_expected_error_grows_with_rank_noise_up_to_a_random_order(noise, error):
     """(k/n)² + 24 w², at most what values put at random would come to."""
-    found = expected_error("idp-joint", 10, 1000, Decimal(10**6), n_values=100, rank_noise=Decimal(noise))
+    found = MECHANISMS["idp-joint"].expected_error(
+        10, PublicNumbers(1000, 100, Decimal(10**6)), Decimal(noise)
+    )
     assert abs(found - Decimal(error)) < Decimal("1e-6")
 
 
 def test_expected_error_of_counts():
     """Falls with the square of n·ε where boundaries move by several values, linearly below; one value: 0."""
-    few = [expected_error("dp-hist", 1, n, Decimal(1), n_values=2) for n in (1000, 10_000)]
-    many = [expected_error("dp-hist", 1, n, Decimal("0.1"), n_values=100_000) for n in (10**6, 10**7)]
+
+    def of_counts(n, v, epsilon):
+        return MECHANISMS["dp-hist"].expected_error(None, PublicNumbers(n, v, epsilon))
+
+    few = [of_counts(n, 2, Decimal(1)) for n in (1000, 10_000)]
+    many = [of_counts(n, 100_000, Decimal("0.1")) for n in (10**6, 10**7)]
     assert 9 < few[0] / few[1] < 11
     assert 90 < many[0] / many[1] < 110
-    assert expected_error("dp-hist", 1, 1000, Decimal(1), n_values=1) == 0
-    assert expected_error("dp-hist", 1, 1, Decimal("0.001"), n_values=2) <= 2
+    assert of_counts(1000, 1, Decimal(1)) == 0
+    assert of_counts(1, 2, Decimal("0.001")) <= 2
 
 
 def test_why_an_attribute_is_carried_so():
@@ -245,10 +250,7 @@ def test_why_an_attribute_is_carried_so():
 
     def reasons(**changes):
         plan = planned(**changes)
-        return [
-            carrier_reason(each, plan.attribute(each.name).n_values, 1000, 1)
-            for each in plan.tasks[0].attributes
-        ]
+        return [plan.carrier_reason(each, 1000) for each in plan.tasks[0].attributes]
 
     assert reasons() == [
         "clusters: 1000001 possible values, counts are better up to 33",

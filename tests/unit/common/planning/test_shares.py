@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from common.errors import UsageError
 from common.model.plan import BudgetSplit
-from common.planning.shares import shares
+from common.planning.attributes import shares
 
 GROUPS = [["x"], ["y", "z"]]
 ATTRIBUTE = BudgetSplit.ATTRIBUTE

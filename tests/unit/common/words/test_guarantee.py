@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking
-from common.model.privacy import MECHANISMS
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
 from common.words.guarantee import composition, invariants, promises
 from common.words.linking import compared_as

@@ -3,7 +3,7 @@
 import doctest
 from pathlib import Path
 
-from common.model.privacy import MECHANISMS
+from common.model.mechanisms import MECHANISMS
 
 PAGE = Path(__file__).parents[4] / "docs" / "guarantee.md"
 

@@ -10,7 +10,7 @@ import pytest
 
 from common.canonical import digest
 from common.cli import console
-from common.model.privacy import MECHANISMS, REQUESTABLE
+from common.model.mechanisms import MECHANISMS, REQUESTABLE
 from owner_node.cli import application
 from tests.fakes.owner_folder import ATTRIBUTES, make_owner_folder, spends
 from tests.fakes.owner_folder import ask_mask as ask

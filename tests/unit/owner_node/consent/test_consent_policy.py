@@ -51,7 +51,10 @@ def test_smallest_k_of_the_mechanism() -> None:
 def test_mechanisms_without_clusters_take_no_k() -> None:
     """No policy on k speaks of them, and a plan that gives them one is not what they are."""
     assert isinstance(judged(with_attribute(mechanism="dp", k=None), policy=PolicyConfig(min_k=10)), Accept)
-    assert only_rule(judged(with_attribute(mechanism="idp"))) == "idp takes no k, 'age' has 10"
+    assert (
+        only_rule(judged(with_attribute(mechanism="idp")))
+        == "idp makes no clusters and takes no k, 'age' has 10"
+    )
     without = only_rule(judged(with_attribute(k=None)))
     assert without == "idp-joint takes k of at least 3, 'age' has None"
 

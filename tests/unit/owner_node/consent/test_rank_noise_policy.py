@@ -63,7 +63,7 @@ def test_rank_noise_is_accepted_and_its_loss_noted() -> None:
         ({"rank_noise": Decimal("1.5")}, "rank_noise of 'age' must be a share"),
         (
             {"mechanism": "dp", "k": None, "expected_error": Decimal(0)},
-            "dp takes no rank noise, 'age' has some",
+            "dp releases no list in rank order and takes no rank noise, 'age' has 0.04",
         ),
     ],
 )

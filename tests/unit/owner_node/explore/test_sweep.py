@@ -31,9 +31,9 @@ from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
 from owner_node.explore.utility import UNCHANGED, OriginalRecords, measure
+from owner_node.masking.lists import ReleasedList
 from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import SumMechanism
-from owner_node.masking.released import ReleasedList
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits

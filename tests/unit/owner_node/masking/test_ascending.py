@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
-from owner_node.masking.released import MOST_ROUNDS, nearest_ascending
+from owner_node.masking.lists import MOST_ROUNDS, nearest_ascending
 
 
 @given(st.lists(st.tuples(st.integers(-(10**12), 10**12), st.integers(1, 10**6)), min_size=1, max_size=60))

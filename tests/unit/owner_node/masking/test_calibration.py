@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import UnusableDataError, UsageError
-from owner_node.masking import clusters as calibration
+from owner_node.masking import mechanisms as calibration
 from owner_node.masking.clusters import Clusters, Setting, fall, fraction_bits, multiply_up, rise
 
 

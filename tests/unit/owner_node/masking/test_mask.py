@@ -208,9 +208,9 @@ COLUMN = {"age": np.arange(50)}
     [
         ({"age": np.arange(9)}, [task(k=10)], UnusableDataError, "9 records, k = 10: at least 10 are needed"),
         ({"age": np.empty(0, dtype=np.int64)}, [task()], UnusableDataError, "0 records, k = 3"),
-        (COLUMN, [task(k=2)], UsageError, "k = 2 is too small"),
-        (COLUMN, [task(k=4, g=2)], UsageError, "takes at least 5"),
-        (COLUMN, [task(k=4, g=2, mechanism="idp-cbls")], UsageError, "takes at least 5"),
+        (COLUMN, [task(k=2)], UsageError, "takes k of at least 3, k = 2 is given"),
+        (COLUMN, [task(k=4, g=2)], UsageError, "takes k of at least 5"),
+        (COLUMN, [task(k=4, g=2, mechanism="idp-cbls")], UsageError, "takes k of at least 5"),
         (COLUMN, [task(k=None)], UsageError, "no k is given"),
         (COLUMN, [task(mechanism="dp")], UsageError, "takes no k"),
         (

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from owner_node.masking.released import round_centroids, round_monotone_centroids
+from owner_node.masking.lists import round_centroids, round_monotone_centroids
 from owner_node.masking.tasks import frequency_order
 
 
