@@ -207,7 +207,7 @@ def _foreseen(
 
     prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
     ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
-    found = foresee(prepared.columns, prepared.tasks, owner.policy)
+    found = foresee(prepared.records, prepared.tasks, owner.policy)
     check_forecast(found, owner.policy)
     return found
 

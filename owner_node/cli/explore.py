@@ -117,6 +117,7 @@ def _explored(
     from owner_node.explore.assessment import Randomness
     from owner_node.explore.sweep import ExploredTable, check_question
     from owner_node.explore.sweep import explore as sweep
+    from owner_node.masking.engine import MemoryEngine
     from owner_node.sources import load, schema_of
 
     check_question(question)
@@ -125,7 +126,7 @@ def _explored(
     allowed = tuple(attributes) or owner.policy.attributes
     loaded = load(dataset, allowed or None)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
-    table = ExploredTable(dataset.name, schema, loaded.columns, dataset.taxonomies)
+    table = ExploredTable(dataset.name, schema, MemoryEngine(loaded.columns), dataset.taxonomies)
     about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
     with progress_bar("settings", silent=as_json) as progress:
         return sweep(table, question, about, Randomness.of_system(), progress)

@@ -73,7 +73,7 @@ def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any
     if effort(asked.records_rounded, masked) > MOST_EFFORT:
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     prepared = prepare(owner.dataset(dataset), plan, asked, None)
-    found = preview(prepared.columns, prepared.tasks, Randomness.of_system())
+    found = preview(prepared.records, prepared.tasks, Randomness.of_system())
     return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 

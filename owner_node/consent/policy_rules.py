@@ -5,7 +5,7 @@ A new rule is a key of `[policy]` and a function here, in the tuple below of the
 Layouts, aggregators, co-owners, purposes and linking speak of releases alone.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -16,8 +16,8 @@ from owner_node.ledger.rank_losses import objection
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
-    from common.arrays import Int64Array
     from owner_node.config import PolicyConfig
+    from owner_node.masking.engine import Engine
     from owner_node.masking.tasks import AttributeTask
 
 DEVIATIONS = 4
@@ -173,19 +173,17 @@ def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
             yield _Limit(key, most, *number)
 
 
-def foresee(
-    columns: "Mapping[str, Int64Array]", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig"
-) -> Forecast:
+def foresee(records: "Engine", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig") -> Forecast:
     """Compute what masking is expected to do to an owner's data, more closely where it is near a limit.
 
     For their owner alone: it depends on the data.
 
     Args:
-        columns: Original values in resolution units by attribute, `(n_records,)` each.
+        records: The original records.
         tasks: How each attribute is masked.
         policy: The owner's policy.
     """
     from owner_node.masking.forecast import forecast
 
-    found = forecast(columns, tasks)
-    return forecast(columns, tasks, closely=True) if is_close(found, policy) else found
+    found = forecast(records.columns, tasks)
+    return forecast(records.columns, tasks, closely=True) if is_close(found, policy) else found

@@ -3,7 +3,7 @@
 The draws are made for this alone, so that what is shown says nothing about the noise of the release.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,8 @@ from owner_node.explore.assessment import Randomness, Wanted, risks_of, subject_
 from owner_node.explore.attacks import ATTACKS
 from owner_node.explore.measures import mean_sse_of_means
 from owner_node.explore.utility import measure
-from owner_node.masking.arrays import Int64Array
-from owner_node.masking.tasks import AttributeTask, check_table
+from owner_node.masking.engine import Engine
+from owner_node.masking.tasks import AttributeTask
 
 REPETITIONS, DEEP_REPETITIONS = 3, 3
 MOST_INFERRED = 5
@@ -48,13 +48,11 @@ def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
     return total
 
 
-def preview(
-    columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], randomness: Randomness
-) -> dict[str, Any]:
+def preview(records: Engine, tasks: Sequence[AttributeTask], randomness: Randomness) -> dict[str, Any]:
     """Try a plan on the records that it asks for.
 
     Args:
-        columns: Original values by attribute, `(n_records,)` each, in resolution units.
+        records: The original records.
         tasks: How the plan masks each attribute.
         randomness: Where noise and choices come from.
 
@@ -67,11 +65,11 @@ def preview(
         UnusableDataError: If there are fewer records than k.
         UsageError: If there is only one.
     """
-    check_table(columns, tasks)
+    records.check(tasks)
     everything = np.arange(len(tasks))
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
     wanted = Wanted(REPETITIONS, DEEP_REPETITIONS, (), ATTACKS, everything, inferred)
-    subject = subject_of(columns, tasks, wanted, randomness, max(task.k or 1 for task in tasks))
+    subject = subject_of(records.columns, tasks, wanted, randomness, max(task.k or 1 for task in tasks))
 
     def attacked(tried: Sequence[AttributeTask]) -> list[dict[str, Any]]:
         return [risk.to_document() for risk in risks_of(tried, subject, randomness)]

@@ -36,7 +36,8 @@ from owner_node.explore.measures import distribution, mean_sse_of_means
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, ShownCell
 from owner_node.explore.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
-from owner_node.masking.arrays import BitSource, Int64Array, PositionArray
+from owner_node.masking.arrays import BitSource, PositionArray
+from owner_node.masking.engine import Engine
 from owner_node.masking.tasks import check_domain, check_setting
 from owner_node.values.taxonomy import Taxonomy
 
@@ -51,8 +52,8 @@ class ExploredTable:
     dataset: str
     schema: Schema
     """The attributes, in the order of the results."""
-    columns: Mapping[str, Int64Array]
-    """Original values by attribute, `(n_records,)` each, in resolution units."""
+    records: Engine
+    """The original records."""
     taxonomies: Mapping[str, Taxonomy]
 
 
@@ -105,10 +106,10 @@ def explore(
     cells = [plan_cell(each, table.schema, table.taxonomies) for each in question.grid.settings()]
     _check_any(cells)
     for attribute in table.schema.attributes:
-        check_domain(table.columns[attribute.name], attribute)
+        check_domain(table.records.columns[attribute.name], attribute)
     # Everything is sorted once, as the first setting that is possible has it.
     planned = next(cell for cell in cells if not cell.problem)
-    subject = subject_of(table.columns, planned.tasks, wanted, randomness)
+    subject = subject_of(table.records.columns, planned.tasks, wanted, randomness)
     of_means = mean_sse_of_means([each.scale for each in subject.whole.attributes])
     if not of_means:
         raise UsageError(
@@ -274,7 +275,7 @@ def _about(
     return {
         **about,
         "dataset": table.dataset,
-        "records": int(next(iter(table.columns.values())).size),
+        "records": table.records.n_records,
         "control_records": n_outside,
         "attributes": [
             {"name": each.name, "type": str(each.type), "values": each.n_values} for each in attributes

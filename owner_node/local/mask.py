@@ -26,9 +26,10 @@ from owner_node.consent.plan_rules import Work
 from owner_node.consent.policy_rules import foresee
 from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing
 from owner_node.local.masked_tables import MaskedTables, released_table
+from owner_node.masking.engine import Engine, MemoryEngine
 from owner_node.masking.foreseen import Forecast
 from owner_node.masking.mask import mask_table
-from owner_node.masking.tasks import AttributeTask, check_table, mask_tasks
+from owner_node.masking.tasks import AttributeTask, mask_tasks
 
 if TYPE_CHECKING:
     from owner_node.sources import LoadedData
@@ -52,9 +53,14 @@ class MaskJob:
     order: str
     """`SHUFFLED` or `ORIGINAL`."""
 
+    @property
+    def records(self) -> Engine:
+        """The original records."""
+        return MemoryEngine(self.work.loaded.columns)
+
     def foresee(self) -> Forecast:
         """Compute what masking is expected to do to the data. For their owner alone: it depends on them."""
-        return foresee(self.work.loaded.columns, self.tasks, self.work.asked.policy)
+        return foresee(self.records, self.tasks, self.work.asked.policy)
 
 
 def prepare_mask(
@@ -89,11 +95,12 @@ def prepare_mask(
     plan = make_plan(arguments, {owner: schema}, aggregator=LOCAL, created=created, version=__version__)
     assignment = plan.assignment_of(owner)
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
-    check_table(loaded.columns, tasks)
     asked = Work(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
-    return MaskJob(
+    job = MaskJob(
         plan, LocalWork(plan.release, _document_of(plan, order), asked, loaded, place), tasks, order
     )
+    job.records.check(tasks)
+    return job
 
 
 def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holder: str) -> dict[str, Any]:
@@ -130,7 +137,7 @@ def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holde
 
 
 def _drawn(job: MaskJob) -> tuple[pa.Table, Mapping[str, Any]]:
-    masked = mask_table(job.work.loaded.columns, job.tasks)
+    masked = mask_table(job.records, job.tasks)
     n_records = job.work.loaded.n_records
     if any(column.shape != (n_records,) for column in masked.values()):
         raise InternalError("masking changed the number of records")

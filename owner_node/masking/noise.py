@@ -1,6 +1,13 @@
-"""Events of exactly stated probability, for many elements at once; integers only.
+"""Exact discrete Laplace noise, vectorised, with an integer scale per element.
 
-Proof (Canonne, Kamath, Steinke 2020, Algorithm 1).
+`discrete_laplace(t)` returns X with P(X = x) = (1 - q)/(1 + q) q^|x|, q = exp(-1/t), for every element's own
+integer scale t >= 1, and 0 where t = 0. Only integers are drawn: noise from floating-point formulas shows
+its leading bits, and with them the number that it was added to (Mironov 2012).
+
+The sampler has four layers: coins, draws of one scale from a table, draws of different scales as multiples of
+draws of one scale, and signs.
+
+Coins (Canonne, Kamath, Steinke 2020, Algorithm 1).
 
 1. `uniform_below(b)`: a word below m b, m = floor(2^64 / b), leaves each remainder modulo b for exactly m
    words; a word that is not below m b is replaced by a new one.
@@ -11,8 +18,57 @@ Proof (Canonne, Kamath, Steinke 2020, Algorithm 1).
    formed. The first failure comes at trial j with probability γ^(j-1)/(j-1)! - γ^j/j!; the sum over odd j is
    Σ_i (-γ)^i/i! = exp(-γ).
 
+One scale for all elements: a `Table` draws Y >= 0 with P(Y = y) ∝ exp(-y/t), and a fair sign.
+
+1. Let Y = 2^s H + L, 0 <= L < 2^s. exp(-y/t) is a product over H and L, so they are independent, and
+   P(H = h) ∝ exp(-h 2^s/t), P(L = l) ∝ exp(-l/t). L is drawn uniformly and kept with probability exp(-L/t),
+   by the trials of `exponential_coin`: the first one fails, and L is kept, with probability 1 - L/t.
+   As L/t = κ L/2^s, κ = 2^s/t, that trial can be made of two events: one of probability κ, which has no
+   regard to L, and one of probability L/2^s, a uniform number below 2^s that is less than L.
+2. One uniform U in [0, 1) decides both whether the event of κ comes true, if U >= 1 - κ, and H where it
+   does not: H is the number of C_h = (1 - κ)(1 - exp(-(h + 1) 2^s/t)) that are at most U. Given U < 1 - κ
+   this has the distribution of H, and L is kept. Where U >= 1 - κ, the rest of the trials are made; where
+   they keep L, H is the one of a new draw, and where they do not, the new draw takes the place of the old
+   one. So the draw has the distribution of (H, L) in both cases.
+3. H has no end: it is M or more with probability exp(-M 2^s/t), and has beyond M its own distribution once
+   more: there H is M and the H of a new draw. L is kept as below M: the L of a new draw is no longer uniform,
+   as the one that goes with U < 1 - κ has to be for the trials to come out right.
+4. Of U only as many leading bits are drawn as it takes to know on which side of every C_h and of 1 - κ it
+   lies: 16 bits, a table's index, settle all but those in whose cell one of these thresholds lies; then 64;
+   then 64 more at a time. floor(2^b C_h) is exact: it is computed in integers with a bound on the error, and
+   again with more digits should that bound leave it open. 1 - κ is a fraction.
+
+A scale for every element: `mixed_draws(scales)` draws the same Y of every element's own t.
+
+1. Y = floor(t E), E exponentially distributed: P(t E >= y) = exp(-y/t). Of E is drawn G = floor(2^55 E),
+   which is geometric of scale 2^55 and comes from a table, so E lies from G/2^55 up to (G + 1)/2^55. Where an
+   integer lies within t times that, more digits of E are drawn: 7 first, then 64 at a time. They are
+   independent of those before, since exp(-e) is a product over the digits of e, and P(d) ∝ exp(-d/2^n) for
+   the digit d that ends n places after the point: d is drawn uniformly and kept with that probability.
+2. With G = 2^47 H + L, t G / 2^55 = (t H + t L / 2^47) / 2^8. For t <= 2^48, let Q be the product of t and
+   L / 2^47 in doubles, rounded down. t and L are integers below 2^53, and 2^-47 is a power of two, so that
+   IEEE 754 rounds once, by at most 2^-6: the product is at most t <= 2^48. So t times what E has beyond
+   H / 2^8 lies above Q - 1 and below Q + 1 + 2^-6 + t / 2^47 < Q + 4, and Y is floor((t H + Q) / 2^8) unless
+   one of the integers from t H + Q to t H + Q + 3 is a multiple of 2^8. There, once in 64 times, and for all
+   larger t, the product is made in integers. So the double decides what else has to be looked at, and never
+   what Y is.
+3. From E = 16 on, E is 16 and another E: P(E >= 16 + x) = exp(-16) P(E >= x), and t times 16 is an integer.
+
+Signs (Canonne, Kamath, Steinke 2020, Algorithm 2, with denominator s = 1): a fair sign of Y, minus zero
+rejected, gives P(X = x) ∝ exp(-|x|/t) for every integer x.
+
+No double and no rounded probability decides a draw. Y above the largest number of the integers that are asked
+for, 2^63 - 1 or 2^31 - 1, is returned as that number. The probability is at most exp(-63) for t up to 2^57,
+or exp(-31) for t up to 2^26. `add_saturating` makes the result a function of the exact noisy sum all the
+same, and `rank_noise` that of the exact noisy position, so that no guarantee depends on it.
+
 References:
-    Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Algorithm 1.
+    Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Algorithms 1 and 2.
+    Devroye 1986, "Non-Uniform Random Variate Generation", II.2 and III.2 (inversion and guide tables), X.2
+    (geometric numbers from exponential ones).
+    IEEE 754-2019, 4.3.1 and 5.4.1 (products are rounded to the nearest double).
+    Knuth and Yao 1976, "The complexity of nonuniform random number generation" (bits drawn as needed).
+    Mironov 2012, "On significance of the least significant bits for differential privacy".
 """
 
 from bisect import bisect_left, bisect_right
@@ -68,23 +124,8 @@ def two_over_e_coin(n_coins: int, bits: BitSource) -> BoolArray:
     Trial j succeeds with probability 1/j, so the number of successes is at least i with probability
     2/(i + 2)!; it is even with probability Σ_i (-1)^i 2/(i + 2)! = 2/e.
     """
-    result = np.empty(n_coins, dtype=np.bool_)
-    running = np.arange(n_coins)
-    trial = 3
-    while running.size:
-        success = one_in(trial, running.size, bits)
-        result[running[~success]] = trial % 2 == 1
-        running = running[success]
-        trial += 1
-    return result
-
-
-def fair_coin(n_coins: int, bits: BitSource) -> BoolArray:
-    """Toss fair coins."""
-    tosses: BoolArray = np.unpackbits(bits.words(-(-n_coins // 64)).view(np.uint8), count=n_coins).view(
-        np.bool_
-    )
-    return tosses
+    one = np.ones(n_coins, dtype=np.int64)
+    return exponential_coin(one, one, bits, trial=3)
 
 
 def one_in(choices: int, n_draws: int, bits: BitSource) -> BoolArray:
@@ -117,7 +158,7 @@ def uniform_below(bounds: Int64Array, bits: BitSource) -> Int64Array:
 Integer = TypeVar("Integer", np.int32, np.int64)
 
 LARGEST_SCALE = 2**57
-"""No scale of masking is larger (`calibration.fraction_bits`)."""
+"""No scale of masking is larger (`clusters.fraction_bits`)."""
 LARGEST_NARROW_SCALE = 2**26
 """The same for draws of 32 bits: all that a table settles has room in them."""
 INDEX_BITS = 16
@@ -153,23 +194,6 @@ class GeometricDraws(Generic[Integer]):
     """0 for plus, -1 for minus, `(n_draws,)`; a minus of Y = 0 included."""
 
 
-def geometric_draws(
-    n_draws: int, scale: int, bits: BitSource, integer: type[Integer]
-) -> GeometricDraws[Integer]:
-    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign.
-
-    Args:
-        n_draws: How many.
-        scale: t, from 1 to `LARGEST_SCALE`, or to `LARGEST_NARROW_SCALE` for 32 bits.
-        bits: Source of random bits.
-        integer: What to draw; fewer bits take less time.
-
-    Returns:
-        Independent draws, in the units of the scale.
-    """
-    return table_of(scale, integer).draw(n_draws, bits)
-
-
 @dataclass(frozen=True, slots=True)
 class Law:
     """What U decides: H up to M, which is M or more, or that the trials are to go on."""
@@ -178,6 +202,10 @@ class Law:
     """t."""
     low_bits: int
     """s; with none there is no trial, and κ is 0."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.scale <= LARGEST_SCALE:
+            raise ValueError(f"no noise of scale {self.scale}")
 
     @property
     def size(self) -> int:
@@ -210,16 +238,6 @@ class Law:
         return [*found, (left << n_bits) // self.scale] if self.low_bits else found
 
 
-@lru_cache(_TABLES_KEPT)
-def _table(scale: int, dtype: np.dtype[Integer]) -> "Table[Integer]":
-    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))), dtype.type)
-
-
-def table_of(scale: int, integer: type[Integer]) -> "Table[Integer]":
-    """Return the table of a scale."""
-    return _table(scale, np.dtype(integer))
-
-
 @dataclass(frozen=True, slots=True)
 class Table(Generic[Integer]):
     """A law and the table that it is drawn with."""
@@ -250,7 +268,15 @@ class Table(Generic[Integer]):
         return int(np.iinfo(self.by_index.dtype).max)
 
     def draw(self, n_draws: int, bits: BitSource) -> GeometricDraws[Integer]:
-        """Draw as `geometric_draws` says."""
+        """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign.
+
+        Args:
+            n_draws: How many.
+            bits: Source of random bits.
+
+        Returns:
+            Independent draws, in the units of the scale.
+        """
         magnitudes, signs = np.empty(n_draws, self.by_index.dtype), np.empty(n_draws, np.int8)
         places, indices = [], []
         for first in range(0, n_draws, DRAWS_PER_BLOCK):
@@ -351,6 +377,16 @@ class Table(Generic[Integer]):
                 return decided
 
 
+@lru_cache(_TABLES_KEPT)
+def _table(scale: int, dtype: np.dtype[Integer]) -> Table[Integer]:
+    return Table.of(Law(scale, max(0, min(WIDEST_LOW, scale.bit_length() - 1 - HIGH_BITS))), dtype.type)
+
+
+def table_of(scale: int, integer: type[Integer]) -> Table[Integer]:
+    """Return the table of a scale; 32 bits, for scales up to `LARGEST_NARROW_SCALE`, take less time."""
+    return _table(scale, np.dtype(integer))
+
+
 def _signs(n_draws: int, bits: BitSource) -> SignArray:
     """Draw fair signs by themselves, `(n_draws,)`."""
     words = bits.words(-(-n_draws // 64))
@@ -363,15 +399,14 @@ def _integers(n_draws: int, integer: type[np.integer[Any]], bits: BitSource) -> 
     return bits.words(-(-n_bytes // 8)).view(integer)[:n_draws]
 
 
-LARGEST_MIXED_SCALE = 2**48
-"""Up to it the products of proof 2 are as stated, and few draws need more digits."""
+LARGEST_DOUBLE_SCALE = 2**48
+"""Largest scale whose products are first made in doubles."""
 UNIT_BITS = 55
 LOW_BITS = 47
 MORE_BITS = 7
 """More digits of E where they are needed: with them its fraction still fits into 63 bits."""
 _HIGH_BITS = UNIT_BITS - LOW_BITS
 _NEAR = 4
-_PIECE_BITS = 15
 _STEP_BITS = 64
 
 
@@ -379,12 +414,17 @@ def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]
     """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, of every element's own scale, and a fair sign.
 
     Args:
-        scales: t, each from 1 to `LARGEST_MIXED_SCALE`, `(n,)`.
+        scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
         bits: Source of random bits.
 
     Returns:
         Independent draws, `(n,)`, in the units of the scales.
+
+    Raises:
+        ValueError: If a scale is larger.
     """
+    if scales.max(initial=0) > LARGEST_SCALE:
+        raise ValueError(f"no noise of a scale above {LARGEST_SCALE}")
     drawn = _exponential_table().draw(scales.size, bits)
     grid, values, places = drawn.magnitudes, np.empty_like(scales), []
     for first in range(0, scales.size, DRAWS_PER_BLOCK):
@@ -409,7 +449,7 @@ def _exponential_table() -> Table[np.int64]:
 
 
 def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return floor((t H + Q)/2^8), and where Y may be something else."""
+    """Return floor((t H + Q)/2^8), and where Y may be something else: always for t above 2^48."""
     values = grid >> LOW_BITS
     values *= scales
     whole = grid & (2**LOW_BITS - 1)
@@ -421,7 +461,7 @@ def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Arra
     np.add(values, _NEAR - 1, out=whole)
     whole &= 2**_HIGH_BITS - 1
     values >>= _HIGH_BITS
-    return values, np.flatnonzero(whole < _NEAR)
+    return values, np.flatnonzero((whole < _NEAR) | (scales > LARGEST_DOUBLE_SCALE))
 
 
 def _exactly(grid: Int64Array, scales: Int64Array, bits: BitSource) -> Int64Array:
@@ -445,19 +485,21 @@ def _with_more_digits(fraction: Int64Array, scales: Int64Array, bits: BitSource)
 
 
 def whole_products(fraction: Int64Array, n_bits: int, scales: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Multiply numbers below 1 by scales, as by hand, 15 bits at a time.
+    """Multiply numbers below 1 by scales, as by hand, as many bits at a time as leave room for the scale.
 
     Args:
         fraction: The numbers in units of 2^-n, `(n,)`.
         n_bits: n, at most 62.
-        scales: Up to `LARGEST_MIXED_SCALE`, `(n,)`.
+        scales: Up to `LARGEST_SCALE`, `(n,)`.
 
     Returns:
         The products rounded down, and what is left in units of 2^-n, both `(n,)`.
     """
     carried, rest = np.zeros_like(fraction), np.zeros_like(fraction)
-    for low in range(0, n_bits, _PIECE_BITS):
-        width = min(_PIECE_BITS, n_bits - low)
+    # A piece of p bits times t, and less than t carried, stays below 2^p t.
+    piece_bits = 63 - int(scales.max(initial=1)).bit_length()
+    for low in range(0, n_bits, piece_bits):
+        width = min(piece_bits, n_bits - low)
         carried += ((fraction >> low) & (2**width - 1)) * scales
         rest |= (carried & (2**width - 1)) << low
         carried >>= width
@@ -489,7 +531,7 @@ def _to_the_end(fraction: int, n_bits: int, scale: int, bits: BitSource) -> int:
 
 
 def _kept(digit: int, n_bits: int, bits: BitSource) -> bool:
-    """Return true with probability exp(-d/2^n), as `coins.exponential_coin` does for larger ones."""
+    """Return true with probability exp(-d/2^n), as `exponential_coin` does for larger numbers."""
     trial, n_words = 1, -(-n_bits // 64)
     while True:
         uniform = int.from_bytes(bits.words(n_words).tobytes()) >> (64 * n_words - n_bits)
@@ -506,7 +548,7 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
     """Draw independent discrete Laplace noise.
 
     Args:
-        scales: Integer scales t of at least 0, `(n,)`; 0 means no noise.
+        scales: Integer scales t from 0 to `LARGEST_SCALE`, `(n,)`; 0 means no noise.
         bits: Source of random bits.
 
     Returns:
@@ -515,28 +557,27 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
     References:
         Canonne, Kamath, Steinke 2020, "The discrete Gaussian for differential privacy", Algorithm 2.
     """
-    if scales.size >= FEWEST_SHARED and scales[0] == scales[1]:
-        # Clusters of one size often share a scale, the last one has its own.
+    noise = np.zeros(scales.size, dtype=np.int64)
+    own = scales > 0
+    # Clusters of one size often share a scale, the last one has its own.
+    if scales.size >= FEWEST_SHARED and scales[0] == scales[1] > 0:
         shared = scales == scales[0]
         n_shared = int(np.count_nonzero(shared))
-        if n_shared >= FEWEST_SHARED and 0 < scales[0] <= LARGEST_SCALE:
+        if n_shared >= FEWEST_SHARED:
             drawn = shared_laplace(n_shared, int(scales[0]), bits, np.int64)
             if n_shared == scales.size:
                 return drawn
-            noise = np.empty(scales.size, dtype=np.int64)
-            noise[shared], noise[~shared] = drawn, discrete_laplace(scales[~shared], bits)
-            return noise
-    if np.all(scales):
+            noise[shared] = drawn
+            own &= ~shared
+    if np.all(own):
         return _own_laplace(scales, bits)
-    noise = np.zeros(scales.size, dtype=np.int64)
-    noise[scales > 0] = _own_laplace(scales[scales > 0], bits)
+    noise[own] = _own_laplace(scales[own], bits)
     return noise
 
 
 def _own_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
     """Draw noise of scales of at least 1."""
-    draw = mixed_draws if np.all(scales <= LARGEST_MIXED_SCALE) else _by_coins
-    noise, again = _signed(draw(scales, bits))
+    noise, again = _signed(mixed_draws(scales, bits))
     if again.size:
         noise[again] = _own_laplace(scales[again], bits)
     return noise
@@ -547,7 +588,7 @@ def shared_laplace(n_draws: int, scale: int, bits: BitSource, integer: type[Inte
 
     Args:
         n_draws: How many.
-        scale: t, at least 1.
+        scale: t, from 1 to `LARGEST_SCALE`.
         bits: Source of random bits.
         integer: What to draw: noise that is too large for it is returned as its largest number, or as that
             below 0.
@@ -555,10 +596,10 @@ def shared_laplace(n_draws: int, scale: int, bits: BitSource, integer: type[Inte
     Returns:
         The noise, `(n_draws,)`, in the units of the scale.
     """
-    if n_draws < FEWEST_SHARED or scale > (LARGEST_SCALE if integer is np.int64 else LARGEST_NARROW_SCALE):
+    if n_draws < FEWEST_SHARED or (integer is np.int32 and scale > LARGEST_NARROW_SCALE):
         largest = np.iinfo(integer).max
         return np.clip(discrete_laplace(np.full(n_draws, scale), bits), -largest, largest).astype(integer)
-    noise, again = _signed(geometric_draws(n_draws, scale, bits, integer))
+    noise, again = _signed(table_of(scale, integer).draw(n_draws, bits))
     if again.size:
         noise[again] = shared_laplace(again.size, scale, bits, integer)
     return noise
@@ -595,33 +636,3 @@ def add_saturating(sums: Int64Array, noise: Int64Array, tail: int) -> Int64Array
         noisy = np.where(too_high, LARGEST_INT64, sums + np.where(too_high, 0, noise))
     np.maximum(noisy, -tail, out=noisy)
     return noisy
-
-
-def _by_coins(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]:
-    """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, for every scale t >= 1, and a fair sign."""
-    low = np.empty(scales.size, dtype=np.int64)
-    pending = np.arange(scales.size)
-    while pending.size:
-        wanted = scales[pending]
-        drawn = uniform_below(wanted, bits)
-        kept = exponential_coin(drawn, wanted, bits)
-        low[pending[kept]] = drawn[kept]
-        pending = pending[~kept]
-    turns = _runs(scales.size, bits)
-    too_far = turns > (LARGEST_INT64 - low) // scales
-    magnitudes = np.where(too_far, LARGEST_INT64, low + scales * np.where(too_far, 0, turns))
-    return GeometricDraws(magnitudes, -fair_coin(scales.size, bits).astype(np.int8))
-
-
-def _runs(n_runs: int, bits: BitSource) -> Int64Array:
-    """Draw numbers of successes before a failure, of coins that are true with probability exp(-1)."""
-    failures = np.zeros(1, dtype=np.int64)  # the place before the first coin, as if it were a failure
-    n_tossed = 0
-    while failures.size <= n_runs:
-        # A run takes 1.58 coins on average: too few are made up in the next turn, too many are dropped.
-        one = np.ones(8 * (n_runs + 1 - failures.size) // 5 + 32, dtype=np.int64)
-        coins = exponential_coin(one, one, bits)
-        failures = np.concatenate([failures, np.flatnonzero(~coins) + n_tossed + 1])
-        n_tossed += coins.size
-    runs: Int64Array = np.diff(failures[: n_runs + 1]) - 1
-    return runs

@@ -221,7 +221,7 @@ class Appraisal:
         return self._cases.records.own_keys.pin(prepared.source_digest)
 
     def _foresee(self, prepared: "Prepared") -> Forecast:
-        return foresee(prepared.columns, prepared.tasks, self._cases.config.policy)
+        return foresee(prepared.records, prepared.tasks, self._cases.config.policy)
 
     def _judge(self, session: Session, forecast: Forecast) -> None:
         rules = forecast_objections(forecast, self._cases.config.policy)

@@ -4,7 +4,6 @@ Checked as if a stranger had sent them: they have to be those whose digest the s
 """
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +21,9 @@ from owner_node.config import DatasetConfig
 from owner_node.ledger.budget_terms import Column
 from owner_node.ledger.columns import columns_of
 from owner_node.linking.tokens import tokens
+from owner_node.masking.engine import Engine, MemoryEngine
 from owner_node.masking.mask import mask_table
-from owner_node.masking.tasks import AttributeTask, check_table, mask_tasks
+from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.sources import load, schema_of
 from owner_node.state.outbox import Outbox
 from owner_node.values.normal_forms import normalise
@@ -77,20 +77,23 @@ def _other(what: str) -> IntegrityError:
 class Prepared:
     """A loaded data set that can be masked for one plan. Lives in memory only."""
 
-    columns: Mapping[str, Int64Array]
-    """Original values in resolution units by attribute, each of shape (n_records,)."""
+    records: Engine
+    """The original records."""
     tasks: tuple[AttributeTask, ...]
     """How each attribute is masked."""
     tokens: TokenArray | None
     """Tokens, shape (n_records, 16), in record order; None where the plan wants none."""
-    n_records: int
-    """Exact number of records."""
     source_digest: str
     """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.release.appraisal`)."""
     known_by: tuple[Column, ...] = ()
     """What all declared columns, the identifiers among them, are recognised by."""
     dropped: int = 0
     """Records that were left out for a missing value."""
+
+    @property
+    def n_records(self) -> int:
+        """Exact number of records."""
+        return self.records.n_records
 
     def by_token(self) -> Int64Array:
         """Return the record positions in the order of their tokens, shape (n_records,)."""
@@ -110,9 +113,9 @@ class Prepared:
         if self.tokens is None:
             raise ValueError("records are selected by their tokens")
         kept = np.sort(self.by_token()[chosen])
-        columns = {name: values[kept] for name, values in self.columns.items()}
-        check_table(columns, self.tasks)
-        return replace(self, columns=columns, tokens=self.tokens[kept], n_records=len(kept))
+        records = self.records.select(kept)
+        records.check(self.tasks)
+        return replace(self, records=records, tokens=self.tokens[kept])
 
     def token_list(self) -> bytes:
         """Return the sorted tokens, one after another: a list whose order says nothing about the records."""
@@ -151,12 +154,12 @@ def prepare(
             {"records": loaded.n_records, "planned": assignment.records_rounded},
         )
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
-    check_table(loaded.columns, tasks)
+    records = MemoryEngine(loaded.columns)
+    records.check(tasks)
     return Prepared(
-        loaded.columns,
+        records,
         tasks,
         _tokens(dataset, loaded, release_key),
-        loaded.n_records,
         loaded.digest,
         () if source_key is None else known_by(dataset, loaded, source_key),
         loaded.counts.dropped,
@@ -205,7 +208,7 @@ def seal(
         OSError: If it cannot be written; nothing half-written stays.
     """
     outbox.destroy(aggregator, plan.release)
-    masked = mask_table(prepared.columns, prepared.tasks)
+    masked = mask_table(prepared.records, prepared.tasks)
     aligned = has_tokens(plan)
     order = prepared.by_token() if aligned else random_order(prepared.n_records)
     with outbox.begin(aggregator, plan.release) as stream:

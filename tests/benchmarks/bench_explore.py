@@ -22,6 +22,7 @@ from deploy.local_setup import dataset, section
 from owner_node.explore.assessment import Grid, Randomness
 from owner_node.explore.links import Candidates, linked
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
+from owner_node.masking.engine import MemoryEngine
 from tests.benchmarks.result import Result, medians
 
 N_RECORDS = 45_222
@@ -55,7 +56,7 @@ def _loaded() -> Result:
         for name, size in zip(columns, N_VALUES, strict=True)
     )
     schema = Schema(attributes, records_rounded=round_to_leading_digit(N_RECORDS))
-    table = ExploredTable("data", schema, columns, {})
+    table = ExploredTable("data", schema, MemoryEngine(columns), {})
     epsilons = tuple(map(Decimal, EPSILONS.split(",")))
 
     def sweep(ks: str, repetitions: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 from tests.benchmarks.result import Result, medians
@@ -43,7 +44,7 @@ def _speed(n_records: int, kind: str, repetitions: int) -> Result:
     values, tasks = _values(kind, n_records, 1), [_task("value", kind)]
     masking, sorting = medians(
         repetitions,
-        lambda: mask_table({"value": values}, tasks),
+        lambda: mask_table(MemoryEngine({"value": values}), tasks),
         lambda: np.argsort(values, kind="stable"),
     )
     detail = f"{masking * 1e3:.0f} ms against {sorting * 1e3:.0f} ms"
@@ -55,7 +56,7 @@ def _memory(n_records: int, n_attributes: int, rank_noise: Decimal = Decimal(0))
     columns = {name: _values(AMOUNTS, n_records, seed) for seed, name in enumerate(names)}
     tasks = [replace(_task(name, AMOUNTS), rank_noise=rank_noise) for name in names]
     tracemalloc.start()
-    mask_table(columns, tasks)
+    mask_table(MemoryEngine(columns), tasks)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     size = sum(column.nbytes for column in columns.values())

@@ -13,6 +13,7 @@ import numpy as np
 from common.model.mechanisms import COUNTS, HISTOGRAM, MECHANISMS, REQUESTABLE
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.arrays import Int64Array
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 from tests.benchmarks.result import Result, medians
@@ -40,7 +41,7 @@ def run() -> Iterable[Result]:
 
 
 def _mask(values: Int64Array, mechanism: str, k: int | None) -> None:
-    mask_table({"value": values}, [AttributeTask(VALUE, Decimal(1), k, mechanism)])
+    mask_table(MemoryEngine({"value": values}), [AttributeTask(VALUE, Decimal(1), k, mechanism)])
 
 
 def _counted(values: Int64Array) -> Result:
@@ -49,7 +50,9 @@ def _counted(values: Int64Array) -> Result:
         for name, k in ((HISTOGRAM, None), ("idp-joint", COUNTED.n_values))
     ]
     ours, reference = medians(
-        7, lambda: mask_table({"value": values}, tasks[:1]), lambda: mask_table({"value": values}, tasks[1:])
+        7,
+        lambda: mask_table(MemoryEngine({"value": values}), tasks[:1]),
+        lambda: mask_table(MemoryEngine({"value": values}), tasks[1:]),
     )
     name = f"{HISTOGRAM}, {N_RECORDS:,} records / idp-joint"
     detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, {COUNTED.n_values} values"
@@ -59,7 +62,9 @@ def _counted(values: Int64Array) -> Result:
 def _rank_noise(kind: str, task: AttributeTask, values: Int64Array) -> Result:
     noisy = replace(task, rank_noise=RANK_NOISE)
     with_noise, without = medians(
-        15, lambda: mask_table({"value": values}, [noisy]), lambda: mask_table({"value": values}, [task])
+        15,
+        lambda: mask_table(MemoryEngine({"value": values}), [noisy]),
+        lambda: mask_table(MemoryEngine({"value": values}), [task]),
     )
     name = f"what rank noise adds, {N_RECORDS:,} {kind}, {task.mechanism} / masking"
     detail = f"{with_noise * 1e3:.0f} ms against {without * 1e3:.0f} ms"

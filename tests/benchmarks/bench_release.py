@@ -73,6 +73,6 @@ def _masking(fragments: list[Prepared]) -> float:
     for _ in range(TURNS + 1):
         start = time.perf_counter()
         for fragment in fragments:
-            mask_table(fragment.columns, fragment.tasks)
+            mask_table(fragment.records, fragment.tasks)
         times.append(time.perf_counter() - start)
     return statistics.median(times[1:])

@@ -6,6 +6,7 @@ from decimal import Decimal
 import numpy as np
 
 from common.model.schema import Attribute, AttributeType, TaxonomyMethod
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 from owner_node.values.taxonomy import Taxonomy
@@ -28,7 +29,9 @@ def run() -> Iterable[Result]:
             "code", AttributeType.CATEGORY, 0, N_CATEGORIES - 1, categories=labels, taxonomy=tree.digest,
             method=method,
         )  # fmt: skip
-        mask_table({"code": values}, [AttributeTask(attribute, Decimal(1), K, mechanism, 1, tree)])
+        mask_table(
+            MemoryEngine({"code": values}), [AttributeTask(attribute, Decimal(1), K, mechanism, 1, tree)]
+        )
 
     drawn, ranked = medians(
         7,

@@ -18,11 +18,11 @@ from common.model.schema import Attribute, AttributeType, CategoryOrder, Taxonom
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.exponential import GRID_BITS, distance_table
 from owner_node.masking.forecast import Draws, expect, forecast
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import Outcome
 from owner_node.masking.tasks import AttributeTask, check_table, frequency_order, mechanism_of
 from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
 
 N_RECORDS = 203
 N_MASKINGS = 250

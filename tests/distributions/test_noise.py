@@ -16,11 +16,11 @@ from owner_node.masking import mechanisms as calibration
 from owner_node.masking import noise as sampler
 from owner_node.masking import noise as shared_scale
 from owner_node.masking.clusters import Clusters, Setting, fraction_bits, trimmed_sums
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
 from owner_node.masking.noise import FEWEST_SHARED, LARGEST_NARROW_SCALE, Law, Table, discrete_laplace
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
 
 BAD = 1e-4
 HOPELESS = 1e-12
@@ -55,10 +55,11 @@ def standardised_p_value(noise: np.ndarray, scale: float) -> float:
     return float(stats.kstest(noise / scale, stats.laplace.cdf).pvalue)
 
 
-def by_coins(scale: int, bits: SeededBits) -> np.ndarray:
-    """Draws as where scales are too large for tables."""
-    drawn, again = sampler._signed(sampler._by_coins(np.full(2 * N_DRAWS, scale), bits))
-    return np.delete(drawn, again)[:N_DRAWS]
+def by_integers(scale: int, bits: SeededBits) -> np.ndarray:
+    """Draws as where scales are too large for doubles."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "LARGEST_DOUBLE_SCALE", 0)
+        return by_products(scale, bits)
 
 
 def by_products(scale: int, bits: SeededBits) -> np.ndarray:
@@ -80,7 +81,7 @@ def in_few_bits(scale: int, bits: SeededBits) -> np.ndarray:
     return sampler.shared_laplace(N_DRAWS, scale, bits, np.int32)
 
 
-WAYS = pytest.mark.parametrize("draw", [by_coins, by_products, all_together, in_few_bits])
+WAYS = pytest.mark.parametrize("draw", [by_integers, by_products, all_together, in_few_bits])
 
 
 @WAYS

@@ -7,8 +7,8 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking.arrays import SystemBits
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.tasks import AttributeTask, frequency_order
+from tests.fakes.records import mask_attribute
 from tests.papers.data_sets import DataSet
 from tests.papers.in_process import NOISELESS, Setting, central, horizontal, task_of, vertical
 

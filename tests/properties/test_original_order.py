@@ -13,16 +13,16 @@ from scipy import stats
 
 from common.model.privacy import rank_loss
 from common.model.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.masking import mask, rank_noise
+from owner_node.masking import engine, rank_noise
 from owner_node.masking import order as module
 from owner_node.masking import rank_noise as assignment
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.noise import shared_laplace
 from owner_node.masking.order import CountedRecords, SortedRecords, are_counted, count_with_random_ties
 from owner_node.masking.rank_noise import noise_scale
 from owner_node.masking.tasks import AttributeTask
 from owner_node.values.taxonomy import Taxonomy
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
 from tests.properties.test_rank_noise import changes, largest_log_ratio
 
 BAD = 1e-4
@@ -109,7 +109,7 @@ def test_values_do_not_decide_whether_records_are_counted(monkeypatch, upper, is
         called.append(attribute)
         return count_with_random_ties(values, attribute, bits)
 
-    monkeypatch.setattr(mask, "count_with_random_ties", spied)
+    monkeypatch.setattr(engine, "count_with_random_ties", spied)
     values = np.random.default_rng(2).integers(0, largest + 1, 1200)
     attribute = Attribute("age", AttributeType.INTEGER, 0, upper)
     task = AttributeTask(attribute, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.03"))
@@ -134,7 +134,7 @@ def test_counted_records_keep_their_values_where_there_is_next_to_no_noise(
     for where in (rank_noise, assignment):
         monkeypatch.setattr(where, "POSITIONS_PER_BLOCK", 1000)
     monkeypatch.setattr(module, "RECORDS_PER_BLOCK", 1000)
-    monkeypatch.setattr(mask, "are_counted", lambda *_: True)
+    monkeypatch.setattr(engine, "are_counted", lambda *_: True)
     values = np.random.default_rng(4).choice(4, 10_007, p=[0.1, 0.6, 0.05, 0.25]) + attribute.lower
     k = None if mechanism == "dp-hist" else 3
     task = AttributeTask(
@@ -155,7 +155,7 @@ def test_counted_records_move_as_sorted_ones_do(monkeypatch, rare):
     assert are_counted(2, n, noise_scale(w, n))
     lost = {}
     for way, whether in (("counted", True), ("sorted", False)):
-        monkeypatch.setattr(mask, "are_counted", lambda *_, whether=whether: whether)
+        monkeypatch.setattr(engine, "are_counted", lambda *_, whether=whether: whether)
         masked = [mask_attribute(values, task, SeededBits(seed)).by_record() for seed in range(30)]
         lost[way] = np.mean([np.mean(each[::100] != rare) for each in masked])
     assert abs(lost["counted"] - lost["sorted"]) < 0.02, lost
@@ -163,7 +163,7 @@ def test_counted_records_move_as_sorted_ones_do(monkeypatch, rare):
 
 def test_noise_that_another_thread_failed_to_draw_is_an_error(monkeypatch):
     """What stood in memory before is no noise."""
-    monkeypatch.setattr(mask, "DRAWN_ASIDE", 1)
+    monkeypatch.setattr(engine, "DRAWN_ASIDE", 1)
     monkeypatch.setattr(rank_noise, "DRAWS_PER_BLOCK", 10)
     failed = Event()
 
@@ -178,7 +178,7 @@ def test_noise_that_another_thread_failed_to_draw_is_an_error(monkeypatch):
         return count_with_random_ties(values, attribute, bits)
 
     monkeypatch.setattr(rank_noise, "shared_laplace", failing_aside)
-    monkeypatch.setattr(mask, "count_with_random_ties", afterwards)
+    monkeypatch.setattr(engine, "count_with_random_ties", afterwards)
     task = AttributeTask(AGE, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.03"))
     with pytest.raises(OSError, match="no random bits"):
         mask_attribute(np.full(2000, -20), task, SeededBits(1))

@@ -17,10 +17,9 @@ from scipy import stats
 
 from common.model.privacy import rank_loss
 from common.model.schema import Attribute, AttributeType
-from owner_node.masking import mask
+from owner_node.masking import engine
 from owner_node.masking import order as original_order
 from owner_node.masking import rank_noise as module
-from owner_node.masking.mask import mask_attribute, mask_table
 from owner_node.masking.order import (
     CountedRecords,
     SortedRecords,
@@ -38,6 +37,7 @@ from owner_node.masking.rank_noise import (
 )
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute, mask_table
 
 BAD = 1e-4
 HOPELESS = 1e-12
@@ -247,7 +247,7 @@ def test_drawing_aside_gives_the_same_kind_of_table(monkeypatch):
     task = AttributeTask(attribute, Decimal(1000), 4, "idp-joint", rank_noise=Decimal("0.05"))
     moved = {}
     for least in (1, 10**9):
-        monkeypatch.setattr(mask, "DRAWN_ASIDE", least)
+        monkeypatch.setattr(engine, "DRAWN_ASIDE", least)
         masked = mask_table({"age": values}, [task])["age"]
         moved[least] = np.abs(masked - values).mean() / 10**6
     assert all(0.04 < each < 0.055 for each in moved.values()), moved

@@ -20,6 +20,7 @@ from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
 from owner_node.explore.assessment import Randomness
 from owner_node.masking.arrays import SystemBits
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import AttributeTask
 from owner_node.state.sessions import Session
 from owner_node.values.taxonomy import Taxonomy
@@ -181,7 +182,7 @@ def test_rank_noise_is_shown_against_none(capsys, share):
     ]
     draw = np.random.default_rng(2)
     columns = {each.attribute.name: draw.permutation(100) for each in tasks}
-    found = trial.preview(columns, tasks, Randomness(SystemBits(), draw))
+    found = trial.preview(MemoryEngine(columns), tasks, Randomness(SystemBits(), draw))
     show_preview({**found, "others_attributes": 0})
     printed = capsys.readouterr().out
     if share == "0":
@@ -208,7 +209,7 @@ def test_of_many_attributes_some_are_inferred(capsys):
     tasks = [AttributeTask(each, Decimal(1), 5, "idp-joint") for each in attributes]
     draw = np.random.default_rng(1)
     columns = {each.name: draw.integers(0, 100, 200) for each in attributes}
-    found = trial.preview(columns, tasks, Randomness(SystemBits(), draw))
+    found = trial.preview(MemoryEngine(columns), tasks, Randomness(SystemBits(), draw))
     inferred = [each["attribute"] for each in found["risks"] if each["attack"] == "inference"]
     assert len(set(inferred)) == len(inferred) == trial.MOST_INFERRED
     show_preview({**found, "others_attributes": 0})

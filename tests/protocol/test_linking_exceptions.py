@@ -293,7 +293,7 @@ def test_limits_hold_for_the_selected_records(tmp_path: Path) -> None:
     )
     plan = linked(offering, "vertical", on_mismatch="intersect", mechanism="idp-cbls", epsilon="0.2")
     prepared = offering.node.production._appraisal._kept["r1"][1]
-    same = (prepared.columns["age"] == 30)[prepared.by_token()]
+    same = (prepared.records.columns["age"] == 30)[prepared.by_token()]
     chosen = np.packbits(same).tobytes()
     message = signed(offering, intersected(plan, chosen, int(same.sum())))
     with pytest.raises(TesseraError, match=r"policy\.max_zero_noise_share"):

@@ -20,14 +20,15 @@ _MASKING = """
 import sys
 from decimal import Decimal
 import numpy as np
-from common.schema import Attribute, AttributeType
+from common.model.schema import Attribute, AttributeType
 from owner_node.masking.forecast import forecast
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask
 columns = {"age": np.arange(1000) % 90}
 tasks = [AttributeTask(Attribute("age", AttributeType.INTEGER, 0, 120), Decimal(1), 20, "idp-joint")]
 forecast(columns, tasks)
-print(mask_table(columns, tasks)["age"].size, "scipy.optimize" in sys.modules)
+print(mask_table(MemoryEngine(columns), tasks)["age"].size, "scipy.optimize" in sys.modules)
 """
 
 

@@ -31,12 +31,13 @@ from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
 from owner_node.explore.utility import UNCHANGED, OriginalRecords, measure
+from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.lists import ReleasedList
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
 
 N = 400
 LABELS = ("a", "b", "c", "d")
@@ -76,9 +77,8 @@ def table(attributes=ALL):
     """The table of these attributes."""
     schema = Schema(tuple(attributes), records_rounded=round_to_leading_digit(N))
     values = columns()
-    return ExploredTable(
-        "people", schema, {each.name: values[each.name] for each in attributes}, {"job": TREE}
-    )
+    records = MemoryEngine({each.name: values[each.name] for each in attributes})
+    return ExploredTable("people", schema, records, {"job": TREE})
 
 
 def explored(question, seed=1, attributes=ALL, calls=None):
@@ -306,7 +306,7 @@ def test_the_number_of_records_is_told_of_all():
 
 def test_values_outside_their_domain():
     """Nothing is sorted before they are found."""
-    outside = replace(table([AGE]), columns={"age": columns()["age"] + 200})
+    outside = replace(table([AGE]), records=MemoryEngine({"age": columns()["age"] + 200}))
     with pytest.raises(DataError, match="outside the declared domain"):
         explore(
             outside, QUICK, ABOUT, Randomness(SeededBits(1), np.random.default_rng(1)), lambda *_: None, 1
@@ -315,7 +315,7 @@ def test_values_outside_their_domain():
 
 def test_one_record():
     """Nobody can be left out of it: a usage error, as everything that exploring has against its data."""
-    only = replace(table([AGE]), columns={"age": columns()["age"][:1]})
+    only = replace(table([AGE]), records=MemoryEngine({"age": columns()["age"][:1]}))
     with pytest.raises(UsageError, match="1 record is too little"):
         explore(only, QUICK, ABOUT, Randomness(SeededBits(1), np.random.default_rng(1)), lambda *_: None, 1)
 
@@ -324,10 +324,10 @@ def test_attributes_without_variation():
     """They are their mean already: the bar is that of the others, and without any others nothing is tried."""
     still = np.full(N, 30)
     randomness = Randomness(SeededBits(1), np.random.default_rng(1))
-    among_others = replace(table([AGE, INCOME]), columns=columns() | {"age": still})
+    among_others = replace(table([AGE, INCOME]), records=MemoryEngine(columns() | {"age": still}))
     found = explore(among_others, QUICK, ABOUT, randomness, lambda *_: None, 1).to_document()
     assert found["mean_sse_of_means"] == 0.25
-    alone = replace(table([AGE]), columns={"age": still})
+    alone = replace(table([AGE]), records=MemoryEngine({"age": still}))
     with pytest.raises(UsageError, match="the same value in all records"):
         explore(alone, QUICK, ABOUT, randomness, lambda *_: None, 1)
 

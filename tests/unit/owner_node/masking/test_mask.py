@@ -10,9 +10,10 @@ from common.errors import DataError, TesseraError, UnusableDataError, UsageError
 from common.model.schema import Attribute, AttributeType, CategoryOrder
 from owner_node.masking import mask
 from owner_node.masking.arrays import SystemBits
-from owner_node.masking.mask import DRAWN_ASIDE, mask_attribute, mask_table
+from owner_node.masking.engine import DRAWN_ASIDE
 from owner_node.masking.tasks import AttributeTask, check_table
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute, mask_table
 from tests.oracles import masking as oracle
 
 VERY_LARGE_EPSILON = Decimal(10**6)

@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
-from owner_node.masking import noise
 from owner_node.masking import noise as coins
 from owner_node.masking.arrays import SystemBits
-from owner_node.masking.noise import FEWEST_SHARED, add_saturating, discrete_laplace, shared_laplace
+from owner_node.masking.noise import (
+    FEWEST_SHARED,
+    LARGEST_SCALE,
+    add_saturating,
+    discrete_laplace,
+    shared_laplace,
+)
 from tests.fakes.bits import SeededBits
 
 LARGEST = 2**63 - 1
@@ -59,21 +64,12 @@ def test_small_words_of_the_incomplete_last_multiple_are_drawn_anew():
     assert coins.one_in(3, 4, QueuedBits(word, 5)).tolist() == [True, False, True, False]
 
 
-def test_runs_are_the_gaps_between_failures():
-    """Every run that is handed out was ended by a failure, also where a second row of coins is needed."""
-    runs = noise._runs(100_000, SeededBits(3))
-    assert runs.size == 100_000
-    assert runs.min() == 0
-    assert abs(runs.mean() - 1 / (np.e - 1)) < 0.01
-
-
-def test_noise_beyond_63_bits_is_cut_not_wrapped():
-    """A scale near the largest integer makes draws that 63 bits cannot hold; they stay at the end."""
-    drawn = discrete_laplace(np.full(4000, 2**62), SeededBits(5))
-    # P(|X| > 2^63) = exp(-2) = 0.135; a wrapped draw would be of small size or of the wrong sign.
-    at_ends = np.mean(np.abs(drawn) == LARGEST)
-    assert 0.11 < at_ends < 0.16
-    assert abs(np.mean(drawn > 0) - 0.5) < 0.03
+@pytest.mark.parametrize("n_draws", [1, FEWEST_SHARED])
+def test_a_scale_that_noise_is_not_exact_for_is_refused(n_draws):
+    """Few draws and many: no scale above the largest is drawn in some other way."""
+    assert np.abs(discrete_laplace(np.full(n_draws, LARGEST_SCALE), SeededBits(5))).max() > 2**50
+    with pytest.raises(ValueError, match="no noise of"):
+        discrete_laplace(np.full(n_draws, LARGEST_SCALE + 1), SeededBits(5))
 
 
 @pytest.mark.parametrize("n_draws", [FEWEST_SHARED - 1, FEWEST_SHARED])

@@ -8,12 +8,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from owner_node.masking import noise as own_scales
-from owner_node.masking.noise import LARGEST_MIXED_SCALE, GeometricDraws, mixed_draws, whole_products
+from owner_node.masking.noise import (
+    LARGEST_DOUBLE_SCALE,
+    LARGEST_SCALE,
+    GeometricDraws,
+    mixed_draws,
+    whole_products,
+)
 from tests.fakes.bits import SeededBits
 from tests.unit.owner_node.masking.test_noise import QueuedBits
 
 UNIT = 2**55
-SCALES = st.integers(1, LARGEST_MIXED_SCALE)
+SCALES = st.integers(1, LARGEST_DOUBLE_SCALE) | st.integers(1, LARGEST_SCALE)
 
 
 @st.composite
@@ -29,7 +35,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 16 * UNIT - 1), SCALES) | near_integer
 
 
 @given(PAIRS)
-@example([(16 * UNIT - 1, LARGEST_MIXED_SCALE), (0, LARGEST_MIXED_SCALE), (0, 1), (16 * UNIT - 1, 1)])
+@example([(grid, t) for grid in (0, 16 * UNIT - 1) for t in (1, LARGEST_DOUBLE_SCALE, LARGEST_SCALE)])
 def test_the_double_decides_nothing_that_integers_would_decide_otherwise(pairs):
     """Where no integer is said to be near, all E that begin with G give the same Y, and that is it."""
     grid, scales = (np.array(each, dtype=np.int64) for each in zip(*pairs, strict=True))
@@ -132,6 +138,41 @@ def test_beyond_sixteen_scales_is_drawn_on(monkeypatch):
 
     monkeypatch.setattr(own_scales, "_exponential_table", Queue)
     assert mixed_draws(np.array([1001, 7]), SeededBits(1)).magnitudes.tolist() == [32 * 1001 + 3503, 7]
+
+
+def test_larger_scales_are_multiplied_in_integers():
+    """Doubles are not exact there: every such draw is looked at, whatever its double says."""
+    _, near = own_scales._nearly(
+        np.full(2, UNIT // 3), np.array([LARGEST_DOUBLE_SCALE, LARGEST_DOUBLE_SCALE + 1])
+    )
+    assert near.tolist() == [1]
+
+
+def test_a_scale_that_noise_is_not_exact_for_is_refused():
+    """Products of larger scales do not fit into 63 bits."""
+    with pytest.raises(ValueError, match="no noise of a scale above"):
+        mixed_draws(np.array([1, LARGEST_SCALE + 1]), SeededBits(1))
+
+
+def test_what_passes_63_bits_is_the_largest_number(monkeypatch):
+    """No draw wraps around; the largest scale passes 2^63 - 1 with E = 64."""
+    drawn = [
+        np.array([16 * UNIT]),
+        np.array([16 * UNIT]),
+        np.array([16 * UNIT]),
+        np.array([16 * UNIT]),
+        np.array([UNIT]),
+    ]
+
+    class Queue:
+        """Gives what was queued."""
+
+        def draw(self, n_draws, _bits):
+            """The next draws."""
+            return GeometricDraws(drawn.pop(0), np.zeros(n_draws, dtype=np.int8))
+
+    monkeypatch.setattr(own_scales, "_exponential_table", Queue)
+    assert mixed_draws(np.array([LARGEST_SCALE]), SeededBits(1)).magnitudes.tolist() == [2**63 - 1]
 
 
 def test_the_table_is_that_of_the_unit():

@@ -14,7 +14,6 @@ from owner_node.masking.noise import (
     Law,
     Table,
     exponential_coin,
-    geometric_draws,
     table_of,
 )
 from tests.fakes.bits import SeededBits
@@ -55,6 +54,13 @@ def test_thresholds_are_the_cumulative_probabilities_to_the_last_bit(scale):
     assert table.thresholds.size == law.size + (law.low_bits > 0)
     for place in {0, 1, law.size // 3, law.size - 1, table.thresholds.size - 1}:
         assert int(table.thresholds[place]) == int(PRECISE.multiply(threshold(law, place), Decimal(2**64)))
+
+
+@pytest.mark.parametrize("scale", [0, LARGEST_SCALE + 1])
+def test_a_scale_that_no_table_is_exact_for_is_refused(scale):
+    """A wider table would not fit into 63 bits, and 0 means no noise."""
+    with pytest.raises(ValueError, match=f"no noise of scale {scale}"):
+        Law(scale, 0)
 
 
 def test_thresholds_of_more_bits_are_exact_too():
@@ -172,7 +178,7 @@ def test_low_bits_that_fill_their_bytes_have_signs_beside_them(low_bits):
 
 def test_signs_are_of_one_draw_each():
     """As many minuses as there should be, and neighbours have nothing to do with each other."""
-    drawn = geometric_draws(2**18 + 5, 60_000, SeededBits(8), np.int32)
+    drawn = table_of(60_000, np.int32).draw(2**18 + 5, SeededBits(8))
     assert table_of(60_000, np.int32).law.low_bits == 8
     minus = -drawn.signs.astype(np.int64)
     for which in (minus, *(minus[apart:] ^ minus[:-apart] for apart in (1, 8, 64, 2**17))):
@@ -184,8 +190,8 @@ def test_signs_are_of_one_draw_each():
 @pytest.mark.parametrize("scale", [1, 300, 30_000, 60_000, LARGEST_NARROW_SCALE])
 def test_draws_of_32_bits_are_those_of_64(scale):
     """The same random bits make the same numbers, whatever these are kept in."""
-    narrow = geometric_draws(10**5, scale, SeededBits(5), np.int32)
-    wide = geometric_draws(10**5, scale, SeededBits(5), np.int64)
+    narrow = table_of(scale, np.int32).draw(10**5, SeededBits(5))
+    wide = table_of(scale, np.int64).draw(10**5, SeededBits(5))
     assert np.array_equal(narrow.magnitudes, wide.magnitudes)
     assert np.array_equal(narrow.signs, wide.signs)
     assert (narrow.magnitudes.itemsize, wide.magnitudes.itemsize) == (4, 8)
@@ -288,7 +294,7 @@ def test_low_parts_lean_to_small_values_as_they_should():
     assert table.law.low_bits == 1
     n_draws = 10**7
     lower = n_draws - int(
-        np.count_nonzero(geometric_draws(n_draws, 256, SeededBits(3), np.int64).magnitudes & 1)
+        np.count_nonzero(table_of(256, np.int64).draw(n_draws, SeededBits(3)).magnitudes & 1)
     )
     deviation = n_draws**0.5 / 2
     assert abs(lower - n_draws / (1 + np.exp(-1 / 256))) < 4 * deviation

@@ -8,10 +8,10 @@ import pytest
 
 from common.errors import UsageError
 from common.model.schema import Attribute, AttributeType, TaxonomyMethod
-from owner_node.masking.mask import mask_attribute
 from owner_node.masking.tasks import AttributeTask, check_table
 from owner_node.values.taxonomy import MalformedTaxonomy, Taxonomy, read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
 from tests.oracles import taxonomy as oracle
 
 JOBS = """\
