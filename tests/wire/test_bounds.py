@@ -54,7 +54,7 @@ async def test_a_plan_that_fits_no_message_is_not_made(launch, records):
 )
 async def test_consents_that_fit_no_message(launch, records, monkeypatch, bound, value, reserved):
     """What every owner is shown of all others fits a message, or nobody links; the operator hears why."""
-    monkeypatch.setattr(f"aggregator.drive.{bound}", value)
+    monkeypatch.setattr(f"aggregator.{bound}", value)
     aggregator = await launch()
     owners = await pair(aggregator, records)
     ends = await asyncio.gather(*(owner.run() for owner in owners))
