@@ -1,7 +1,7 @@
 """The array types of masking, in one place."""
 
 import os
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,6 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 """One truth value per element."""
 Float64Array: TypeAlias = NDArray[np.float64]
 """Numbers after the noise, where rounding no longer tells anything."""
-SparseIndexArray: TypeAlias = NDArray[np.signedinteger[Any]]
-"""Row or column numbers of a sparse matrix: 32 bits where they fit, else 64."""
 
 
 class BitSource(Protocol):

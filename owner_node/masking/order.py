@@ -1,21 +1,14 @@
-"""Sort 64-bit keys in place by some of their bits, stably: a radix sort made of counting passes.
+"""The order of records: by value, ties by tie-breakers, then by record; sorted, or counted by value.
 
-A counting pass turns a sparse matrix with one entry per key (row: the key's present place, column: its
-digit) from rows to columns; within a column the entries come out in the order of their rows. The cost grows
-with the number of bits, not with log n, and does not depend on which vector instructions a processor has:
-`numpy.sort` of the same keys is up to five times slower where storing selected lanes of 512-bit registers is
-slow.
-
-Many keys are first dealt into pieces by their highest digit, so that every later pass stays within the
-processor's caches and within memory that the allocator hands out again and again.
+Value, tie-breaker and record number are packed into one 64-bit key, so that one sort without regard to
+stability gives the order and the values in it; `numpy.sort` of such keys is several times quicker than a
+stable argsort. Keys that do not fit are ordered by `numpy.lexsort`.
 """
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.model.schema import Attribute
 from owner_node.masking.arrays import (
@@ -24,117 +17,11 @@ from owner_node.masking.arrays import (
     KeyArray,
     NarrowPositionArray,
     PositionArray,
-    SparseIndexArray,
     TieArray,
 )
 
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-WIDEST_DIGIT_BITS = 14
-"""Buckets of one counting pass: 2^14 counters stay in the processor's nearest caches."""
-TOP_BITS = 12
-"""Width of the digit by which keys are dealt into pieces."""
-PIECE = 2**17
-"""Keys of a piece, about; also of a block of keys that is dealt at a time."""
-MOST_PIECES = 2**8
-
-
-def sort_keys(keys: Int64Array, low_bit: int, n_bits: int, piece: int = PIECE) -> None:
-    """Sort keys in place by the `n_bits` bits from `low_bit` upwards, equal ones in the order they came.
-
-    Args:
-        keys: Integers of at least 0, `(n,)`.
-        low_bit: Lowest bit that counts.
-        n_bits: Number of bits that count.
-        piece: About how many keys are sorted at a time.
-    """
-    piece = max(piece, keys.size // MOST_PIECES)
-    if n_bits == 0:
-        return
-    if keys.size <= 2 * piece:
-        _sort_by_digits(keys, low_bit, n_bits)
-        return
-    shift = low_bit + max(0, n_bits - TOP_BITS)
-    mask = (1 << min(TOP_BITS, n_bits)) - 1
-    counts = np.zeros(mask + 1, dtype=np.int64)
-    for start in range(0, keys.size, piece):
-        counts += np.bincount((keys[start : start + piece] >> shift) & mask, minlength=mask + 1)
-    firsts = _first_digits(counts, piece)
-    ends = np.append(np.cumsum(counts)[firsts[1:] - 1], keys.size).tolist()
-    piece_of = np.zeros(mask + 1, dtype=np.int32)
-    piece_of[firsts[1:]] = 1
-    np.cumsum(piece_of, out=piece_of)
-    _deal(keys, shift, piece_of, ends, piece)
-    lasts = np.append(firsts[1:], mask + 1) - 1
-    start = 0
-    for first, last, end in zip(firsts.tolist(), lasts.tolist(), ends, strict=True):
-        # All digits of a piece share the bits above the highest one in which its first and last differ.
-        sort_keys(keys[start:end], low_bit, shift - low_bit + (first ^ last).bit_length(), piece)
-        start = end
-
-
-def counting_order(digits: SparseIndexArray) -> tuple[PositionArray, PositionArray]:
-    """Order numbers below a few ten thousand in one counting pass.
-
-    Args:
-        digits: Numbers of at least 0, `(n,)`.
-
-    Returns:
-        The places of the numbers in ascending order, equal ones in the order they came, `(n,)`; where in this
-        order each number up to the largest begins.
-    """
-    sorted_places = _by_column(np.zeros(digits.size, dtype=np.int8), digits, int(digits.max()) + 1)
-    return sorted_places.indices.astype(np.int64), sorted_places.indptr[:-1].astype(np.int64)
-
-
-def _first_digits(counts: Int64Array, piece: int) -> NDArray[np.intp]:
-    """Return the digits at which a piece begins: few keys share one, a digit of many keys has its own."""
-    windows = (np.cumsum(counts) - counts) // piece
-    many = counts > piece
-    begins = np.diff(windows, prepend=-1) > 0
-    begins |= many
-    begins[1:] |= many[:-1]
-    return np.flatnonzero(begins)
-
-
-def _deal(keys: Int64Array, shift: int, piece_of: SparseIndexArray, ends: list[int], block_size: int) -> None:
-    """Put keys, block by block, into the piece of their digit, in the order they came."""
-    source = keys.copy()
-    free = [0, *ends[:-1]]
-    for start in range(0, keys.size, block_size):
-        block = source[start : start + block_size]
-        dealt = _by_column(block, piece_of[(block >> shift) & (piece_of.size - 1)], len(ends))
-        bounds = dealt.indptr.tolist()
-        for index, (first, last) in enumerate(pairwise(bounds)):
-            keys[free[index] : free[index] + last - first] = dealt.data[first:last]
-            free[index] += last - first
-
-
-def _sort_by_digits(keys: Int64Array, low_bit: int, n_bits: int) -> None:
-    """Sort keys in place, digit by digit of equal width, lowest first."""
-    n_passes = -(-n_bits // WIDEST_DIGIT_BITS)
-    in_order = keys
-    for index in range(n_passes):
-        done, after = index * n_bits // n_passes, (index + 1) * n_bits // n_passes
-        digits = ((in_order >> (low_bit + done)) & ((1 << (after - done)) - 1)).astype(np.int32)
-        in_order = _by_column(in_order, digits, 1 << (after - done)).data
-    keys[:] = in_order
-
-
-def _by_column(entries: SparseIndexArray, columns: SparseIndexArray, n_columns: int) -> "csc_array[Any]":
-    """Turn a matrix with one entry per row from rows to columns: a stable counting sort."""
-    from scipy.sparse import csr_array
-
-    rows = np.arange(entries.size + 1, dtype=columns.dtype)
-    return csr_array((entries, columns, rows), shape=(entries.size, n_columns)).tocsc()
-
-
 KEY_BITS = 63
 """Bits of a packed key; the sign bit stays clear, so that shifting right keeps the order."""
-
-FEW_BITS = 16
-"""Bits of values and tie-breakers up to which one counting pass is quicker; fewer of few records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +37,6 @@ class Ranking:
 def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = None) -> Ranking:
     """Sort records by value, ties by tie-breakers, then by record position.
 
-    Where all that does not fit into one key, it is sorted part by part, lowest part first; each sort is
-    stable, so the last one leaves the order of the whole.
-
     Args:
         values: One value per record, `(n_records,)`, at least one, in resolution units; the difference of the
             largest and the smallest below 2^63.
@@ -166,13 +50,8 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
     value_bits = (int(values.max()) - smallest).bit_length()
     position_bits = (values.size - 1).bit_length()
     tie_bits = 0 if ties is None else 8 * ties.itemsize
-    if value_bits + tie_bits <= min(FEW_BITS, position_bits - 1):
-        return _rank_by_few_bits(values, smallest, ties)
     if value_bits + tie_bits + position_bits > key_bits:
-        order = np.arange(values.size)
-        if ties is not None:
-            order = _order_of_wide_values(ties.astype(np.int64), tie_bits, key_bits - position_bits, order)
-        order = _order_of_wide_values(values - smallest, value_bits, key_bits - position_bits, order)
+        order = np.lexsort((values,) if ties is None else (ties, values))
         return Ranking(order, values[order])
     keys = values - smallest
     if ties is not None:
@@ -180,40 +59,11 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
         keys |= ties
     keys <<= position_bits
     keys |= np.arange(values.size)
-    sort_keys(keys, position_bits, tie_bits + value_bits)
+    keys.sort()
     in_order = keys >> (position_bits + tie_bits)
     in_order += smallest
     keys &= (1 << position_bits) - 1
     return Ranking(keys, in_order)
-
-
-def _rank_by_few_bits(values: Int64Array, smallest: int, ties: TieArray | None) -> Ranking:
-    """Sort values that fit into a few bits with their tie-breakers in one counting pass."""
-    digits = np.empty(values.size, dtype=np.int32)
-    np.subtract(values, smallest, out=digits, casting="unsafe")
-    tie_bits = 0 if ties is None else 8 * ties.itemsize
-    if ties is not None:
-        digits <<= tie_bits
-        digits |= ties
-    order, begins = counting_order(digits)
-    counts = np.diff(begins[:: 1 << tie_bits], append=values.size)
-    return Ranking(order, np.repeat(np.arange(counts.size) + smallest, counts))
-
-
-def _order_of_wide_values(
-    values: Int64Array, value_bits: int, part_bits: int, order: PositionArray
-) -> PositionArray:
-    """Order values that do not fit into a key beside their position, lowest part first, ties as given."""
-    position_bits = (values.size - 1).bit_length()
-    for shift in range(0, value_bits, part_bits):
-        bits = min(part_bits, value_bits - shift)
-        keys = ((values >> shift) & ((1 << bits) - 1))[order]
-        keys <<= position_bits
-        keys |= order
-        sort_keys(keys, position_bits, bits)
-        keys &= (1 << position_bits) - 1
-        order = keys
-    return order
 
 
 TIE_BITS = 8

@@ -45,10 +45,7 @@ from owner_node.masking.order import (
     CountedRecords,
     OriginalOrder,
     SortedRecords,
-    rank,
-    sort_keys,
     tie_breakers,
-    with_next,
 )
 
 DRAWS_PER_BLOCK = 2**18
@@ -150,26 +147,14 @@ def in_noisy_order(records: PositionArray, noisy: NoisyPositionArray, bits: BitS
     keys -= keys.min()
     record_bits, noisy_bits = int(records.max()).bit_length(), int(keys.max()).bit_length()
     if noisy_bits + TIE_BITS + record_bits > KEY_BITS:
-        by_record = rank(records)
-        in_order = rank(keys[by_record.order], ties=ties[by_record.order]).order
-        return by_record.values[in_order]
+        return records[np.lexsort((records, ties, keys))]
     keys <<= TIE_BITS
     keys |= ties
     keys <<= record_bits
     keys |= records
-    sort_keys(keys, record_bits, TIE_BITS + noisy_bits)
-    _by_record_where_tied(keys, record_bits)
+    keys.sort()
     keys &= (1 << record_bits) - 1
     return keys
-
-
-def _by_record_where_tied(keys: Int64Array, record_bits: int) -> None:
-    """Order keys by record, in place, where all bits above it are equal; there they are as they came."""
-    above = keys >> record_bits
-    same = np.flatnonzero(above[1:] == above[:-1])
-    if same.size:
-        tied = with_next(same)
-        keys[tied] = np.sort(keys[tied])
 
 
 def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) -> PositionArray:
