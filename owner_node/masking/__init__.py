@@ -1,8 +1,9 @@
 """Masking: values in, masked values out. No module here opens a file, a socket or a log.
 
-    ranking → clusters → centroids, sensitivity → calibration → noise → released → mask
+    order → clusters → noise → mechanisms → lists → rank_noise → engine → mask
 
-The rank-ordered list of released values and the assignment of records to its entries are two products
-(MECHANISMS §1): a mechanism makes the first from sorted values, `ranking` makes the second, and `mask` puts
-them together. numpy is imported at the top of these modules, so a daemon imports them when it masks.
+Masking has two products (MECHANISMS §1): the rank-ordered list of released values, and the assignment of
+records to its entries. A mechanism makes the first from sorted values, `rank_noise` makes the second.
+`engine` holds the records, and `mask` combines the two. numpy is imported at the top of these modules, so a
+daemon imports them only when it masks.
 """

@@ -1,7 +1,18 @@
-"""Individual-ranking clusters: consecutive sorted values, k each, the last with the remainder.
+"""Individual-ranking clusters: their sums, the local sensitivities of these, and integer noise scales.
+
+Clusters are consecutive sorted values, k each, the last with the remainder.
+
+*Sums*, plain and trimmed, are exact integers. Centroids come from them: noise is added to the sum, and the
+division comes after it (MECHANISMS §6).
+
+*Local sensitivities* say how far a sum of the actual data can move. They are exact integers, too.
+
+*Noise scales* follow from local sensitivities, rounded up. Noise is added to 2^f times the sum of a cluster,
+so scales are integers in units of 2^-f of a resolution unit (MECHANISMS §6). f is public: it follows from the
+domain, k, epsilon and g alone.
 
 References:
-    Del Vasto-Terrientes et al. 2025, Algorithm 1.
+    Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking).
 """
 
 from collections.abc import Callable
@@ -17,12 +28,12 @@ from owner_node.masking.arrays import LARGEST_INT64, Int64Array
 from owner_node.values.taxonomy import Taxonomy
 
 ClusterStatistic: TypeAlias = Callable[[Int64Array], Int64Array]
-"""Sorted values of clusters of one size, `(n_clusters, size)`, to an integer per cluster, `(n_clusters,)`."""
+"""Maps sorted values of clusters of one size, `(n_clusters, size)`, to one integer each, `(n_clusters,)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """How sorted records fall into clusters; decided by two numbers, never by the values."""
+    """How sorted records are divided into clusters; this depends on two numbers, never on the values."""
 
     n_records: int
     """Number of records, at least k."""
@@ -86,7 +97,7 @@ def plain_sums(rows: Int64Array, _g: int = 1) -> Int64Array:
     Returns:
         The sums, `(n_clusters,)`, in resolution units.
     """
-    # Adding up rows of one value each takes numpy many times as long as taking the values.
+    # numpy takes many times as long to sum rows of one value each as to take the values.
     sums: Int64Array = rows.sum(axis=1) if rows.shape[1] > 1 else rows[:, 0]
     return sums
 
@@ -110,7 +121,7 @@ def trimmed_sums(rows: Int64Array, g: int = 1) -> Int64Array:
     """
     size = rows.shape[1]
     low, high = rows[:, g], rows[:, size - g - 1]
-    # W_g = (g+1)(v_(g+1) + v_(q-g)) + what is strictly between, written so that q = 2g + 1 is no exception.
+    # W_g = (g+1)(v_(g+1) + v_(q-g)) + the sum strictly between them; this form holds for q = 2g + 1, too.
     sums: Int64Array = g * (low + high) + rows[:, g : size - g].sum(axis=1)
     return sums
 
@@ -120,7 +131,7 @@ def rise(rows: Int64Array, g: int = 1) -> Int64Array:
 
     The trimmed sum is monotone in the order statistics, so its largest rise is reached by removing the g
     smallest values and adding g values above the largest: W_g(v_(g+1) … v_q, then v_q g times) - W_g(v).
-    All values that both have in common cancel; for g = 1 what is left is
+    The values that both have in common cancel. For g = 1 the rest is
     (M1 - m2) + (m3 - m2) + (M1 - M2).
 
     Args:
@@ -180,14 +191,14 @@ def reach(rows: Int64Array, n_values: int) -> Int64Array:
 
 MOST_FRACTION_BITS = 20
 TAIL = 64
-"""Scales of room above and below every sum; a draw goes further with probability below e^-64."""
+"""Room above and below every sum, in scales; a draw exceeds it with probability below e^-64."""
 WIDEST_DENOMINATOR = 2**61
-"""Factors of scales stay below it: one over epsilon, whose numerator is the denominator here."""
+"""Denominators of scale factors are below it; they divide the numerator of epsilon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is agreed about masking one attribute; all of it public."""
+    """The agreed, public settings for masking one attribute."""
 
     attribute: str
     """Name, for error messages."""
@@ -200,7 +211,7 @@ class Setting:
     g: int = 1
     """The most records that one person has."""
     taxonomy: Taxonomy | None = None
-    """The taxonomy of its categories, exactly if the attribute has one."""
+    """The taxonomy of its categories; None if the attribute has none."""
 
     def __post_init__(self) -> None:
         if not self.epsilon.is_finite() or self.epsilon <= 0:
@@ -221,7 +232,7 @@ class Setting:
 
 
 def fraction_bits(setting: Setting, largest_scale: int) -> int:
-    """Return f, the largest up to 20 for which no noisy sum can pass 63 bits.
+    """Return f, the largest number up to 20 for which no noisy sum can exceed 63 bits.
 
     Args:
         setting: The attribute's setting.
@@ -246,10 +257,10 @@ def fraction_bits(setting: Setting, largest_scale: int) -> int:
 
 
 def multiply_up(values: Int64Array, factor: Fraction) -> Int64Array:
-    """Return ceil(values * factor), exactly, without a product ever passing 63 bits.
+    """Return ceil(values * factor), exactly, without a product of more than 63 bits.
 
     A value is split by the factor's denominator; the numerator then enters a few bits at a time, as in
-    multiplication by hand, and what exceeds the denominator is carried over at each step.
+    multiplication by hand, and the part above the denominator is carried over at each step.
 
     Args:
         values: Integers of at least 0 whose results fit into 63 bits, `(n,)`.

@@ -1,12 +1,12 @@
-"""The seam between what masking decides and where the records are.
+"""The interface between the decisions of masking and the storage of the records.
 
-An engine holds the original records of a data set and does four things with them: it puts them in order of
-(value, tie-breaker, record number), takes statistics of their clusters, hands a released list to them by rank
-or noisy rank, and writes masked columns by record. What decides never asks for more: calibration, noise on
-the list, isotonic regression and histograms (`mechanisms`) work on one number per cluster or per declared
-value, and `mask` puts the verbs together.
+An engine holds the original records of a data set and has four operations on them: it sorts them by (value,
+tie-breaker, record number), computes statistics of their clusters, assigns the entries of a released list to
+them by rank or noisy rank, and writes masked columns by record. The mechanisms need no more: calibration,
+noise on the list, isotonic regression and histograms (`mechanisms`) work on one number per cluster or per
+declared value. `mask` combines the operations.
 
-Every verb that draws takes its source of random bits.
+Every operation that draws takes its source of random bits as an argument.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,20 +38,20 @@ from owner_node.masking.rank_noise import (
 from owner_node.masking.tasks import AttributeTask, IndexOrder, check_table, mechanism_of, own_order
 
 DRAWN_ASIDE = 2**18
-"""From so many records on noise is drawn in two threads, or the noise on ranks while they are ranked."""
+"""Number of records from which noise is drawn in two threads, or rank noise during the ranking."""
 RECORDS_PER_BLOCK = 2**16
-"""Records that are written at a time: what is made of them on the way stays in the processor's caches."""
+"""Records written at a time: intermediate results stay in the processor's caches."""
 
 
 class OrderedRecords(Protocol):
-    """The records in the order of one attribute. Each verb is called once, `release` first."""
+    """The records in the order of one attribute. Each operation is called once, `release` first."""
 
     @property
     def order(self) -> IndexOrder | None:
-        """The order of the categories, where it is not the declared one."""
+        """The order of the categories; None for the declared one."""
 
     def release(self, bits: BitSource) -> ReleasedList:
-        """Take the statistics of the clusters and let the mechanism make the released list of them.
+        """Compute the statistics of the clusters, and let the mechanism make the released list from them.
 
         Args:
             bits: Source of random bits for the noise on the list.
@@ -61,7 +61,7 @@ class OrderedRecords(Protocol):
         """
 
     def assign(self, sizes: Int64Array, bits: BitSource) -> EntryArray:
-        """Hand the entries of a released list to the records, by rank or by noisy rank.
+        """Assign the entries of a released list to the records, by rank or by noisy rank.
 
         Args:
             sizes: How many ranks have each entry, `(n_entries,)`; they sum to the number of records.
@@ -73,7 +73,7 @@ class OrderedRecords(Protocol):
 
 
 class Engine(Protocol):
-    """The original records of one data set. It lives no longer than the session that loaded them."""
+    """The original records of one data set. They are kept no longer than the session that loaded them."""
 
     @property
     def n_records(self) -> int:
@@ -83,25 +83,25 @@ class Engine(Protocol):
     def columns(self) -> Mapping[str, Int64Array]:
         """Original values in resolution units by attribute, `(n_records,)` each, by record number.
 
-        For work that looks at every record in memory: forecasts and explorations.
+        For forecasts and explorations, which read every record in memory.
         """
 
     def check(self, tasks: Sequence[AttributeTask]) -> None:
-        """Raise whatever would make masking fail; to be called before anything is spent.
+        """Raise every error that would make masking fail; call this before any budget is spent.
 
         Raises:
             UsageError, DataError, UnusableDataError: As `tasks.check_table` says.
         """
 
     def select(self, records: PositionArray) -> "Engine":
-        """Return the records with some numbers, `(n_selected,)`, ascending; they are numbered anew."""
+        """Return the records with some numbers, `(n_selected,)`, ascending; they are renumbered from 0."""
 
     def in_order(self, task: AttributeTask, bits: BitSource) -> AbstractContextManager[OrderedRecords]:
-        """Put the records in order of (value, tie-breaker, record number) of an attribute.
+        """Sort the records by (value, tie-breaker, record number) of an attribute.
 
         Args:
-            task: How the attribute is masked; only rank noise takes tie-breakers.
-            bits: Source of random bits for tie-breakers and for noise that is drawn meanwhile.
+            task: How the attribute is masked; only rank noise uses tie-breakers.
+            bits: Source of random bits for tie-breakers and for noise that is drawn at the same time.
         """
 
     def write(self, values: Int64Array, entries: EntryArray) -> Int64Array:
@@ -167,12 +167,12 @@ _NO_VALUES = np.empty(0, dtype=np.int64)
 
 @dataclass(slots=True)
 class _ByThemselves:
-    """Records that each get a value of their own, for which none need be sorted."""
+    """Records that each get their own value, so that sorting is unnecessary."""
 
     task: AttributeTask
     order: IndexOrder | None
     values: Int64Array
-    """By record number, `(n_records,)`, from 0 to V - 1; let go of once the list is made of them."""
+    """By record number, `(n_records,)`, from 0 to V - 1; released once the list is made."""
 
     def release(self, bits: BitSource) -> ReleasedList:
         values, self.values = self.values, _NO_VALUES
@@ -180,7 +180,7 @@ class _ByThemselves:
         if values.size < DRAWN_ASIDE:
             return release(values, setting, bits)
         with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-            first = thread.submit(release, values[:middle], setting, bits.apart())
+            first = thread.submit(release, values[:middle], setting, bits.spawn())
             second = release(values[middle:], setting, bits)
             both = first.result(), second
         own = np.concatenate([each.values for each in both])
@@ -192,13 +192,13 @@ class _ByThemselves:
 
 @dataclass(slots=True)
 class _Ranked:
-    """Records in their order, which get the entries in turn."""
+    """Sorted records, which get the entries in rank order."""
 
     task: AttributeTask
     order: IndexOrder | None
     original: SortedRecords
     values: Int64Array
-    """In that order, `(n_records,)`; let go of once the list is made of them."""
+    """In that order, `(n_records,)`; released once the list is made."""
 
     @classmethod
     def of(cls, task: AttributeTask, order: IndexOrder | None, ranking: Ranking) -> "_Ranked":
@@ -232,7 +232,7 @@ class _WithRankNoise:
     records: _Ranked | _Counted
     noise: PositionNoise
     aside: Future[NoisyPositionArray] | None
-    """A thread that draws the noise, too."""
+    """A second thread that draws the noise; None for few records."""
 
     @property
     def order(self) -> IndexOrder | None:
@@ -251,7 +251,7 @@ class _WithRankNoise:
 def _with_rank_noise(
     task: AttributeTask, order: IndexOrder | None, values: Int64Array, bits: BitSource, thread: Executor
 ) -> _WithRankNoise:
-    """Order records, ties at random; the noise of many is drawn in a second thread meanwhile."""
+    """Order records with random ties; if there are many, a second thread draws their noise in parallel."""
     scale = noise_scale(task.rank_noise, values.size)
     counted = are_counted(task.attribute.n_values, values.size, scale)
     steps = CountedRecords.steps if counted else SortedRecords.steps

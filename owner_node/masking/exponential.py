@@ -31,7 +31,7 @@ from owner_node.values.taxonomy import Taxonomy
 GRID_BITS = 32
 """Distances are multiples of 2^-32."""
 MOST_CATEGORIES = 2_000
-"""The table of distances has the square of it."""
+"""Largest number of categories; the table of distances has the square of it."""
 WIDEST_SCALE = 2**61
 HALVINGS = 40
 """J: proposals fall by powers of two down to 2^-40."""
@@ -41,10 +41,10 @@ _BLOCK = 2**20
 
 @dataclass(frozen=True, slots=True)
 class TaxonomyMechanism(ListMechanism):
-    """Draws the category of each cluster; values are places in the order of the setting's taxonomy."""
+    """Draws the category of each cluster. Values are places in the order of the setting's taxonomy."""
 
     def check(self, setting: Setting) -> None:
-        """Refuse what cannot be drawn exactly."""
+        """Refuse a setting that cannot be drawn exactly."""
         details = {"attribute": setting.attribute, "categories": setting.n_values, "k": setting.k}
         if _taxonomy(setting).n_categories > MOST_CATEGORIES:
             raise UnusableDataError(
@@ -70,7 +70,7 @@ class TaxonomyMechanism(ListMechanism):
         return ReleasedList(values, clusters.sizes)
 
     def kinds(self, sorted_values: Int64Array, setting: Setting) -> Iterator["Kinds"]:
-        """Return what the categories of all clusters are drawn by, some clusters at a time.
+        """Return the distributions that categories are drawn from, for some clusters at a time.
 
         Args:
             sorted_values: As in `release`.
@@ -102,7 +102,7 @@ class TaxonomyMechanism(ListMechanism):
         _bits: BitSource,
         _n_pairs: int,
     ) -> Expectation:
-        """Add up the probabilities of all categories; the difference of two is their semantic distance."""
+        """Sum over the probabilities of all categories; the difference of two is their semantic distance."""
         squared = squared_distances(_taxonomy(setting))
         clusters = Clusters(sorted_values.size, setting.k)
         starts = np.arange(clusters.n_clusters) * clusters.k
@@ -136,11 +136,10 @@ class Kinds:
     """Consecutive clusters by their content: those of one kind hold the same categories equally often."""
 
     clusters: slice
-    """Which clusters."""
     row_of: Int64Array
     """The kind of each, `(n_clusters,)`."""
     counts: Int64Array
-    """How often each category is in a cluster of each kind, `(n_kinds, V)`."""
+    """Number of records of each category in a cluster of each kind, `(n_kinds, V)`."""
     marginality: Int64Array
     """m of each kind and category in 2^-32, `(n_kinds, V)`."""
     scale: int
@@ -206,7 +205,7 @@ def _scale(largest: int, setting: Setting) -> int:
 
 
 def _all_true(n_coins: Int64Array, bits: BitSource, *, two_over_e: bool) -> BoolArray:
-    """Toss as many coins as each element says; true where all of them are."""
+    """Toss `n_coins` coins for each element; true where all of them are true."""
     result = np.ones(n_coins.size, dtype=np.bool_)
     running = np.flatnonzero(n_coins)
     done = 0
@@ -222,9 +221,10 @@ def _all_true(n_coins: Int64Array, bits: BitSource, *, two_over_e: bool) -> Bool
 def _alike(
     clusters: Clusters, sorted_values: Int64Array, most_rows: int
 ) -> Iterator[tuple[range, Int64Array]]:
-    """Cut the clusters into runs of the same content, of which there are at most 2V + 1.
+    """Divide the clusters into at most 2V + 1 runs of the same content.
 
-    Two clusters of one size with the same first and last value hold that value alone.
+    If neighbouring clusters of one size have the same first and the same last value, all their values are
+    equal.
 
     Yields:
         Blocks of runs: the clusters of the block, and the first cluster of each of its runs.

@@ -1,7 +1,7 @@
-"""The forecast of a fragment: what its masking is expected to do, computed by its owner before it consents.
+"""The forecast of a fragment: the expected effects of its masking, computed by its owner before it consents.
 
-Nothing here touches the noise of a release: what needs draws has its own, and only what is expected over the
-noise is told, never anything about a fragment that was drawn (MECHANISMS §4).
+Nothing here uses the noise of a release: a forecast that needs draws makes its own. Only expectations over
+the noise are reported, never anything about a fragment that was drawn (MECHANISMS §4).
 
 References:
     Del Vasto-Terrientes et al. 2025, equation 5 (mean SSE).
@@ -27,20 +27,20 @@ from owner_node.masking.tasks import AttributeTask, mechanism_of, own_order
 FEWEST_PAIRS = 2
 MOST_PAIRS = 8
 DRAWS = 2**16
-"""Many clusters make up for few draws of each: their shares are averaged."""
+"""Number of clusters times draws to reach: with more clusters fewer draws suffice, shares being averaged."""
 CLOSER = 16
-"""How many times as many draws a closer look takes."""
+"""Factor by which a close forecast takes more draws."""
 FEWEST_MOVES = 2
 MOST_MOVES = 8
 MOVED = 2**17
-"""Many records make up for few draws of their assignment."""
+"""Number of records times draws of the assignment to reach: with more records fewer draws suffice."""
 CLOSER_MOVES = 4
-"""How many times as many of these a closer look takes: each sorts all records."""
+"""Factor by which a close forecast takes more of these; each sorts all records."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Foreseen:
-    """Numbers of one attribute that the forecast of the fragment is made of."""
+    """The numbers of one attribute in the forecast of the fragment."""
 
     name: str
     error: float | None
@@ -51,12 +51,12 @@ class _Foreseen:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How many draws an expectation is made of, where draws are needed."""
+    """Number of draws for an expectation that needs draws."""
 
     n_pairs: int
     """Draws of the noise of the whole list, at least two, each used with both signs."""
     n_moves: int = 1
-    """Draws of the assignment, at least two where there is rank noise; the others are shared among them."""
+    """Draws of the assignment, at least two with rank noise; draws of the list are divided among them."""
 
 
 def expect(
@@ -67,17 +67,17 @@ def expect(
     draws: Draws,
     rank_noise: Decimal = NO_RANK_NOISE,
 ) -> Expectation:
-    """Compute or estimate what a mechanism does to one attribute.
+    """Compute or estimate the effect of a mechanism on one attribute.
 
-    Rank noise is drawn a few times, separately from the list: given who gets which entry, the forecast of the
-    mechanism holds as it stands.
+    Rank noise is drawn a few times, separately from the list: given the assignment of records to entries, the
+    mechanism's own forecast holds unchanged.
 
     Args:
         mechanism: The mechanism.
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
         setting: What is agreed about the attribute.
         bits: Source of random bits.
-        draws: How much to draw.
+        draws: Number of draws.
         rank_noise: w.
     """
     if not rank_noise:
@@ -95,7 +95,7 @@ def expect(
             variance + found.deviation**2,
             found.zero_noise,
         )
-    # As if each record stayed or went by itself, at least: two draws may agree by chance.
+    # At least the variance of independent records, since two draws may agree by chance.
     of_moves = max(float(shares.var()) / (draws.n_moves - 1), 0.25 / (draws.n_moves * n_records))
     deviation = (of_moves + variance / draws.n_moves**2) ** 0.5
     return Expectation(squares / draws.n_moves, unchanged / draws.n_moves, deviation, zero)
@@ -108,16 +108,16 @@ def forecast(
     *,
     closely: bool = False,
 ) -> Forecast:
-    """Foresee what `mask_table` will do, in about two to three times its time.
+    """Forecast the effect of `mask_table`, in about two to three times its time.
 
     Args:
-        columns: As in `mask_table`; `check_table` has found nothing against them.
+        columns: As in `check_table`, which accepts them.
         tasks: As in `mask_table`.
         bits: Source of random bits for the draws of the forecast; None for the operating system's.
-        closely: Whether to take more draws, so that a number close to a limit falls on its right side.
+        closely: Whether to take more draws, to decide reliably whether a number is beyond a limit.
 
     Returns:
-        What is expected.
+        The forecast.
     """
     source = SystemBits() if bits is None else bits
     whole, turn = np.ones(columns[tasks[0].attribute.name].size), Lock()
@@ -130,15 +130,15 @@ def forecast(
 
 
 def _draws(n_records: int, task: AttributeTask, *, closely: bool) -> Draws:
-    """Return how many draws to take: fewer of more, since their shares are averaged."""
-    # Without clusters what has to be drawn are few counts, which make up for nothing.
+    """Return how many draws to take: fewer for more clusters or records, since shares are averaged."""
+    # Without clusters, few counts are drawn, and averaging over them does not help.
     n_pairs = min(MOST_PAIRS, max(FEWEST_PAIRS, DRAWS * (task.k or n_records) // n_records))
     n_moves = min(MOST_MOVES, max(FEWEST_MOVES, MOVED // n_records))
     return Draws(n_pairs * (CLOSER if closely else 1), n_moves * (CLOSER_MOVES if closely else 1))
 
 
 def _together(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
-    """Put the attributes together; `whole`: probability that a record leaves unchanged, `(n_records,)`."""
+    """Combine the attributes; `whole`: probability that a record leaves unchanged, `(n_records,)`."""
     n_attributes, n_records = len(found), whole.size
     errors = sum(each.error for each in found if each.error is not None)
     return Forecast(
@@ -162,7 +162,7 @@ def _together(found: Sequence[_Foreseen], whole: Float64Array) -> Forecast:
 def _foreseen(
     values: Int64Array, task: AttributeTask, bits: BitSource, draws: Draws, whole: Float64Array, turn: Lock
 ) -> _Foreseen:
-    """Foresee one attribute, and multiply its probabilities into those of whole records.
+    """Forecast one attribute, and multiply its probabilities into those of whole records.
 
     The noise of different attributes is independent, given the data.
     """

@@ -1,7 +1,7 @@
-"""What an owner is told about its fragment before it consents.
+"""The forecast of a fragment, as its owner sees it before it consents.
 
-The numbers depend on the original data. They stay with the owner: in its session, its history and its
-answers to its own commands; an aggregator hears at most that the policy refuses.
+The numbers depend on the original data. They stay with the owner: in its session, its history and the
+answers to its own commands. An aggregator learns at most that the policy refuses.
 """
 
 import json
@@ -13,20 +13,19 @@ from common.canonical import canonical
 
 
 def as_share(value: float) -> Decimal:
-    """Return a computed number as it is kept and compared: a decimal with six significant digits."""
+    """Round a computed number to six significant digits, as forecasts store and compare it."""
     return Decimal(format(Decimal(f"{value:.6g}"), "f"))
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeForecast:
-    """What is expected of one attribute."""
+    """The forecast of one attribute."""
 
     name: str
-    """Attribute name."""
     error: Decimal | None
-    """Expected squared error as a share of that of its mean: from 1 on the mean would do as well. Of
-    categories drawn from a taxonomy, distances from the category with the smallest such error count; None
-    where all original values are equal."""
+    """Expected squared error relative to the error of replacing all values by their mean: from 1 on, the mean
+    would be as good. For categories drawn from a taxonomy, the mean is the category with the smallest sum of
+    squared distances. None if all original values are equal."""
     unchanged: Decimal
     """Expected share of its values that leave unchanged."""
     zero_noise: Decimal
@@ -41,16 +40,16 @@ class AttributeForecast:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected of a fragment, before any of its noise is drawn."""
+    """The forecast of a fragment, before any of its noise is drawn."""
 
     attributes: tuple[AttributeForecast, ...]
-    """Attribute by attribute, in the order of the task."""
+    """In the order of the task."""
     mean_sse: Decimal
     """Expected mean SSE; attributes without variation count 0."""
     unchanged_values: Decimal
     """Expected share of all values that leave unchanged."""
     unchanged_records: Decimal
-    """Expected share of records of which every value leaves unchanged."""
+    """Expected share of records all of whose values leave unchanged."""
     zero_noise: Decimal
     """Share of all values that get no noise."""
     deviation: Decimal
@@ -58,23 +57,23 @@ class Forecast:
 
     @property
     def mean_sse_of_means(self) -> Decimal:
-        """About what the mean SSE is with every attribute replaced by its mean: 1/l where all vary."""
+        """Approximate mean SSE of replacing every attribute by its mean: 1/l if all attributes vary."""
         n_varying = sum(each.error is not None for each in self.attributes)
         return as_share(n_varying / len(self.attributes) ** 2)
 
     @property
     def no_better_than_means(self) -> tuple[str, ...]:
-        """Names of attributes whose mean would do as well."""
+        """Names of attributes that would be represented as well by their mean."""
         return tuple(each.name for each in self.attributes if each.error is not None and each.error >= 1)
 
     @property
     def worth_less_than_means(self) -> bool:
-        """Whether all attributes together would be as well replaced by their means."""
+        """Whether all attributes together would be represented as well by their means."""
         errors = [each.error for each in self.attributes if each.error is not None]
         return bool(errors) and sum(errors) >= len(errors)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the document, all numbers as decimals."""
+        """Return the document; all numbers are decimals."""
         return {
             "attributes": [each.to_document() for each in self.attributes],
             "mean_sse": self.mean_sse,
@@ -86,12 +85,12 @@ class Forecast:
         }
 
     def to_text(self) -> str:
-        """Return it as it is kept in a session."""
+        """Return the text that a session stores."""
         return canonical(self.to_document()).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Read it from a session."""
+        """Read the text that a session stores."""
         document = json.loads(text)
         attributes = tuple(
             AttributeForecast(

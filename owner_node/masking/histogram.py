@@ -1,13 +1,14 @@
 """`dp-hist`: the released list made from noisy counts of the values, for attributes of few values.
 
-Each declared value is counted, each count gets exact discrete Laplace noise of scale 2g/ε, and the list is
-every value repeated its count of times, in order. One changed record moves two counts by one each, g records
-at most 2g in all, whatever the data are: with one scale for all counts they are ε-differentially private
-(global sensitivity), and with them whatever is made from them and the number of records, which is no secret.
+Each declared value is counted, each count gets exact discrete Laplace noise of scale 2g/ε, and the list
+repeats every value as often as its count says, in order. One changed record moves two counts by one each, g
+records at most 2g in total, whatever the data are. So with one scale for all counts, the noisy counts are
+ε-differentially private (global sensitivity), and so is everything that is computed from them and the number
+of records, which is not secret.
 
-Noisy counts are brought back to counts by two steps of free post-processing: the nearest counts, in squared
+Two steps of free post-processing turn noisy counts into counts: first the nearest counts, in squared
 distance, that are not negative and sum to the number of records; then whole numbers, largest remainders
-first. Doubles do no harm there: the noise has been added, exactly, before.
+first. Doubles are safe there, because the exact noise has already been added.
 
 References:
     Dwork, McSherry, Nissim, Smith 2006, Example 3 (histograms).
@@ -33,7 +34,7 @@ MOST_RECORDS = 2**28
 
 
 def grid_bits(setting: Setting) -> int:
-    """Return f, the largest up to 20 for which no noisy count, in steps of 2^-f, can pass 63 bits.
+    """Return f, the largest number up to 20 for which no noisy count, in steps of 2^-f, can exceed 63 bits.
 
     Raises:
         UnusableDataError: If there is none, or there are too many values to count.
@@ -109,7 +110,7 @@ class HistogramMechanism(ListMechanism):
         bits: BitSource,
         n_pairs: int,
     ) -> Expectation:
-        """Draw the noise of all counts again and again: their projection mixes all values."""
+        """Draw the noise of all counts several times: their projection mixes all values."""
         n_records, counts = sorted_values.size, counts_of(sorted_values, setting)
         found = DrawnExpectation(n_records, n_pairs)
         for pair in range(n_pairs):
@@ -119,7 +120,7 @@ class HistogramMechanism(ListMechanism):
                 moved = np.repeat(drawn.values, drawn.sizes) - assigned
                 found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
                 found.add_same(pair, slice(None), moved == 0)
-        # As if the noise of every count moved that many records, at most all.
+        # The deviation if the noise of every count moved its scale in records, at most all.
         moving = min(0.5, 2 * setting.g * setting.n_values / (float(setting.epsilon) * n_records))
         return found.mean(moving, 0)
 

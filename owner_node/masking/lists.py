@@ -1,11 +1,14 @@
-"""Released lists: what every kind of mechanism makes, what is expected of it, and how centroids are rounded.
+"""Released lists: the interface of mechanisms, their forecasts, and the way from noisy sums to values.
 
-A list is made to ascend by isotonic regression, by pooling. Neighbours that do not ascend have one value in
-the nearest list, whichever are found first. So all of them are pooled at once, and again as long as there are
-some, which is a few rounds. scipy does the same pair by pair; to load its optimisation takes longer than
-masking a table of some ten thousand records.
+Released values are made from noisy sums by free post-processing, which sees only public numbers.
+
+A list is made to ascend by isotonic regression with pooling. Neighbours that do not ascend have the same
+value in the nearest list, in whatever order they are pooled. So all of them are pooled at once, and again
+while there are any, which takes a few rounds. scipy does the same pair by pair, but loading its optimisation
+module takes longer than masking a table of some ten thousand records.
 
 References:
+    Dwork and Roth 2014, Proposition 2.1 (post-processing).
     Robertson, Wright and Dykstra 1988, Order Restricted Statistical Inference, section 1.2: violators may be
     pooled in any order.
 """
@@ -26,7 +29,7 @@ from owner_node.masking.clusters import Setting
 
 HALF = 32
 MOST_ROUNDS = 32
-"""A round looks at all pools. Some lists take as many rounds as they are long; these are left to scipy."""
+"""Most rounds of pooling. Some lists would take as many rounds as they have values: scipy handles these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +37,22 @@ class ReleasedList:
     """The rank-ordered list of released values: one of the two products of masking (MECHANISMS §1)."""
 
     values: Int64Array
-    """One released value per cluster, `(n_clusters,)`, in resolution units; in rank order, or in the order of
-    the records where each is a cluster by itself."""
+    """One released value per cluster, `(n_clusters,)`, in resolution units; in rank order, or in record order
+    if each record is its own cluster."""
     sizes: Int64Array
     """Number of records of each cluster, `(n_clusters,)`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is expected of one attribute, before its noise is drawn."""
+    """The forecast of a mechanism for one attribute, before its noise is drawn."""
 
     squared_error: float
     """Expected sum over the records of the squared difference between released and original value."""
     unchanged: Float64Array
     """Probability that a record's value leaves unchanged, `(n_records,)`, in the original order."""
     deviation: float
-    """Standard error of the mean of `unchanged`; 0 where that is exact."""
+    """Standard error of the mean of `unchanged`; 0 if it is exact."""
     zero_noise: int
     """Number of records whose value gets no noise."""
 
@@ -57,18 +60,18 @@ class Expectation:
 class ListMechanism(ABC):
     """The private half of a mechanism: makes the released list of one attribute, and forecasts it.
 
-    The public half is the entry of the same id in `common.model.mechanisms`. Which record gets which entry of
-    the list is not a mechanism's business.
+    The public half is the entry of the same id in `common.model.mechanisms`. A mechanism does not
+    decide which record gets which entry of the list.
     """
 
     @property
     def ascending(self) -> bool:
-        """Whether the released values are sure to ascend with the ranks."""
+        """Whether the released values always ascend with the ranks."""
         return False
 
     @abstractmethod
     def check(self, setting: Setting) -> None:
-        """Refuse a setting that the list cannot be made with exactly; called before anything is spent.
+        """Refuse a setting for which the list cannot be made exactly; called before any budget is spent.
 
         Raises:
             UnusableDataError: With the reason.
@@ -80,7 +83,7 @@ class ListMechanism(ABC):
 
         Args:
             sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
-            setting: What is agreed about the attribute.
+            setting: The agreed settings of the attribute.
             bits: Source of random bits.
 
         Returns:
@@ -106,15 +109,15 @@ class ListMechanism(ABC):
         bits: BitSource,
         n_pairs: int,
     ) -> Expectation:
-        """Compute or estimate what the released list does to the values, without a draw of any release.
+        """Compute or estimate the effect of the released list on the values, without draws of any release.
 
         Args:
             sorted_values: As in `release`.
             assigned: The values of the records that get the entries, rank by rank, `(n_records,)`.
             setting: What is agreed about the attribute.
             bits: Source of random bits.
-            n_pairs: Draws of the noise of the whole list where draws are needed, at least two, each used with
-                both signs.
+            n_pairs: Number of draws of the noise of the whole list, for mechanisms that need draws; at least
+                two, each used with both signs.
         """
 
     def spread(self, sorted_values: Int64Array, _setting: Setting) -> float:
@@ -123,10 +126,10 @@ class ListMechanism(ABC):
 
 
 class DrawnExpectation:
-    """Averages over drawn lists, each noise used with both signs, which have the same probability."""
+    """Averages over drawn lists; each noise is used with both signs, which are equally probable."""
 
     def __init__(self, n_records: int, n_pairs: int) -> None:
-        """Prepare for so many pairs of draws."""
+        """Prepare for `n_pairs` pairs of draws."""
         self._hits = np.zeros(n_records, dtype=np.uint16)
         self._squares, self._shares = np.zeros(n_pairs), np.zeros(n_pairs)
 
@@ -143,8 +146,8 @@ class DrawnExpectation:
         """Return the averages.
 
         Args:
-            moving: The least standard deviation of a pair's share of unchanged values: a few draws may agree
-                by chance.
+            moving: Lower bound on the standard deviation of a pair's share of unchanged values, since a few
+                draws may agree by chance.
             zero_noise: Number of records whose value gets no noise.
         """
         n_pairs = self._shares.size
@@ -156,9 +159,10 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
     """Return the ascending list with the least weighted squared distance from `sums / weights`.
 
     Args:
-        sums: What each value is multiplied by its weight, `(n,)`.
+        sums: The values multiplied by their weights, `(n,)`.
         weights: Positive weights, `(n,)`, whose sum fits into 63 bits.
-        begins: Where a list begins if there are several, one after the other, `(n,)`; the first always does.
+        begins: True at the first element of each list, `(n,)`, if several lists follow each other; None for
+            one list.
 
     Returns:
         The list, or each list by itself, `(n,)`.
@@ -182,7 +186,7 @@ def nearest_ascending(sums: Int64Array, weights: Int64Array, begins: BoolArray |
 
 
 def _running_totals(sums: Int64Array) -> list[tuple[Int64Array, float]]:
-    """Return the totals of the first q sums for every q, exact: in two parts where one would pass 63 bits."""
+    """Return the exact totals of the first q sums for every q, in two parts if one would exceed 63 bits."""
     if max(int(sums.max()), -int(sums.min())) <= LARGEST_INT64 // sums.size:
         return [(_running_total(sums), 1.0)]
     return [(_running_total(sums >> HALF), 2.0**HALF), (_running_total(sums & (2**HALF - 1)), 1.0)]
@@ -215,7 +219,7 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     """
     divisor = int(divisors.flat[0])
     if divisor & (divisor - 1) == 0 and np.all(divisors == divisor):
-        # Records by themselves: what is shifted out last says where to round.
+        # All clusters have one record: the last bit that is shifted out decides the rounding.
         quotients, places = noisy_sums.copy(), divisor.bit_length() - 1
         if places:
             quotients >>= places - 1
@@ -232,12 +236,12 @@ def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_val
     """Divide noisy sums, make them ascend, then clamp to the domain and round.
 
     The true centroids ascend in rank order; the ascending list nearest to the noisy one, in squared distance
-    weighted by cluster size, averages noise away where neighbours disagree. Doubles do no harm here: the
-    noise has been added, exactly, before.
+    weighted by cluster size, averages noise out where neighbours are not in order. Doubles are safe here,
+    because the exact noise has already been added.
 
     Args:
         noisy_sums: As in `round_centroids`.
-        divisors: As in `round_centroids`; in the ratio of the clusters' sizes, they are the weights.
+        divisors: As in `round_centroids`; they are the weights, being proportional to cluster sizes.
         n_values: As in `round_centroids`.
 
     Returns:
@@ -248,5 +252,5 @@ def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_val
     ascending = nearest_ascending(noisy_sums.ravel(), divisors.ravel(), begins.ravel())
     ascending = ascending.reshape(noisy_sums.shape)
     rounded = np.rint(np.clip(ascending, 0, n_values - 1)).astype(np.int64)
-    # A domain of more than 2^53 values ends at an integer that a double may round up past its end.
+    # In a domain of more than 2^53 values, a double may round its last integer up, out of the domain.
     return np.minimum(rounded, n_values - 1)

@@ -1,7 +1,7 @@
-"""Mask attributes and whole tables: rank, release a list, give every record an entry of the list.
+"""Mask attributes and whole tables: rank records, release a list, assign its entries to the records.
 
-`Engine.check` raises everything that can be foreseen, so that after the budget is spent `mask_table` does not
-fail for a reason that could have been known before.
+`Engine.check` raises every error that can be foreseen. So `mask_table` does not fail for a foreseeable reason
+after the budget is spent.
 """
 
 import os
@@ -16,15 +16,15 @@ from owner_node.masking.lists import ReleasedList
 from owner_node.masking.tasks import AttributeTask
 
 COLUMNS_IN_FLIGHT = 5
-"""Memory that masking one attribute needs beyond its result, at most, in columns of 64-bit values."""
+"""Most memory that masking one attribute needs beyond its result, in columns of 64-bit values."""
 FEWEST_IN_THREADS = 2**16
-"""Attributes of fewer records are done one after the other: threads would mostly wait for each other."""
+"""With fewer records, attributes are masked one after the other: threads would mostly wait."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedAttribute:
-    """The two products of masking an attribute, kept apart (MECHANISMS §1)."""
+    """The two separate products of masking an attribute (MECHANISMS §1)."""
 
     released: ReleasedList
     """The rank-ordered list of released values, in resolution units of the attribute."""
@@ -36,7 +36,7 @@ def mask_attribute(records: Engine, task: AttributeTask, bits: BitSource) -> Mas
     """Mask one attribute.
 
     Args:
-        records: The original records; `Engine.check` has found nothing against the task.
+        records: The original records; `Engine.check` accepts the task.
         task: How to mask it.
         bits: Source of random bits.
 
@@ -55,7 +55,7 @@ def mask_attribute(records: Engine, task: AttributeTask, bits: BitSource) -> Mas
 
 
 def mask_table(records: Engine, tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:
-    """Mask a table with the operating system's randomness; no other source can be handed in.
+    """Mask a table with the operating system's randomness; no other source can be passed.
 
     Attributes are masked in parallel threads, as many as keep the additional memory below that of the result.
 
@@ -82,7 +82,7 @@ def mask_table(records: Engine, tasks: Sequence[AttributeTask]) -> dict[str, Int
 
 
 def for_each(work: Callable[[AttributeTask], _T], tasks: Sequence[AttributeTask], n_records: int) -> list[_T]:
-    """Do some work on every attribute, in as many threads as keep its memory below that of a table."""
+    """Call `work` for every task, in as many threads as keep the added memory below that of a table."""
     n_threads = min(os.cpu_count() or 1, len(tasks) // COLUMNS_IN_FLIGHT)
     if n_threads < 2 or n_records < FEWEST_IN_THREADS:
         return list(map(work, tasks))

@@ -1,19 +1,19 @@
-"""The private half of every mechanism: its scale, its draws and its forecast, by id.
+"""The private half of every mechanism, by id: its noise scale, its draws and its forecast.
 
-Sorted values in, the rank-ordered list of released values out. The public half, which has the promise, is in
-`common.model.mechanisms`: a new mechanism is one entry there and one here. A mechanism that adds noise to
-sums of clusters is a `SumMechanism`; one that makes its list another way has a file of its own.
+A mechanism turns sorted values into the rank-ordered list of released values. Its public half, which has the
+promise, is in `common.model.mechanisms`: a new mechanism is one entry there and one here. A mechanism that
+adds noise to sums of clusters is a `SumMechanism`; one that makes its list differently has its own file.
 
-Clusters whose noise stays their own have a forecast in closed form: Y = 2^f T + DL(t) is rounded to v or
-above exactly if the noise reaches an integer m(v), which grows by D = 2^f |C| from v to v + 1, and
+The forecast has a closed form if noise is not mixed between clusters: Y = 2^f T + DL(t) is rounded to v or
+above exactly if the noise is at least an integer m(v), which grows by D = 2^f |C| from v to v + 1, and
 P(DL(t) >= m) = q^m/(1 + q) for m >= 0, q = exp(-1/t). So the distance of the released value from the
-noise-free one, z0, has geometric tails to both sides, cut at the ends of the domain:
+noise-free one, z0, has geometric tails on both sides, cut at the ends of the domain:
 
     P(Z >= z0 + j) = q^a R^(j-1)/(1 + q)     a = m(z0 + 1), from 1 to D     R = exp(-D/t)
     P(Z <= z0 - j) = q^b R^(j-1)/(1 + q)     b = D + 1 - a
 
-Isotonic regression mixes all clusters: there the forecast is the mean over noise drawn for nothing else.
-Doubles serve in all forecasts, since nothing computed there is released.
+Isotonic regression mixes all clusters. There the forecast is a mean over noise drawn for the forecast alone.
+Forecasts use doubles, since nothing computed there is released.
 
 References:
     Canonne, Kamath, Steinke 2020 (the distribution of discrete Laplace noise).
@@ -54,16 +54,16 @@ from owner_node.masking.lists import (
 from owner_node.masking.noise import add_saturating, discrete_laplace
 
 DRAWS_PER_BLOCK = 2**17
-"""Draws that are made at a time: drawing needs several times the memory of what is drawn."""
+"""Draws made at a time: drawing needs several times the memory of its result."""
 RECORDS_PER_BLOCK = 2**16
-"""Records, or clusters of one record, that a forecast reads at once: they stay in the processor's caches."""
+"""Records, or clusters of one record, that a forecast reads at a time: they stay in the caches."""
 _NO_NOISE = 1e-3
-"""Stands for a scale of 0: such noise differs from 0 with a probability that no double can hold."""
+"""Replaces a scale of 0: such noise differs from 0 with a probability too small for a double."""
 _NEARLY_UNIFORM = 1e-5
 ScaleBound = Callable[[Setting], int]
-"""The largest scale that a mechanism can come to with any data, in resolution units of the sum."""
+"""The largest scale of a mechanism over all data, in resolution units of the sum."""
 Scales = Callable[[Int64Array, Clusters, Setting, int], Int64Array]
-"""Sorted values, clusters, setting, f to one scale per cluster, `(n_clusters,)`, in 2^-f resolution units."""
+"""Maps sorted values, clusters, setting and f to scales, `(n_clusters,)`, in 2^-f resolution units."""
 
 
 # --- scales ---------------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def domain_scale_bound(setting: Setting) -> int:
 def domain_scales(_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
     """Return the scales of `dp` and `dp-ir`: t_C = ceil(2^f g (U - L) |C| / (k epsilon)), at least 1.
 
-    No value enters them. One changed record moves the sums of all clusters together by at most U - L, since
-    the moves telescope: what enters a cluster at one end is what left its neighbour. With g records per
-    person each record gets epsilon / g, which here composes.
+    They do not depend on values. One changed record moves the sums of all clusters together by at most U - L,
+    since the moves telescope: the value that enters a cluster at one end has left its neighbour. With g
+    records per person each record gets epsilon / g, which here composes.
 
     References:
         Sánchez et al. 2016, Lemma 1 and Algorithm 1. Soria-Comas et al. 2025, §4.1, for k = 1.
@@ -138,8 +138,8 @@ def joint_sensitivity(sorted_values: Int64Array, clusters: Clusters, g: int = 1)
     """Return Λ, the local L1-sensitivity of the vector of all trimmed centroids, in resolution units.
 
     One changed record moves all touched clusters the same way, so for g = 1 it is the larger of the summed
-    rises and the summed falls. Several may move in opposite directions: for g > 1 it is the sum of the larger
-    of each.
+    rises and the summed falls. Several records may move clusters in opposite directions: for g > 1 it is the
+    sum over clusters of the larger of rise and fall.
 
     References:
         Soria-Comas et al. 2017, Proposition 5, applied to all centroids at once.
@@ -154,9 +154,9 @@ def joint_sensitivity(sorted_values: Int64Array, clusters: Clusters, g: int = 1)
 def joint_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
     """Return the scales of `idp-joint`: t_C = ceil(2^f |C| b) with b = max(Λ, 1/k) / epsilon.
 
-    One b for all clusters. Rounding up keeps the joint bound, since every term 2^f E(C)/t_C falls as t_C
-    grows. The floor of one resolution unit in one cluster keeps an attribute without variation from leaving
-    exactly.
+    b is the same for all clusters. Rounding up keeps the joint bound, since every term 2^f E(C)/t_C falls as
+    t_C grows. The floor of one resolution unit in one cluster ensures that an attribute without variation is
+    not released exactly.
     """
     sensitivity = joint_sensitivity(sorted_values, clusters, setting.g)
     scale = max(sensitivity, Fraction(1, setting.k)) / setting.exact_epsilon * 2**bits
@@ -188,11 +188,11 @@ class ExactSums:
     bits: int
     """f."""
     tail: int
-    """The largest distance of a noisy sum below 0 that is told apart."""
+    """Noisy sums are cut at this distance below 0."""
 
     @property
     def divisors(self) -> Int64Array:
-        """2^f |C|, by which a noisy sum becomes a centroid, `(n_clusters,)`."""
+        """2^f |C|, the divisor that turns a noisy sum into a centroid, `(n_clusters,)`."""
         return self.sizes << self.bits
 
     @property
@@ -204,23 +204,23 @@ class ExactSums:
         """Draw the noise of all sums, some clusters at a time.
 
         Yields:
-            Which clusters, and their noise.
+            A slice of clusters, and their noise.
         """
         for first in range(0, self.scales.size, DRAWS_PER_BLOCK):
             block = slice(first, first + DRAWS_PER_BLOCK)
             yield block, discrete_laplace(self.scales[block], bits)
 
     def noisy(self, bits: BitSource) -> Int64Array:
-        """Draw the noise and add it, in place: the sums are the noisy ones then, `(n_clusters,)`."""
+        """Draw the noise, add it to `sums` in place, and return them, `(n_clusters,)`."""
         for block, noise in self.noise(bits):
             self.sums[block] = add_saturating(self.sums[block], noise, self.tail)
         return self.sums
 
     def repeated_noise(self, bits: BitSource, times: int) -> Iterator[Int64Array]:
-        """Draw the noise of all sums several times, of few clusters several times at once.
+        """Draw the noise of all sums several times; several lists at once if there are few clusters.
 
         Yields:
-            Some lists of noise at a time, `(n_lists, n_clusters)`; in the end as many as asked for.
+            Some lists of noise at a time, `(n_lists, n_clusters)`; `times` lists in total.
         """
         at_once = max(1, DRAWS_PER_BLOCK // self.scales.size)
         for first in range(0, times, at_once):
@@ -231,10 +231,10 @@ class ExactSums:
 
 @dataclass(frozen=True, slots=True)
 class SumMechanism(ListMechanism):
-    """Individual-ranking clusters, one noisy sum each (MECHANISMS §2 and §6)."""
+    """A mechanism of individual-ranking clusters with one noisy sum each (MECHANISMS §2 and §6)."""
 
     sums: Callable[[Int64Array, int], Int64Array]
-    """Sorted values of clusters of equal size and g to the sums the noise is added to."""
+    """Maps sorted values of clusters of equal size, and g, to the sums that noise is added to."""
     scale_bound: ScaleBound
     """Public bound on the noise scale."""
     scales: Scales
@@ -248,11 +248,11 @@ class SumMechanism(ListMechanism):
         return self.monotone
 
     def check(self, setting: Setting) -> None:
-        """Refuse a domain whose noisy sums cannot be kept exact."""
+        """Refuse a domain whose noisy sums would not be exact."""
         fraction_bits(setting, self.scale_bound(setting))
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
-        """Return the sums of all clusters before their noise, and what it is drawn with."""
+        """Return the sums of all clusters before noise, and the scales of their noise."""
         clusters = Clusters(sorted_values.size, setting.k)
         bound = self.scale_bound(setting)
         f = fraction_bits(setting, bound)
@@ -271,15 +271,15 @@ class SumMechanism(ListMechanism):
         return ReleasedList(values, exact.sizes)
 
     def rounded(self, noisy: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
-        """Return the released values that noisy sums come to, by free post-processing.
+        """Compute released values from noisy sums, by free post-processing.
 
         Args:
             noisy: Noisy sums, `(n_clusters,)`, or of several lists, `(n_lists, n_clusters)`.
-            divisors: By which they become centroids, of the same shape.
+            divisors: Their divisors, as in `ExactSums.divisors`, of the same shape.
             n_values: V.
 
         Returns:
-            From 0 to V - 1, of the same shape.
+            Values from 0 to V - 1, of the same shape.
         """
         if self.monotone:
             return round_monotone_centroids(noisy, divisors, n_values)
@@ -293,7 +293,7 @@ class SumMechanism(ListMechanism):
         bits: BitSource,
         n_pairs: int,
     ) -> Expectation:
-        """Add up closed forms, or draw the noise of all clusters again and again where they are mixed."""
+        """Sum closed forms, or draw the noise of all clusters several times if post-processing mixes them."""
         exact = self.exact_sums(sorted_values, setting)
         if self.monotone:
             return self._expect_by_draws(
@@ -323,7 +323,7 @@ class SumMechanism(ListMechanism):
         noise: Iterator[Int64Array],
         n_pairs: int,
     ) -> Expectation:
-        """Average over drawn lists; squared errors cluster by cluster, from sums made once."""
+        """Average over drawn lists; squared errors come cluster by cluster from sums computed once."""
         divisors = exact.divisors
         centre = (exact.sums + divisors // 2) // divisors
         blocks = list(_blocks(assigned.size, Clusters(assigned.size, setting.k)))
@@ -343,11 +343,11 @@ class SumMechanism(ListMechanism):
             for block, ranks, shape in blocks:
                 same = distances[ranks].reshape(shape) == moved[block][:, None]
                 found.add_same(pair, ranks, same.ravel())
-        # As if each cluster stayed or went as a whole, by itself.
+        # At least the deviation if clusters were unchanged or not as a whole, independently.
         return found.mean(0.5 / centre.size**0.5, exact.n_without_noise)
 
     def _both_signs(self, exact: ExactSums, noise: Int64Array, n_values: int) -> Int64Array:
-        """Return the lists of noise, after each the one of its negative, `(2 n_lists, n_clusters)`."""
+        """Return released lists for each noise and its negative, in turns, `(2 n_lists, n_clusters)`."""
         both = np.stack([noise, -noise], axis=1).reshape(-1, noise.shape[1])
         noisy = add_saturating(exact.sums, both, exact.tail)
         return self.rounded(noisy, np.broadcast_to(exact.divisors, noisy.shape), n_values)
@@ -355,12 +355,12 @@ class SumMechanism(ListMechanism):
 
 @dataclass(frozen=True, slots=True)
 class RecordMechanism(SumMechanism):
-    """Records by themselves, one noisy value each (MECHANISMS §2, k = 1): in which order is no matter."""
+    """A mechanism with one noisy value per record (MECHANISMS §2, k = 1); the order does not matter."""
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return one value per record, in the order of the records, whichever it is.
+        """Draw the noise and return one value per record, in the given order of the records.
 
-        Records are done some at a time: all that is made of them on the way stays in the processor's caches.
+        Records are processed in blocks: intermediate results stay in the processor's caches.
         """
         values = np.empty(sorted_values.size, dtype=np.int64)
         for first in range(0, values.size, DRAWS_PER_BLOCK):
@@ -371,10 +371,10 @@ class RecordMechanism(SumMechanism):
 
 
 def _blocks(n_records: int, clusters: Clusters) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
-    """Cut into blocks of whole clusters of one size.
+    """Divide clusters into blocks of whole clusters of one size.
 
     Yields:
-        Which clusters, which ranks, and the shape (n_clusters, size) of their values.
+        A slice of clusters, a slice of ranks, and the shape (n_clusters, size) of their values.
     """
     last = clusters.n_clusters - 1
     step = max(1, RECORDS_PER_BLOCK // clusters.k)
@@ -390,7 +390,7 @@ class Outcome:
     """Distribution of the released value of each cluster, as Z = z0 + J; all arrays `(n_clusters,)`."""
 
     centre: Int64Array
-    """z0, the value that is released if there is no noise."""
+    """z0, the released value without noise."""
     log_up: Float64Array
     """Logarithm of P(J >= 1)."""
     log_down: Float64Array
@@ -398,16 +398,16 @@ class Outcome:
     step: Float64Array
     """D/t: each tail falls by exp(-D/t) from one value to the next."""
     room_up: Int64Array
-    """How far the domain goes on above z0."""
+    """Number of values of the domain above z0."""
     room_down: Int64Array
-    """And below it."""
+    """Number of values of the domain below z0."""
 
     @classmethod
     def of(cls, sums: Int64Array, divisors: Int64Array, scales: Int64Array, n_values: int) -> "Outcome":
-        """Return the distributions from noise-free sums, what they are divided by, scales, and V."""
+        """Return the distributions from noise-free sums, their divisors, scales, and V."""
         half = divisors // 2
         centre = (sums + half) // divisors
-        # m(z0 + 1): what the noise has to reach for the next value.
+        # m(z0 + 1): the least noise for the next value.
         above = divisors - half - (sums - centre * divisors)
         scale = np.where(scales > 0, scales, _NO_NOISE)
         normal = np.log1p(np.exp(-1 / scale))
@@ -437,7 +437,7 @@ class Outcome:
         np.abs(j, out=j)
         tail = np.exp(first - np.maximum(j - 1, 0) * self.step[:, None])
         room = np.where(upward, self.room_up[:, None], self.room_down[:, None])
-        # At an end of the domain is also what would go further.
+        # An end of the domain collects all that would lie beyond it.
         tail *= np.where(j == room, 1.0, -np.expm1(-self.step)[:, None])
         stays = 1 - np.where(self.room_up > 0, np.exp(self.log_up), 0)
         stays -= np.where(self.room_down > 0, np.exp(self.log_down), 0)
@@ -449,7 +449,7 @@ def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Arr
     h = n_terms.astype(np.float64)
     once = np.expm1(-h * step) / np.expm1(-step)
     twice = (once - h * np.exp(-h * step)) / -np.expm1(-step)
-    # Where the tail hardly falls within the domain, the difference above would be lost to rounding.
+    # If the tail hardly falls within the domain, the difference above would be lost to rounding.
     flat = h * (h + 1) / 2 - step * (h + 1) * h * (h - 1) / 3
     return once, np.where(h * step < _NEARLY_UNIFORM, flat, twice)
 

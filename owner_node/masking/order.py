@@ -1,8 +1,21 @@
-"""The order of records: by value, ties by tie-breakers, then by record; sorted, or counted by value.
+"""The order of the records of one attribute: by value, then by tie-breaker, then by record position.
 
-Value, tie-breaker and record number are packed into one 64-bit key, so that one sort without regard to
-stability gives the order and the values in it; `numpy.sort` of such keys is several times quicker than a
-stable argsort. Keys that do not fit are ordered by `numpy.lexsort`.
+*Sorting.* `rank` packs value, tie-breaker and record position into one 64-bit key: the value in the highest
+bits, the position in the lowest. No two keys are equal, so that one sort without regard to stability gives the
+order and the values in it; `numpy.sort` of such keys is several times faster than a stable argsort. If they do
+not fit into a key, `numpy.lexsort` sorts the records.
+
+*Original order.* Rank noise starts from the original order of the records, with ties broken at random: by
+value, then by a secret random number of a few bits. There are two forms of it:
+
+- `SortedRecords`, if values are many, records few, or noise narrow: records are sorted, and those with the
+  same value and number are ordered by record position.
+- `CountedRecords`, otherwise: nothing is sorted. Records are counted by value and number, and those that
+  agree in both share the middle of their positions.
+
+`are_counted` chooses between them by the declared domain, the number of records and the noise, never by the
+values. The bound of `rank_noise` holds for either form. It would not hold for a choice that one record could
+change.
 """
 
 from dataclasses import dataclass
@@ -68,21 +81,21 @@ def rank(values: Int64Array, key_bits: int = KEY_BITS, ties: TieArray | None = N
 
 TIE_BITS = 8
 MOST_KEYS = 2**16
-"""Most pairs of value and number that are counted: each has 16 bits, and their counts stay in the caches."""
+"""Most pairs of value and number to count: a pair has 16 bits, and the counts fit into the caches."""
 RECORDS_PER_BLOCK = 2**16
-"""Records that are counted at a time: what is made of them on the way stays in the processor's caches."""
+"""Records counted at a time: intermediate results stay in the processor's caches."""
 FEWEST_SAMPLED = 2**17
-"""Of fewer records a sample takes as long as it can save."""
+"""With fewer records, taking a sample costs as much time as it can save."""
 SAMPLE = 2**14
-"""Records of which a sample has about so many."""
+"""Approximate number of records in a sample."""
 Places = TypeVar("Places", slice, PositionArray)
 
 
 class OriginalOrder(Protocol):
-    """Has the records at some places, each once, and says at which position each of them is."""
+    """Maps places to records, one to one, and gives the position of the record at each place."""
 
     steps: ClassVar[int]
-    """Into how many steps every position is divided."""
+    """Number of steps that every position is divided into."""
 
     def positions(self, places: slice) -> NarrowPositionArray:
         """Return the positions of the records at some places, `(n_places,)`, in steps."""
@@ -95,7 +108,7 @@ class OriginalOrder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SortedRecords:
-    """Records in their order; the place of each is its position."""
+    """Sorted records: the place of each is its position."""
 
     steps: ClassVar[int] = 1
     order: PositionArray
@@ -112,11 +125,11 @@ class SortedRecords:
 
 @dataclass(frozen=True, slots=True)
 class CountedRecords:
-    """Records that are not sorted: the place of each is its own, and its position may be a half."""
+    """Counted, unsorted records: the place of each is its record number, its position may be a half."""
 
     steps: ClassVar[int] = 2
     keys: KeyArray
-    """Value and random number of every record, `(n_records,)`."""
+    """Key of every record, `(n_records,)`: its value and random number."""
     middles: NarrowPositionArray
     """The middle of the positions of all records with a key, in steps, by key."""
     counts: Int64Array
@@ -133,9 +146,9 @@ class CountedRecords:
 
 
 def are_counted(n_values: int, n_records: int, scale: int) -> bool:
-    """Whether records are counted: values are few, and noise is no narrower than what may share a position.
+    """Return whether records are counted: values are few, and noise is at least as wide as a shared position.
 
-    Of one value, about 1/256 of the records share one, and these are all records at most.
+    About 1/256 of the records of one value share a position, and one value can have all records.
 
     Args:
         n_values: V.
@@ -169,14 +182,15 @@ def count_with_random_ties(values: Int64Array, attribute: Attribute, bits: BitSo
 
 
 def tie_breakers(n_records: int, bits: BitSource) -> TieArray:
-    """Draw a secret random number for every record, `(n_records,)`; many records can have the same."""
+    """Draw a secret random number for every record, `(n_records,)`; several records can draw the same one."""
     return bits.words(-(-n_records // 8)).view(np.uint8)[:n_records]
 
 
 def rank_with_random_ties(values: Int64Array, bits: BitSource) -> Ranking:
     """Sort records by value, ties by secret random numbers, then by record position.
 
-    Where few values repeat, only their records draw a number: sorting by value and number costs a third more.
+    If few values repeat, only their records draw a number: sorting all by value and number takes a third more
+    time.
 
     Args:
         values: As in `rank`.
@@ -197,7 +211,7 @@ def rank_with_random_ties(values: Int64Array, bits: BitSource) -> Ranking:
 
 
 def with_next(places: PositionArray) -> PositionArray:
-    """Return ascending places together with the one that follows each, ascending, each once."""
+    """Return ascending places together with the next place after each, ascending, without repetition."""
     ends = np.diff(places, append=-1) != 1
     found = np.repeat(places, 1 + ends)
     found[np.flatnonzero(ends) + np.cumsum(ends)[ends]] += 1
@@ -205,13 +219,13 @@ def with_next(places: PositionArray) -> PositionArray:
 
 
 def _seldom_repeats(values: Int64Array) -> bool:
-    """Tell from a sample whether a record has fewer than one in eight others with its value, on average."""
+    """Estimate from a sample whether a record shares its value with fewer than 1/8 others on average."""
     if values.size < FEWEST_SAMPLED:
         return False
     sample = values[:: max(1, values.size // SAMPLE)]
     most_values = int(sample.max()) - int(sample.min()) + 1
     if 16 * (sample.size - most_values) * values.size >= sample.size**2:
-        return False  # there are more records than values to go round
+        return False  # by the number of possible values alone, too many in the sample must repeat
     sample = np.sort(sample)
     repeats = int(np.count_nonzero(sample[1:] == sample[:-1]))
     return 16 * repeats * values.size < sample.size**2

@@ -1,8 +1,8 @@
 """Noisy answers to single questions about one attribute: order statistics, counts, histograms.
 
-A neighbour is what it is everywhere here: the attribute values of up to g records, all that one person has,
-are replaced by any others of the domain. The answer is an integer, or a vector of them, and so is its noise:
-discrete Laplace, calibrated to the local sensitivity of the data as they are.
+Neighbouring data are defined as everywhere here: the attribute values of up to g records, all that one person
+has, are replaced by any others of the domain. The answer is an integer or a vector of integers, and so is its
+noise: discrete Laplace, calibrated to the local sensitivity of the data as they are.
 
 *Order statistics.* Let v_1 <= … <= v_n be sorted, with v_j = L for j < 1 and v_j = U for j > n. Replacing
 g records moves the j-th smallest to v_(j-g) at the lowest (the g largest become L) and to v_(j+g) at the
@@ -10,12 +10,12 @@ highest (the g smallest become U). So the local sensitivity is max(v_(j+g) - v_j
 median between two records it is that of their sum. For g = 1 these are the formulas of the paper.
 
 *Counts.* A changed record moves the count of a range by one, and two counts of a histogram by one each, in
-any data: the noise is calibrated to g and 2g, the global sensitivity, so this is differential privacy.
+any data. The noise is calibrated to g and 2g, the global sensitivity, so this is differential privacy.
 
-*Where the local sensitivity is 0* the paper answers exactly, which its Definition 5 allows. Here the noise is
-made for a sensitivity of at least the smallest step that the answer can take. Otherwise an answer would be
-exact and known to be so, whatever ε is; and it would show that the values around the median are all equal,
-which is something about more than g records and not covered by any ε.
+*If the local sensitivity is 0*, the paper answers exactly, which its Definition 5 allows. Here the noise is
+calibrated to a sensitivity of at least the smallest step of the answer. Otherwise an answer would be exact
+and known to be exact, whatever ε is. It would also disclose that the values around the median are all equal,
+which concerns more than g records and is not covered by any ε.
 
 References:
     Soria-Comas et al. 2017, Definitions 5 and 6, Theorem 5, Section VI.
@@ -39,21 +39,21 @@ from owner_node.masking.questions import Kind, Question
 
 @dataclass(frozen=True, slots=True)
 class ExactAnswer:
-    """The answer without noise, and the public numbers that its noisy form is rounded by."""
+    """The answer without noise, and the public numbers for rounding its noisy form."""
 
     sums: Int64Array
     """One integer, or one per range, at least 0: `parts` times the answer, above `offset`."""
     parts: int
     """1, or 2 for a median between two records."""
     n_values: int
-    """How many values an answer can have."""
+    """Number of possible answers."""
     offset: int
-    """The lowest of them."""
+    """The lowest possible answer."""
     sensitivity: int
-    """The local L1-sensitivity of `sums` to g changed records; of counts the global one."""
+    """The local L1-sensitivity of `sums` to g changed records; for counts, the global one."""
 
     def scale(self, epsilon: Decimal, f: int) -> int:
-        """Return the scale of the noise on `sums`, in units of 2^-f, rounded up; see above for its floor."""
+        """Return the scale of the noise on `sums`, in units of 2^-f, rounded up; sensitivity at least 1."""
         return ceil((max(self.sensitivity, 1) << f) / Fraction(epsilon))
 
 
@@ -61,7 +61,7 @@ def draw_answer(question: Question, values: Int64Array, bits: BitSource) -> tupl
     """Answer a question, once its charge is spent.
 
     Args:
-        question: What is asked.
+        question: The question.
         values: One value per record, `(n_records,)`, in resolution units of the attribute.
         bits: Source of random bits.
 
@@ -83,21 +83,21 @@ def draw_answer(question: Question, values: Int64Array, bits: BitSource) -> tupl
 
 
 def check_answerable(question: Question, n_records: int) -> int:
-    """Raise whatever would make `draw_answer` fail; to be called before anything is spent.
+    """Raise every error that would make `draw_answer` fail; call this before any budget is spent.
 
     Args:
-        question: What is asked.
+        question: The question.
         n_records: Number of records.
 
     Returns:
-        f: noise is drawn on a grid of 2^-f. It follows from public numbers alone.
+        f: noise is drawn on a grid of 2^-f. f follows from public numbers alone.
 
     Raises:
         UnusableDataError: If there are too few records, or the domain is too wide for exact sums.
     """
     if question.kind is Kind.SECOND_MAXIMUM and n_records < 2:
         raise UnusableDataError(
-            f"{n_records} records: a {question.kind} needs two at least",
+            f"{n_records} records: a {question.kind} needs at least two",
             "ask for the maximum",
             {"attribute": question.attribute.name, "records": n_records},
         )
@@ -108,7 +108,7 @@ def check_answerable(question: Question, n_records: int) -> int:
 
 
 def _scale_bound(question: Question, n_records: int) -> int:
-    """Return the largest scale there can be with any data, in units of the sum."""
+    """Return the largest scale over all data, in units of the sum."""
     if question.kind.counts:
         widest = _counts_moved(question)
     else:
@@ -117,7 +117,7 @@ def _scale_bound(question: Question, n_records: int) -> int:
 
 
 def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
-    """Return the answer without noise; it leaves this process only with noise of its own scale."""
+    """Return the answer without noise; it must leave this process only with noise of its own scale."""
     if question.kind.counts:
         counts = [np.count_nonzero((values >= each.first) & (values < each.end)) for each in question.ranges]
         return ExactAnswer(np.array(counts, dtype=np.int64), 1, values.size + 1, 0, _counts_moved(question))
@@ -133,7 +133,7 @@ def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
 
 
 def _counts_moved(question: Question) -> int:
-    """Return by how much g changed records move all counts together."""
+    """Return how far g changed records move all counts together."""
     return question.g if question.kind is Kind.COUNT else 2 * question.g
 
 

@@ -1,4 +1,4 @@
-"""Questions about one attribute: what can be asked, how it is written, and what is promised about an answer.
+"""Questions about one attribute: their kinds, their text forms, and the promises about an answer.
 
 References:
     Soria-Comas et al. 2017, Definition 5 and Section VI.
@@ -17,14 +17,14 @@ _BOOLEANS = ("false", "true")
 
 
 class Kind(StrEnum):
-    """What can be asked."""
+    """Kinds of questions."""
 
     MEDIAN = "median"
-    """Of an even number of records: half-way between the two in the middle."""
+    """For an even number of records: half-way between the two middle values."""
     MAXIMUM = "maximum"
     SECOND_MAXIMUM = "second-maximum"
-    """Of several records with the largest value it is that value. Where it is near the maximum it has less
-    noise: one changed record can take the maximum to the end of the domain, the second largest not."""
+    """If several records have the largest value, it is that value. If it is near the maximum, it has less
+    noise: one changed record can move the maximum to the end of the domain, but not the second largest."""
     COUNT = "count"
     """How many records have a value in a range."""
     HISTOGRAM = "histogram"
@@ -41,9 +41,7 @@ class Range:
     """Values from `first` up to, and not including, `end`, in resolution units."""
 
     first: int
-    """Its lowest value."""
     end: int
-    """The value after its highest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +49,13 @@ class Question:
     """A question about one attribute."""
 
     kind: Kind
-    """What is asked."""
     attribute: Attribute
-    """About which attribute."""
     epsilon: Decimal
-    """For the whole answer."""
+    """Charge of the whole answer."""
     g: int = 1
     """The most records that one person has."""
     ranges: tuple[Range, ...] = ()
-    """What is counted: one range, or for a histogram those that the domain is cut into."""
+    """The counted ranges: one for a count; for a histogram, all ranges of the domain."""
 
     def __post_init__(self) -> None:
         attribute, kind = self.attribute, self.kind
@@ -82,10 +78,10 @@ class Question:
 
 
 def units_of(attribute: Attribute, text: str) -> int:
-    """Read a value of an attribute's domain as a person writes it.
+    """Parse a value of an attribute's domain as a person writes it.
 
     Raises:
-        UsageError: If it is none.
+        UsageError: If the text is no such value.
     """
     labels = _BOOLEANS if attribute.type is AttributeType.BOOLEAN else attribute.categories
     if labels:
@@ -117,10 +113,10 @@ def text_of(attribute: Attribute, units: int) -> str:
 def counted_range(
     attribute: Attribute, equals: str | None, at_least: str | None, below: str | None
 ) -> tuple[Range, ...]:
-    """Return the range that a count's conditions describe; nothing if there are none.
+    """Return the range that a count's conditions describe; empty without conditions.
 
     Raises:
-        UsageError: If they do not go together or with the attribute.
+        UsageError: If the conditions contradict each other or the attribute.
     """
     if equals is not None:
         if at_least is not None or below is not None:
@@ -141,14 +137,14 @@ def counted_range(
 
 
 def histogram_ranges(attribute: Attribute, bins: Sequence[str]) -> tuple[Range, ...]:
-    """Cut a domain into ranges: one per category, or at the values given.
+    """Divide a domain into ranges: one per category, or at the given values.
 
     Args:
         attribute: The attribute.
         bins: Where a range begins, ascending; the first range begins at the domain's lowest value.
 
     Raises:
-        UsageError: If they are needed and absent, or not ascending within the domain.
+        UsageError: If the values do not ascend within the domain, or are given for categories.
     """
     if attribute.is_categorical:
         if bins:
@@ -162,7 +158,7 @@ def histogram_ranges(attribute: Attribute, bins: Sequence[str]) -> tuple[Range, 
 
 
 def range_texts(question: Question) -> tuple[dict[str, str], ...]:
-    """Return the ranges that are counted, as documents."""
+    """Return the counted ranges as documents."""
     attribute = question.attribute
     if attribute.is_categorical and all(each.end == each.first + 1 for each in question.ranges):
         return tuple({"equals": text_of(attribute, each.first)} for each in question.ranges)
@@ -173,20 +169,20 @@ def range_texts(question: Question) -> tuple[dict[str, str], ...]:
 
 
 def _reach(question: Question) -> tuple[str, ...]:
-    """Say how large the noise of a maximum can be: its scale itself depends on the data."""
+    """Explain how large the noise of a maximum can be; the scale itself is data-dependent."""
     if question.kind is not Kind.MAXIMUM:
         return ()
     return (
         (
-            "One changed record can take a maximum to the end of the domain. If the largest value is far "
-            "from there, the noise has that distance divided by ε for a scale, which may be more than the "
-            "domain is wide; an answer outside the domain becomes its nearest end, and then says nothing."
+            "One changed record can move a maximum to the end of the domain. If the largest value is far "
+            "from there, the scale of the noise is that distance divided by ε, which may exceed the width of "
+            "the domain; an answer outside the domain becomes its nearest end, and then has no information."
         ),
     )
 
 
 def promises(question: Question) -> tuple[str, ...]:
-    """Say in plain words what is promised about an answer, and what is not."""
+    """Return in plain words what is promised about an answer, and what is not."""
     g = question.g
     records = "one record" if g == 1 else f"up to {g} records, all that one person has,"
     change = (
@@ -208,8 +204,8 @@ def promises(question: Question) -> tuple[str, ...]:
                 "than differential privacy."
             ),
             (
-                "The scale of the noise depends on the data, so it is not told. Many answers together show "
-                "it, and no ε covers what it shows."
+                "The scale of the noise depends on the data, so it is not reported. Many answers together "
+                "disclose it, and no ε covers this disclosure."
             ),
             *_reach(question),
             f"Nothing is promised about more than {'one record' if g == 1 else f'{g} records'} together.",

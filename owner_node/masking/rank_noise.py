@@ -1,28 +1,44 @@
-"""Rank noise: who gets which entry of the list of released values, protected by noise on the ranks.
+"""The assignment of records to the entries of the released list, without or with rank noise.
 
-The list of released values is protected by its mechanism; this protects the other product of masking, the
-assignment of records to the list (MECHANISMS §8). The record at position p of the original order
-(`original_order`) gets the noisy position s = p + Z, Z exact discrete Laplace of scale t = max(1, ceil(w n)),
-on the integers, or on the halves where positions can be halves: there it is drawn in steps of a half, of
-scale 2t. The records are put into the order of s.
+Masking has two products: the list of released values, which its mechanism protects, and the assignment of
+records to the entries of the list (MECHANISMS §1). Rank noise protects the assignment (MECHANISMS §8).
 
-Proof of the bound. The original order sorts records by a key: their value, then a secret random number drawn
-without regard to the data, and fixed here, then their place in the data if they are told apart by it. Those
-who share a key share the middle of their positions. Let one record's key rise from a to b, and of all others
-let A have the key a, B the key b, and M one between. It rises by d = A/2 + M + B/2 positions. Those between
-fall by one each, and those with either key by a half: by d in all. All others stay. If the key falls, read it
-backwards. So the vector of positions changes by 2d in all, and that of s by a factor of at most exp(2d/t) in
-probability, whatever s is. The new order is a function of s and of fresh randomness. At worst d = n - 1, and
-2(n - 1)/t is below 2/w. For g records of one person it is g times as much, one record after the other. List
-and assignment are drawn independently, so the bounds of both add up to one for the whole table.
+*Without rank noise* the record at rank q gets the entry of rank q (`by_rank`).
 
-All this takes an order of the values that does not depend on the data. Where categories are masked in the
-order of how often they occur, one record can make two of them change places, which moves every record that
-has either: no bound is stated there (`common.model.mechanisms.Mechanism.rank_loss`).
+*With rank noise* the record at position p of the original order (`order.OriginalOrder`) gets the noisy
+position s = p + Z. Z is exact discrete Laplace noise of scale t = max(1, ceil(w n)), on the integers; if
+positions can be halves, Z is on the halves: drawn in steps of a half, of scale 2t. The records are sorted by
+s, and the record at rank q of this new order gets the entry of rank q (`by_noisy_position`).
 
-Equal values keep no order of their own: ties are broken by random numbers, those of noisy positions, too;
-where these are equal, by record, which has no regard to the data either. Ties of noisy positions must never
-be broken by the original positions: the new order would be a function of more than s.
+Proof of the bound on the privacy loss of the assignment:
+
+1. The original order sorts records by a key: their value; then a secret random number, which is drawn
+   independently of the data and fixed here; then, in the sorted form, their place in the data. Records with
+   the same key share the middle of their positions.
+2. Let one record's key rise from a to b. Among all other records, let A have the key a, B the key b, and M a
+   key between them. The record rises by d = A/2 + M + B/2 positions. The M records fall by one position each,
+   the A and B records by a half: by d in all. All others stay. If the key falls, read this backwards.
+3. So the vector of positions changes by 2d in L1-distance, and the probability of s by a factor of at most
+   exp(2d/t), whatever s is. The new order is a function of s and of fresh randomness.
+4. d is at most n - 1, and 2(n - 1)/t is below 2/w. For g records of one person the bound is g times as large:
+   change one record after the other.
+5. List and assignment are drawn independently, so the bounds of both add up to one for the whole table.
+
+The proof requires an order of the values that does not depend on the data. If categories are masked in the
+order of their frequency, one record can make two of them swap places, which moves every record that has
+either: no bound is stated there (`common.model.mechanisms.Mechanism.rank_loss`).
+
+The order of equal values is not kept: ties are broken by random numbers, and so are ties of noisy positions.
+If these numbers are equal, too, the record number decides, which does not depend on the data either. Ties of
+noisy positions must never be broken by the original positions: the new order would be a function of more than
+s.
+
+*Few records are sorted.* An entry belongs to many ranks, so it is enough to know between which ranks a noisy
+position lies. `by_noisy_position` counts noisy positions in bins; the running total of the counts is the rank
+at which a bin begins. If all ranks of a bin have the same entry, all its records get that entry. Only the
+records of bins in which the list proceeds to its next entry are sorted, by noisy position and then by a fresh
+tie-breaker; no other record needs one. So every record gets the entry that it would get if all records had a
+tie-breaker and all were sorted.
 
 References:
     Dwork, McSherry, Nissim, Smith 2006, "Calibrating noise to sensitivity in private data analysis",
@@ -49,13 +65,13 @@ from owner_node.masking.order import (
 )
 
 DRAWS_PER_BLOCK = 2**18
-"""Draws that are made at a time, about: fewer would have two threads wait for each other more than draw."""
+"""Approximate number of draws at a time: with fewer, two threads would wait for each other more than draw."""
 MOST_NARROW = 2**27
-"""Most records whose noisy positions are kept as 32 bits, also in halves."""
+"""Largest number of records whose noisy positions fit into 32 bits, also in halves."""
 LARGEST_NARROW = 2**23
-"""Largest scale of noise for which they are, in steps: of the last position, one draw in 2e^32 is cut."""
+"""Largest scale of noise for 32 bits, in steps: at the last position, one draw in 2e^32 is cut."""
 POSITIONS_PER_BLOCK = 2**17
-"""Positions that are added at a time: what is made of them on the way stays in the processor's caches."""
+"""Positions processed at a time: intermediate results stay in the processor's caches."""
 
 
 def noise_scale(rank_noise: Decimal, n_records: int) -> int:
@@ -71,8 +87,8 @@ def noise_scale(rank_noise: Decimal, n_records: int) -> int:
 class PositionNoise:
     """The noise Z on every position, drawn block by block.
 
-    Several threads may draw at once: whoever has nothing else to do takes the next block. Every block has a
-    source of random bits of its own, so that equal seeds give equal noise, whoever drew it.
+    Several threads may draw at once: an idle thread takes the next block. Every block has its own source of
+    random bits, so that equal seeds give equal noise, whichever thread draws it.
     """
 
     def __init__(self, n_records: int, scale: int, bits: BitSource) -> None:
@@ -81,7 +97,7 @@ class PositionNoise:
         Args:
             n_records: n.
             scale: t, in the steps that positions are divided into.
-            bits: Source of random bits that those of the blocks are taken from.
+            bits: Source of random bits, from which the sources of the blocks are spawned.
         """
         self._scale = scale
         narrow = n_records <= MOST_NARROW and scale <= LARGEST_NARROW
@@ -90,13 +106,13 @@ class PositionNoise:
         self._blocks: SimpleQueue[tuple[int, int, BitSource]] = SimpleQueue()
         n_blocks = max(1, n_records // DRAWS_PER_BLOCK)
         for first, last in pairwise(n_records * index // n_blocks for index in range(n_blocks + 1)):
-            self._blocks.put((first, last, bits.apart()))
+            self._blocks.put((first, last, bits.spawn()))
 
     def draw(self) -> NoisyPositionArray:
-        """Draw all blocks that nobody has taken yet.
+        """Draw all blocks that no thread has taken yet.
 
         Returns:
-            Z for every position, `(n_records,)`, in steps; complete once all who draw have returned.
+            Z for every position, `(n_records,)`, in steps; complete once all threads have returned.
         """
         for first, last, bits in self._untaken():
             self._noise[first:last] = shared_laplace(last - first, self._scale, bits, self._integer)
@@ -111,16 +127,16 @@ class PositionNoise:
 
 
 def add_positions(noise: NoisyPositionArray, original: OriginalOrder) -> NoisyPositionArray:
-    """Make noisy positions of noise, in place: s = p + Z, cut where it is far from all positions.
+    """Turn noise into noisy positions, in place: s = p + Z, clipped far from all positions.
 
     Args:
         noise: Z, `(n_records,)`, in the steps of the original order.
         original: The original order.
 
     Returns:
-        s, `(n_records,)`, of records as the original order has them.
+        s, `(n_records,)`, by place in the original order.
     """
-    # Noisy positions are cut, whatever the position was: the order stays a function of s.
+    # The clipping depends on the noisy position alone: the order stays a function of s.
     farthest = int(np.iinfo(noise.dtype).max) // 4
     for first in range(0, noise.size, POSITIONS_PER_BLOCK):
         block = slice(first, min(first + POSITIONS_PER_BLOCK, noise.size))
@@ -132,7 +148,7 @@ def add_positions(noise: NoisyPositionArray, original: OriginalOrder) -> NoisyPo
 
 
 def in_noisy_order(records: PositionArray, noisy: NoisyPositionArray, bits: BitSource) -> PositionArray:
-    """Put records into the order of their noisy positions, ties by fresh random numbers, then by record.
+    """Sort records by noisy position, ties by fresh random numbers, then by record number.
 
     Args:
         records: Different record positions, in any order, at least one, `(m,)`.
@@ -158,7 +174,7 @@ def in_noisy_order(records: PositionArray, noisy: NoisyPositionArray, bits: BitS
 
 
 def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) -> PositionArray:
-    """Draw the noise and put records into the order of their noisy positions.
+    """Draw the noise and sort records by their noisy positions.
 
     Args:
         order: The original order, `(n_records,)`, ties broken at random: the record at position p is
@@ -167,16 +183,16 @@ def with_rank_noise(order: PositionArray, rank_noise: Decimal, bits: BitSource) 
         bits: Source of random bits.
 
     Returns:
-        The order of the assignment, `(n_records,)`: the record at rank q of the list is `order[q]`.
+        The order of the assignment, `(n_records,)`: its q-th record gets the entry of rank q.
     """
     noise = PositionNoise(order.size, noise_scale(rank_noise, order.size), bits).draw()
     return in_noisy_order(order, add_positions(noise, SortedRecords(order)), bits)
 
 
 BINS_PER_ENTRY = 2**8
-"""Most bins of noisy positions for each entry: more of them take longer than sorting fewer records saves."""
+"""Most bins of noisy positions per entry: more would cost more time than sorting fewer records saves."""
 FEWEST_PER_BIN = 2
-"""Fewest records of a bin, on average: their number decides how much of the processor's caches bins take."""
+"""Fewest records per bin, on average: more bins would take too much of the processor's caches."""
 _UNDECIDED = -1
 
 
@@ -207,8 +223,7 @@ def by_noisy_position(
 
     Args:
         original: The original order, ties broken at random.
-        noisy: The noisy position of every record, as the original order has them, `(n_records,)`;
-            overwritten.
+        noisy: Noisy positions by place in the original order, `(n_records,)`; overwritten.
         sizes: As in `by_rank`.
         bits: Source of random bits for ties.
 
@@ -217,7 +232,7 @@ def by_noisy_position(
     """
     ends, shift = np.cumsum(sizes), _bin_shift(noisy, sizes.size)
     entry_of_bin, ranks = _bins(noisy, shift, ends)
-    # Of records as they stand entries take the place of positions: new memory takes longer to get.
+    # Counted records are their own places, so entries can overwrite positions: new memory costs time.
     in_place = isinstance(original, CountedRecords) and noisy.dtype == np.int32
     entries: EntryArray = noisy.view(np.int32) if in_place else np.empty(noisy.size, dtype=np.int32)
     undecided, positions = [], []
@@ -238,7 +253,7 @@ def by_noisy_position(
 
 
 def _bin_shift(noisy: NoisyPositionArray, n_entries: int) -> int:
-    """Make noisy positions begin at 0, in place; return by how many bits they are to be shifted into bins."""
+    """Make noisy positions begin at 0, in place; return the number of bits that shifts them into bins."""
     noisy -= noisy.min()
     most_bins = max(1, min(noisy.size // FEWEST_PER_BIN, BINS_PER_ENTRY * n_entries))
     return (int(noisy.max()) // most_bins).bit_length()
@@ -249,19 +264,19 @@ def _bins(noisy: NoisyPositionArray, shift: int, ends: Int64Array) -> tuple[Entr
 
     Args:
         noisy: The noisy position of every record, from 0 upwards, `(n_records,)`.
-        shift: By how many bits they are to be shifted into bins.
-        ends: The rank behind the last one of every entry, `(n_entries,)`.
+        shift: Number of bits that shifts them into bins.
+        ends: The rank after the last one of every entry, `(n_entries,)`.
 
     Returns:
-        The entry of every bin, or that it is undecided, `(n_bins,)`; the ranks of all records of the
-        undecided bins, ascending.
+        The entry of every bin, or `_UNDECIDED`, `(n_bins,)`; and the ranks of all records of the undecided
+        bins, ascending.
     """
     totals = np.zeros((int(noisy.max()) >> shift) + 1, dtype=np.int64)
     per_block = max(POSITIONS_PER_BLOCK, totals.size)
     for first in range(0, noisy.size, per_block):
         totals += np.bincount(noisy[first : first + per_block] >> shift, minlength=totals.size)
     np.cumsum(totals, out=totals)
-    # The bin that the last rank of an entry is in: the next entry begins behind it, if not within.
+    # The bin of the last rank of each entry: the next entry begins after this bin, or within it.
     lasts = np.searchsorted(totals, ends[:-1])
     numbers = np.arange(ends.size, dtype=np.int32)
     entry_of_bin = np.repeat(numbers, np.diff(lasts + 1, prepend=0, append=totals.size))

@@ -1,7 +1,10 @@
-"""How one attribute is masked: its mechanism, its order of categories, and what is checked before.
+"""Masking tasks: the attributes of a plan with an owner's settings for them, and the checks before masking.
 
-The order of a taxonomy is public. The frequency order is made from the fragment itself: one record can swap
-two categories and so change every record's index, which no mechanism's joint bound covers (MECHANISMS §3-4).
+A task says how one attribute is masked: the agreed settings, the mechanism, and the order of its categories.
+
+The order of a taxonomy is public. The frequency order is computed from the fragment itself: one record can
+swap two categories and so change every record's index, which no mechanism's joint bound covers
+(MECHANISMS §3-4).
 
 References:
     Del Vasto-Terrientes et al. 2025, §5.1.1 (frequency).
@@ -77,7 +80,7 @@ class AttributeTask:
     max_records_per_person: int = 1
     """g, the most records that one person has."""
     taxonomy: Taxonomy | None = None
-    """The taxonomy of its categories, exactly if the attribute has one."""
+    """The taxonomy of its categories; None if the attribute has none."""
     rank_noise: Decimal = NO_RANK_NOISE
     """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
 
@@ -88,7 +91,7 @@ class AttributeTask:
 
     @property
     def setting(self) -> Setting:
-        """What its mechanism needs of this."""
+        """The settings that its mechanism needs."""
         name, n_values, g = self.attribute.name, self.attribute.n_values, self.max_records_per_person
         return Setting(name, n_values, self.epsilon, self.k or 1, g, self.taxonomy)
 
@@ -97,7 +100,7 @@ def mechanism_of(task: AttributeTask) -> ListMechanism:
     """Return the mechanism that a task names.
 
     Raises:
-        UsageError: If there is none of that name, or it does not go with the attribute.
+        UsageError: If there is none of that name, or it does not apply to the attribute.
     """
     if task.mechanism not in MECHANISMS:
         raise UsageError(
@@ -112,20 +115,20 @@ def mechanism_of(task: AttributeTask) -> ListMechanism:
 
 
 def own_order(values: Int64Array, task: AttributeTask) -> IndexOrder | None:
-    """Return the order of categories that an attribute is masked in, if it is not the declared one."""
+    """Return the order of categories that an attribute is masked in; None for the declared one."""
     if task.taxonomy is not None:
         return taxonomy_order(task.taxonomy)
-    # A list that is the same in any order needs none that the data make, which no bound covers.
+    # If the list is the same in any order, no data-dependent order is used, since no bound covers one.
     if not task.rules.is_ordered_by_data(frequency_order=task.attribute.by_frequency):
         return None
     return frequency_order(values, task.attribute.n_values)
 
 
 def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> None:
-    """Raise whatever would make `mask_table` fail; to be called before anything is spent.
+    """Raise every error that would make `mask_table` fail; call this before any budget is spent.
 
     Args:
-        columns: As in `mask_table`.
+        columns: Original values in resolution units by attribute, `(n_records,)` each.
         tasks: As in `mask_table`.
 
     Raises:
@@ -146,13 +149,13 @@ def check_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask
 
 
 def check_attribute(values: Int64Array, task: AttributeTask) -> None:
-    """Raise whatever would make `mask_attribute` fail; arguments and errors as in `check_table`."""
+    """Raise every error that would make `mask_attribute` fail; arguments and errors as in `check_table`."""
     check_setting(values.size, task)
     check_domain(values, task.attribute)
 
 
 def check_setting(n_records: int, task: AttributeTask) -> None:
-    """Raise what would make masking so many records fail, whatever their values are.
+    """Raise every error that would make masking `n_records` records fail, whatever their values are.
 
     Args:
         n_records: Number of records.
@@ -245,7 +248,7 @@ def mask_tasks(
 
     Args:
         plan: The plan.
-        attributes: Those of it that this owner masks.
+        attributes: The attributes that this owner masks.
         taxonomies: The owner's taxonomies by attribute.
     """
     return tuple(

@@ -16,6 +16,6 @@ class SeededBits:
         """Return uniform words, `(n_words,)`."""
         return self._generator.random_raw(n_words)
 
-    def apart(self) -> "SeededBits":
+    def spawn(self) -> "SeededBits":
         """Return a source of other words, the same ones each time that the first is made with a seed."""
         return SeededBits(self._seeds.spawn(1)[0])

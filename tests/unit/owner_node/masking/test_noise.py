@@ -30,9 +30,9 @@ class QueuedBits:
         rest = self._after.words(n_words - len(taken))
         return np.concatenate([np.array(taken, dtype=np.uint64), rest])
 
-    def apart(self) -> SeededBits:
+    def spawn(self) -> SeededBits:
         """Return a source of other words; the queued ones stay here."""
-        return self._after.apart()
+        return self._after.spawn()
 
 
 def test_scale_zero_draws_nothing_and_other_elements_their_own_scale():

@@ -115,7 +115,7 @@ def test_promises():
     assert median.startswith("Individual differential privacy")
     assert "up to 3 records" in median
     assert "ε = 0.25" in median
-    assert "it is not told" in median
+    assert "it is not reported" in median
     count = " ".join(promises(Question(Kind.COUNT, AGE, Decimal(1), 1, (Range(0, 5),))))
     assert count.startswith("Differential privacy: whatever the original data are")
     assert "scale of 1/ε" in count
