@@ -1,7 +1,7 @@
 """Masking for notebooks: a DataFrame in, a masked one and a report out, charged to a ledger in a folder.
 
-Nobody needs a daemon, an aggregator or a certificate for it. What is charged and what is promised is the same
-as for `owner-node mask`; with an owner's own folder it is the same ledger.
+It needs no daemon, aggregator or certificate. Charges and promises are the same as for `owner-node mask`;
+with an owner's own folder, the ledger is the same, too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,19 +45,19 @@ _SOURCE = "the DataFrame"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Masked:
-    """What came of masking a DataFrame."""
+    """The result of masking a DataFrame."""
 
     frame: pd.DataFrame
     """The masked values, in the order and with the index of the original records."""
     report: Mapping[str, Any]
-    """How it was made, what is promised and what is not hidden; all numbers as texts."""
+    """How it was made, what is promised and what is not hidden; all numbers are texts."""
     id: str
-    """Its id: masking the same data so again under this id gives the same frame and charges nothing."""
+    """Id of the work: the same data, arguments and id give the same frame again, without a charge."""
 
     def shuffled(self) -> pd.DataFrame:
-        """Return the records in a random order and without their index: what may be handed on.
+        """Return the records in random order and without their index; only this form may be passed on.
 
-        A record's place or index names the record to whoever knows the original data.
+        The place or index of a record identifies it to anyone who knows the original data.
         """
         return self.frame.iloc[random_order(len(self.frame))].reset_index(drop=True)
 
@@ -66,9 +66,9 @@ class Workspace:
     """A folder with a ledger, and the budget in it that is charged.
 
     Args:
-        folder: Where ledger and results are kept, for this user alone; made if it is absent.
-        budget: Name of the budget. A budget belongs to data, for ever: other data need another one.
-        total_epsilon: What it holds for the lifetime of the data, a decimal as text.
+        folder: Folder of ledger and results, private to this user; created if absent.
+        budget: Name of the budget. A budget belongs to data permanently: other data need another budget.
+        total_epsilon: The total of the budget for the lifetime of the data, a decimal as text.
 
     Example:
         >>> import pandas as pd
@@ -92,11 +92,10 @@ class Workspace:
 
     def __init__(self, folder: str | Path, *, budget: str, total_epsilon: str | Decimal) -> None:
         self.folder = Path(folder).absolute()
-        """Where ledger and results are kept."""
+        """Folder of ledger and results."""
         self.budget = budget
-        """Name of the budget."""
         self.total_epsilon = parse_epsilon(str(total_epsilon))
-        """What it holds."""
+        """The total of the budget."""
         self._owner, self._policy = "notebook", PolicyConfig()
         self._dataset: DatasetConfig | None = None
 
@@ -119,7 +118,7 @@ class Workspace:
         return workspace
 
     def balance(self) -> Balance:
-        """Return what is left of the budget."""
+        """Return the balance of the budget."""
         with (records := self._records()).db:
             return records.ledger.balance(self.budget, self.total_epsilon)
 
@@ -139,41 +138,41 @@ class Workspace:
         missing: Literal["error", "drop", "category"] = "error",
         id: str | None = None,  # noqa: A002 - what it is called everywhere
     ) -> Masked:
-        """Mask a DataFrame and charge the budget. Columns that are not declared are not looked at.
+        """Mask a DataFrame and charge the budget. Columns that are not declared are not read.
 
         Args:
             frame: Original records, `(n_records, n_columns)`.
             schema: The attributes; None for those of the owner's data set.
             epsilon: For all attributes together, a decimal as text.
             mechanism: Mechanism id, or "auto": chosen for every attribute.
-            rank_noise: Noise on who gets which value, as a share of the ranks, a decimal as text; by
-                attribute, the others as by default; None for the default, 0.03.
+            rank_noise: Scale of the noise on the assignment of values to records, as a share of the ranks, a
+                decimal as text; or by attribute, with the default for the others; None for the default,
+                0.03.
             k: Minimum cluster size.
             attributes: Mask only these, in this order; empty for all.
             weights: Share epsilon by weight; None for equal shares.
-            identifier: Columns that identify a person, each of whom may have so many records; never masked
-                and never in the result.
+            identifier: Columns that identify a person; never masked, and never in the result.
             max_records_per_person: Most records that one person has.
-            missing: What happens to a missing value: an error, the record is left out, or a category.
-            id: The same id with the same arguments and data gives the same result again and charges nothing;
-                without one, every call draws and charges anew.
+            missing: Treatment of a missing value: an error, dropping the record, or a category.
+            id: The same id with the same arguments and data gives the same result again, without a charge;
+                without an id, every call draws new noise and is charged.
 
         Returns:
             The masked records and a report.
 
         Raises:
-            ConfigurationError: If the schema is wrong, with all that is.
-            DataError: If the data do not fit it, by column and count, never a value.
-            UsageError: If an argument cannot be used.
+            ConfigurationError: If the schema is wrong, with all its problems.
+            DataError: If the data do not fit the schema, by column and count, never a value.
+            UsageError: If an argument is not valid.
             UnusableDataError: If there are fewer than k records, or a domain is too wide.
             RefusedError: If the owner's policy does not allow it.
             BalanceError: If the budget does not cover it.
-            ConflictError: If the id stands for something else.
+            ConflictError: If the id was used for other work.
         """
         if not isinstance(frame, pd.DataFrame):
             raise UsageError(
-                f"what is masked is a DataFrame, not {type(frame).__name__}",
-                "make one: pandas.DataFrame(...)",
+                f"expected a DataFrame to mask, not {type(frame).__name__}",
+                "create one: pandas.DataFrame(...)",
             )
         dataset = self._declared(schema, identifier, max_records_per_person, missing)
         arguments = parse_own_arguments(
@@ -185,7 +184,7 @@ class Workspace:
             mechanism=mechanism,
             attributes=[attributes] if isinstance(attributes, str) else list(attributes),
             weights=[f"{name}={weight}" for name, weight in (weights or {}).items()],
-            rank_noise=_told_rank_noise(rank_noise),
+            rank_noise=_rank_noise_texts(rank_noise),
         )
         loaded, of_records, index = self._loaded(frame, dataset, arguments.attributes)
         job = prepare_mask(
@@ -225,15 +224,15 @@ class Workspace:
     def _loaded(
         self, frame: pd.DataFrame, dataset: DatasetConfig, named: Sequence[str]
     ) -> tuple[LoadedData, model.Schema, pd.Index]:
-        """Parse the columns as those of a file are parsed; returns them with the index of their records."""
+        """Parse the columns like those of a file; return them with the index of their records."""
         allowed = named or self._policy.attributes
         declared = schema_of(dataset, None, 0)
         unknown = [name for name in named if name not in declared.by_name]
         if unknown:
-            told = f"declared attributes: {', '.join(declared.names)}"
-            raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", told)
+            hint = f"declared attributes: {', '.join(declared.names)}"
+            raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", hint)
         chosen = tuple(each for each in declared.attributes if not allowed or each.name in allowed)
-        # Records with a missing value are left out by the source, which knows their index.
+        # The source drops records with a missing value, since it knows their index.
         drop = dataset.missing == "drop"
         others = others_of(dataset, chosen)
         source = FrameSource(
@@ -252,17 +251,17 @@ class Workspace:
         return Records.open(self.folder, utc_now)
 
 
-def _told_rank_noise(asked: str | Decimal | Mapping[str, str | Decimal] | None) -> list[str]:
+def _rank_noise_texts(asked: str | Decimal | Mapping[str, str | Decimal] | None) -> list[str]:
     if asked is None:
         return []
     if isinstance(asked, Mapping):
         return [f"{name}={value}" for name, value in asked.items()]
-    # A text may be what the command line takes, too: "0.05,age=0.2".
+    # A text may have the form of the command line, too: "0.05,age=0.2".
     return str(asked).split(",")
 
 
 def _written(table: Any) -> Any:
-    """Return an attribute's settings as a file would hold them: decimals as they were written."""
+    """Return an attribute's settings as in a file, with decimals as they were written."""
     return {key: _plain(value) for key, value in table.items()} if isinstance(table, Mapping) else table
 
 

@@ -35,13 +35,13 @@ FILE_NAME = "owner.toml"
 
 @dataclass(frozen=True, slots=True)
 class OwnerSection(Section):
-    """The table `[owner]`: who the owner is and where its state is kept."""
+    """The table `[owner]`: the owner's identity and its state directory."""
 
     id: Annotated[Name, Field(description='the id in its SPIFFE ID, such as "north"')]
     trust_domain: Annotated[TrustDomain, Field(description='such as "hospitals.example"')]
-    """Trust domain of its SPIFFE ID and of the aggregators'."""
+    """Trust domain of the SPIFFE IDs of this owner and of the aggregators."""
     state_dir: Annotated[FilePath, Field(description="a folder for its ledger and sessions")]
-    """Holds the outbox and the linkage key, too."""
+    """Folder of the ledger, the sessions, the outbox and the linkage key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class AggregatorSection(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tables(Section):
-    """The tables whose run-time form is what the file says."""
+    """The tables whose run-time form equals their form in the file."""
 
     owner: Annotated[OwnerSection, Field(description="the table [owner] says who this is")]
     aggregators: Annotated[Listed[AggregatorSection], Field(alias="aggregator")] = ()
@@ -74,10 +74,10 @@ class OwnerConfig(_Tables):
     """A whole `owner.toml`, validated."""
 
     path: Path
-    """The file it came from."""
+    """The file of this configuration."""
     datasets: tuple[DatasetConfig, ...] = ()
     digest: str = ""
-    """SHA-256 of the file as it was read, hexadecimal; empty if it came from none."""
+    """SHA-256 of the file when it was read, hexadecimal; empty without a file."""
 
     def dataset(self, name: str) -> DatasetConfig:
         """Return a data set by name.
@@ -99,13 +99,13 @@ def load(path: Path | None = None) -> OwnerConfig:
     """Read and validate the configuration.
 
     Args:
-        path: What `--config` named; None looks for `./owner.toml`, then `/etc/tessera/owner.toml`.
+        path: The argument of `--config`; None looks for `./owner.toml`, then `/etc/tessera/owner.toml`.
 
     Raises:
-        ConfigurationError: If there is none, or with every problem of it.
+        ConfigurationError: If there is no file, or with all its problems.
     """
     path = locate(path, FILE_NAME)
-    # Taken first: if the file changes meanwhile, the daemon notices a difference and reports it.
+    # Computed before reading: if the file changes in between, the daemon notices and reports it.
     digest = _digest(path)
     file = validate(_File, read(path), path, lambda document: _contradictions(document, path.parent))
     tables = {each.name: getattr(file, each.name) for each in fields(_Tables)}
@@ -120,11 +120,11 @@ def _digest(path: Path) -> str:
         return ""  # `read` says why
 
 
-# --- what does not fit together between tables, found in the document as it was read -----------------------
+# --- contradictions between tables, found in the document as it was read -----------------------------------
 
 
 def _tables(document: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the named tables of a list, whatever else is wrong with the document."""
+    """Return the tables of a list that have a name; other problems are reported elsewhere."""
     found = document.get(key)
     entries = found if isinstance(found, list) else []
     return [each for each in entries if isinstance(each, dict) and isinstance(each.get("name"), str)]
@@ -151,7 +151,7 @@ def _decimal(value: object) -> Decimal | None:
 
 
 def _budgets(datasets: list[dict[str, Any]], folder: Path) -> Iterator[Problem]:
-    """One budget has one total, and one source has one budget: else a person's data would have two."""
+    """Check that a budget has one total and a source one budget: else a person's data would have two."""
     budget_of = {id(each): str(each.get("budget") or each["name"]) for each in datasets}
     by_budget = sorted(datasets, key=lambda each: budget_of[id(each)])
     for first, second in pairwise(by_budget):

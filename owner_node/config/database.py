@@ -1,7 +1,11 @@
-"""The URL of a database as `source`: parsed, and shown without credentials.
+"""A database as `source`: its URL, parsed and shown without credentials, and its `query`.
 
-A URL has the form of SQLAlchemy, `dialect+driver://user@host:port/database?option=value`, but never holds a
-password: that has a key of its own, so that the configuration can be shown, copied and shared.
+A URL has the form of SQLAlchemy, `dialect+driver://user@host:port/database?option=value`, but never contains
+a password: the password has its own key, so that the configuration can be shown, copied and shared.
+
+A query is one complete SELECT. It becomes the inner part of `SELECT columns FROM (query)`, so it must not end
+early. The check here finds mistakes when the file is read; a read-only transaction ensures that nothing is
+changed.
 """
 
 import os
@@ -26,12 +30,12 @@ _FORM = re.compile(
 )
 _SECRET = re.compile(r"passw|pwd|secret|token|credential|odbc_connect", re.IGNORECASE)
 SQLITE = "sqlite"
-"""The one dialect whose databases are files."""
+"""The only dialect whose databases are files."""
 
 
 @dataclass(frozen=True, slots=True)
 class DatabaseUrl:
-    """Where a database is, without its password."""
+    """Location of a database, without its password."""
 
     dialect: str
     """Kind of database, as SQLAlchemy names it."""
@@ -46,7 +50,7 @@ class DatabaseUrl:
 
     @property
     def shown(self) -> str:
-        """The address as it may be printed, logged and compared: without user, driver and options."""
+        """The address for printing, logging and comparing: without user, driver and options."""
         if self.dialect == SQLITE:
             return f"{SQLITE}:///{self.database}"
         port = "" if self.port is None or self.host.startswith("/") else f":{self.port}"
@@ -57,15 +61,15 @@ def parse_database_url(url: str) -> DatabaseUrl:
     """Parse a URL.
 
     Raises:
-        ValueError: If it is malformed or holds a password; the text quotes nothing of it.
+        ValueError: If it is malformed or contains a password; the text quotes nothing of it.
     """
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] == SQLITE:
         return _sqlite(scheme, rest)
     if ":" in rest.rpartition("@")[0]:
         raise ValueError(
-            "it holds a password; name the file that holds that as password_file, or an environment variable "
-            "as password_env"
+            "it contains a password; use password_file to name a file with the password, or password_env to "
+            "name an environment variable"
         )
     found = _FORM.fullmatch(url)
     if found is None or int(found["port"] or 1) not in range(1, 65536):
@@ -75,7 +79,7 @@ def parse_database_url(url: str) -> DatabaseUrl:
         )
     options = dict(parse_qsl(found["options"] or "", keep_blank_values=True))
     if any(map(_SECRET.search, options)):
-        raise ValueError("an option of it is a secret; use password_file or password_env")
+        raise ValueError("one of its options is a secret; use password_file or password_env")
     dialect, port = found["dialect"], found["port"]
     return DatabaseUrl(
         dialect,
@@ -87,7 +91,7 @@ def parse_database_url(url: str) -> DatabaseUrl:
 
 
 def _sqlite(scheme: str, rest: str) -> DatabaseUrl:
-    """Take the path of a SQLite database as it is written: no part of a path is an option."""
+    """Parse the URL of a SQLite database; its path is taken literally, without options."""
     path = rest.removeprefix("/")
     if scheme != SQLITE or path == rest or path in ("", ":memory:"):
         raise ValueError('expected the path of its file, such as "sqlite:///patients.db"')
@@ -103,12 +107,12 @@ _DEPTH = {"(": 1, ")": -1}
 
 
 def one_select(query: str) -> str:
-    """Return a query without the semicolon that may end it.
+    """Return a query without a final semicolon.
 
     Raises:
         ValueError: If it is not one SELECT.
     """
-    # Comments and quoted texts become blanks of the same length, so that positions stay.
+    # Comments and quoted texts become blanks of the same length, so that positions do not change.
     bare = _HIDDEN.sub(lambda found: " " * len(found[0]), query)
     last = len(bare.rstrip()) - 1
     if bare[last:].startswith(";"):
@@ -128,7 +132,7 @@ def one_select(query: str) -> str:
 
 
 def place_of(dataset: "DatasetConfig") -> str:
-    """Return where a source is, without credentials and without the text of a query.
+    """Return the location of a source, without credentials and without the text of a query.
 
     Args:
         dataset: Settings of the data set.

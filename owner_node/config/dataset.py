@@ -1,4 +1,4 @@
-"""The tables `[[dataset]]` of `owner.toml`: where records are, whose they are, what attributes may hold."""
+"""The tables `[[dataset]]` of `owner.toml`: the source, its identifiers, its budget and its attributes."""
 
 import codecs
 import re
@@ -29,7 +29,7 @@ from owner_node.values.taxonomy import Taxonomy, read_hierarchy, taxonomy_of
 # --- attributes --------------------------------------------------------------------------------------------
 
 _MOST_DIGITS = 28
-"""Digits that a decimal keeps exactly when it is scaled; a domain of 64-bit integers has fewer."""
+"""Digits that scaling a decimal keeps exactly; 64-bit integers have fewer."""
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 _QUOTE = '"'
 _RANGED = ("number", "integer", "date")
@@ -58,7 +58,7 @@ _ACCEPTED = {
 
 
 def _bound(value: object) -> str:
-    """Read one end of a domain, a number or a date, as text."""
+    """Return one end of a domain, a number or a date, as text."""
     if isinstance(value, int | Decimal | str) and not isinstance(value, bool):
         return str(value)
     if type(value) is date:
@@ -67,7 +67,7 @@ def _bound(value: object) -> str:
 
 
 def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
-    """Read a hierarchy from the file that a path names."""
+    """Read a hierarchy from a file."""
     try:
         text = parse_path(value, info).read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -83,7 +83,7 @@ Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
 
 @dataclass(frozen=True)
 class AttributeTable(Section):
-    """The table `[dataset.attributes.NAME]`: what an `Attribute` and its taxonomy are made from."""
+    """The table `[dataset.attributes.NAME]`, from which an `Attribute` and its taxonomy are made."""
 
     type: Annotated[
         Literal["integer", "number", "date", "category", "boolean"],
@@ -105,7 +105,7 @@ class AttributeTable(Section):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The categories in declared order; those of the taxonomy, line by line, if none are listed."""
+        """The categories in declared order; without a list, those of the taxonomy, line by line."""
         return self.categories or tuple(self.taxonomy or ())
 
     @cached_property
@@ -113,7 +113,7 @@ class AttributeTable(Section):
         """The taxonomy of the categories, if there is one.
 
         Raises:
-            MalformedTaxonomy: If it has other categories than are declared.
+            MalformedTaxonomy: If its categories differ from the declared ones.
         """
         return taxonomy_of(self.taxonomy, self.labels) if self.taxonomy is not None else None
 
@@ -190,10 +190,10 @@ class AttributeTable(Section):
 
 
 def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Find the keys that a type needs and those that do not go with it, in a table as it was read.
+    """Find missing keys and keys that do not apply to a type, in a table as it was read.
 
     Yields:
-        Pairs of a key and what is wrong with it; none if the type itself is unknown.
+        Pairs of a key and its problem; none if the type itself is unknown.
     """
     kind = table.get("type")
     if not isinstance(kind, str) or kind not in _NEEDED:
@@ -215,7 +215,7 @@ _DATABASE_KEYS = ("query", "query_timeout", "password_env", "password_file")
 
 
 def _source(value: object, info: ValidationInfo) -> str:
-    """Read a path or the URL of a database; the file of a SQLite database is a path, too."""
+    """Parse a path or the URL of a database; the file of a SQLite database is a path, too."""
     if not isinstance(value, str) or not is_url(value):
         return str(parse_path(value, info))
     place = parse_database_url(value)
@@ -278,7 +278,7 @@ Steps = Annotated[OneOrSeveralNames, one_of(tuple(STEPS))]
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSettings(Section):
-    """Everything about a data set but its attributes."""
+    """The settings of a data set except its attributes."""
 
     name: Annotated[Label, Field(description="the name that releases ask for")]
     source: Annotated[
@@ -290,26 +290,26 @@ class DatasetSettings(Section):
     query: Annotated[str, AfterValidator(one_select)] | None = None
     """One SELECT; None for files."""
     query_timeout: Duration = timedelta(minutes=10)
-    """How long a database may take over a statement."""
+    """Time-out of a database statement."""
     password_env: Annotated[str, AfterValidator(_variable)] | None = None
     """Name of the environment variable with the database's password."""
     password_file: FilePath | None = None
     """File with the database's password."""
     budget: Label = ""
-    """Name of the budget that releases of this data set are charged to; by default that of the data set."""
+    """Name of the budget that releases of this data set are charged to; default: the data set's name."""
     total_epsilon: Annotated[
         Epsilon, Field(description="what the budget holds for its lifetime, such as 2.0")
     ]
     identifier: OneOrSeveralNames = ()
-    """Columns that together identify a person; empty if there are none."""
+    """Columns that together identify a person; empty without identifiers."""
     normalise: Steps = ()
     """Steps applied to all identifier columns before they are compared, in this order."""
     normalise_also: dict[str, Steps] = field(default_factory=dict)
-    """Further steps by identifier column, applied after those."""
+    """Further steps by identifier column, applied after `normalise`."""
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
     missing: Literal["error", "drop", "category"] = "error"
-    """What happens to a missing value: an error, the record is dropped, or it becomes a category."""
+    """Treatment of a missing value: an error, dropping the record, or a category."""
     csv: CsvOptions = field(default_factory=CsvOptions)
     """How a CSV source is written."""
 
@@ -320,7 +320,7 @@ class DatasetSettings(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetTable(DatasetSettings):
-    """The table `[[dataset]]` as it is in the file."""
+    """The table `[[dataset]]` in the file."""
 
     attributes: Annotated[
         dict[str, AttributeTable],
@@ -368,7 +368,7 @@ class DatasetConfig(DatasetSettings):
     attributes: tuple[Attribute, ...]
     """Declared attributes, in declared order; no other column is read."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
-    """Taxonomies by attribute, where there is one; a category of missing values is in them."""
+    """Taxonomies by attribute, if it has one; including the category of missing values."""
 
     @property
     def normal_forms(self) -> tuple[NormalForm, ...]:
@@ -380,15 +380,15 @@ class DatasetConfig(DatasetSettings):
 
     @property
     def place(self) -> str:
-        """The source as it may be shown: a path, or a database's address without user and options."""
+        """The source for display: a path, or a database's address without user and options."""
         return parse_database_url(self.source).shown if is_url(self.source) else self.source
 
 
 def misdeclared(dataset: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Find keys that do not go together, in the table of a data set as it was read.
+    """Find contradicting keys in the table of a data set as it was read.
 
     Yields:
-        Pairs of a key below the table and what is wrong with it.
+        Pairs of a key below the table and its problem.
     """
     source = dataset.get("source")
     if isinstance(source, str):

@@ -35,10 +35,10 @@ def _co_owners(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyConfig(Section):
-    """What the owner consents to, and when a person is asked first. An empty tuple sets no limit."""
+    """What the owner consents to, and when a person must approve. An empty tuple sets no limit."""
 
     max_epsilon_per_release: Epsilon | None = None
-    """Largest charge of one release; None sets no limit beside the budget."""
+    """Largest charge of one release; None sets no limit except the budget."""
     min_k: Annotated[int, Field(ge=SMALLEST_K)] = SMALLEST_K
     """Smallest k of a clustered mechanism."""
     mechanisms: Annotated[Names, one_of(tuple(MECHANISMS))] = tuple(MECHANISMS)
@@ -47,31 +47,31 @@ class PolicyConfig(Section):
     attributes: Names = ()
     """Attributes that may take part."""
     aggregators: Names = ()
-    """Names of aggregators whose releases may be taken part in."""
+    """Names of aggregators whose releases are allowed."""
     purposes: Names = ()
-    """Purposes, word for word, that are allowed."""
+    """Exact texts of the allowed purposes."""
     valid_from: Date | None = None
     """First day on which anything is accepted."""
     valid_until: Date | None = None
     """Last day on which anything is accepted."""
     co_owners: Annotated[Names, AfterValidator(_co_owners)] = ()
-    """Owners that may take part beside this one: ids, or `id=fingerprint` of the key that must be theirs."""
+    """Owners that may take part beside this one: ids, or `id=fingerprint` of their required key."""
     approval: Literal["auto", "manual"] = "auto"
-    """Whether the policy alone accepts, or a person is asked about every plan."""
+    """Whether the policy alone accepts, or a person must approve every plan."""
     manual_above_epsilon: Epsilon | None = None
-    """Charge above which a person is asked; None asks about none."""
+    """Charge above which a person must approve; None: no such charge."""
     accounting: Accounting = "joint"
     """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
     max_zero_noise_share: Share | None = None
     """Largest share of a fragment's values that may get no noise; None sets no limit."""
     max_unchanged_share: Share | None = None
-    """Largest expected share of its values, and of its records, that may leave unchanged."""
+    """Largest expected share of a fragment's values, and of its records, that may leave unchanged."""
     max_unchanged_record_share: Share | None = None
-    """Largest expected share of its records that may leave unchanged, whatever single values do."""
+    """Largest expected share of a fragment's records that may leave unchanged as a whole."""
     max_overlap: Annotated[int, Field(ge=1)] = 1
     """Most owners of the same attributes that may hold the same person."""
     allow_intersect: bool = False
-    """Whether only the persons that all groups of owners hold may be masked, where groups differ."""
+    """Whether masking only the persons common to all groups of owners is allowed, if groups differ."""
     min_rank_noise: Share = Decimal(0)
     """Smallest rank noise of a mechanism that releases a list."""
     total_rank_loss: Epsilon | None = None
@@ -85,7 +85,7 @@ class PolicyConfig(Section):
 
     @property
     def pins(self) -> Mapping[str, frozenset[str]]:
-        """Fingerprints that a co-owner's key may have, by the owner's id; none where any key will do."""
+        """Allowed fingerprints of a co-owner's key, by the owner's id; empty if any key is allowed."""
         entries = [entry.partition("=") for entry in self.co_owners]
         owners = dict.fromkeys(owner for owner, _, _ in entries)
         return {each: frozenset(pin for owner, _, pin in entries if owner == each and pin) for each in owners}

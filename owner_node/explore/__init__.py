@@ -1,11 +1,11 @@
-"""What a release of one's own data would be worth and what it would reveal, before anything is spent.
+"""Measures the utility and the disclosure risk of a release of one's own data, before any budget is spent.
 
-    scales → measures, models                         what masked records are worth
-    rows → links, likelihood, structure, inference → attacks    what they reveal, each beside its baseline
-    lists → draws → utility → assessment              one setting looked at from all sides
-    cells → sweep → advice, distributions             many settings at once;  preview: one plan that waits
-    results → page                                    the document that all of it ends in, and its page
+    measures, models                     utility of masked records
+    links, likelihood → attacks          disclosure risk, each attack with its baseline
+    draws → utility → assessment         one setting, with all measures and attacks
+    sweep → advice                       many settings;  preview: one plan that waits for a decision
+    results → page                       the resulting document, and its page
 
-Nothing here touches a ledger, a session or a network, and every draw is made for this alone. The results
-depend on original data: they are for the owner and nobody else. scikit-learn comes with the extra `explore`.
+Nothing here touches a ledger, a session or a network, and every draw is made for exploration alone. The
+results depend on original data: they are for the owner only. scikit-learn comes with the extra `explore`.
 """

@@ -1,10 +1,10 @@
-"""Which setting to choose, in words that say why, or that none of them is worth releasing.
+"""Recommends a setting with reasons, or states that no setting is worth releasing.
 
-A setting is *useful* if its mean SSE is at most a quarter of what replacing every value by its attribute's
-mean comes to: three quarters of what the values say, in units of variance, are left. It is *safe enough* if
-no attack that is aimed at persons (linkage by values, likelihood or structure, inference, unchanged records)
-is right about a fifth of them more than it would be without the release. These are conventions, not proofs:
-what is promised is what the mechanism promises, and an attack that was not tried may do better.
+A setting is *useful* if its mean SSE is at most a quarter of the mean SSE of replacing every value by its
+attribute's mean: three quarters of the information, in units of variance, are left. It is *safe enough* if
+no attack on persons (linkage by values, likelihood or structure, inference, unchanged records) has a success
+rate that exceeds the one without the release by more than a fifth. These are conventions, not proofs: only
+the mechanism's promise is guaranteed, and an attack that was not tried may do better.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ MOST_EXCESS = 0.2
 AIMED_AT_PERSONS = ("unchanged-records", "linkage", "likelihood", "structure", "inference")
 _GRID = {"epsilon": "ε", "k": "k", "rank_noise": "rank noise"}
 _LITTLE = 0.05
-"""Shares that differ by less are called alike: the intervals of confidence are about as wide."""
+"""Shares that differ by less are called similar: confidence intervals are about as wide."""
 _IN_WORDS = {
     "unchanged-records": "leave unchanged as whole records",
     "linkage": "are linked to their record by what the intruder knows of them",
@@ -33,7 +33,7 @@ def advise(cells: Sequence[CellResult], of_means: float) -> Recommendation:
     """Choose among settings.
 
     Args:
-        cells: What was found of each; at least one could be masked.
+        cells: Results of all settings; at least one could be masked.
         of_means: Mean SSE of replacing every value by its mean, above 0.
     """
     useful = _useful(cells, of_means)
@@ -49,10 +49,10 @@ def advise(cells: Sequence[CellResult], of_means: float) -> Recommendation:
 
 
 def most_protective(cells: Sequence[CellResult], of_means: float) -> int:
-    """Return which useful setting reveals least; of all settings, where none is useful.
+    """Return the useful setting that reveals least, or the one among all settings if none is useful.
 
     Args:
-        cells: What was found of each; at least one could be masked.
+        cells: Results of all settings; at least one could be masked.
         of_means: As in `advise`.
     """
     possible = _useful(cells, of_means) or _measured(cells)
@@ -61,7 +61,7 @@ def most_protective(cells: Sequence[CellResult], of_means: float) -> int:
 
 
 def name_of(cell: CellResult) -> str:
-    """Name a setting; with its rank noise also where that is 0, which is no default anywhere."""
+    """Name a setting; rank noise is included even if it is 0, since 0 is nowhere the default."""
     k = "" if cell.k is None else f", k = {cell.k}"
     noise = f", rank noise {cell.rank_noise}" if rules_of(cell.mechanism).listed else ""
     return f"{cell.mechanism}, ε = {cell.epsilon}{k}{noise}"
@@ -80,9 +80,9 @@ def _error(cell: CellResult) -> float:
 
 
 def _preference(cell: CellResult) -> tuple[float, Decimal, Decimal, float]:
-    """Order settings: what they reveal, to the nearest 5 %, then what they cost, then their error.
+    """Sort key of settings: risk to the nearest 5 %, then cost, then error.
 
-    Where no attack says what they reveal, the more rank noise is taken to be the safer, not the less.
+    Without an attack that measures the risk, more rank noise counts as safer.
     """
     worst = cell.worst(AIMED_AT_PERSONS)
     cost = Decimal(cell.epsilon if cell.epsilon_joint is None else cell.epsilon_joint)
@@ -146,13 +146,13 @@ def _by_what(
     value_of: Callable[[CellResult], float],
     most_error: float = inf,
 ) -> list[str]:
-    """Say how a figure depends on ε, k and rank noise, as far as settings that differ in one of them tell.
+    """Describe how a figure depends on ε, k and rank noise, from settings that differ in one of them.
 
     Args:
-        cells: What was found of each setting.
+        cells: Results of all settings.
         cell: The setting that the others are compared with.
         what: The figure.
-        value_of: Takes it of a setting that could be masked.
+        value_of: Returns the figure of a setting that could be masked.
         most_error: Settings with a larger mean SSE are marked.
     """
     sentences = []
@@ -165,7 +165,7 @@ def _by_what(
             and all(getattr(each, name) == getattr(cell, name) for name in alike)
         ]
         if len(near) > 1:
-            told = ", ".join(
+            listed = ", ".join(
                 f"{percent(value_of(each))} at {getattr(each, field)}"
                 f"{' (too little is left of the data)' if _error(each) > most_error else ''}"
                 for each in near
@@ -173,7 +173,7 @@ def _by_what(
             values = [value_of(each) for each in near]
             little = max(values) - min(values) < _LITTLE
             sentences.append(
-                f"{what}, by {word}, all else equal: {told}{' (little difference)' if little else ''}."
+                f"{what}, by {word}, all else equal: {listed}{' (little difference)' if little else ''}."
             )
     return sentences
 
@@ -225,5 +225,5 @@ def _attack(risk: Risk) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in per cent, with the digits that its noise leaves."""
+    """Return a share in per cent, with its significant digits."""
     return f"{100 * share:.3g} %" if share < 10 else f"{100 * share:,.0f} %"

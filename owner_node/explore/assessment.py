@@ -1,4 +1,7 @@
-"""The grid of settings, and how each of them masks every attribute: as a release of one owner would."""
+"""The grid of settings, and the assessment of one setting: measured, modelled and attacked.
+
+Every setting masks all attributes as a release of one owner would.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -47,25 +50,25 @@ from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
 from owner_node.values.taxonomy import Taxonomy
 
 CHOSEN = "auto"
-"""Stands for a k that is chosen for every attribute."""
+"""Text for a k that is chosen for every attribute."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """All settings that are looked at."""
+    """All explored settings."""
 
     epsilons: tuple[Decimal, ...]
     """Budgets for all attributes together."""
     ks: tuple[int | None, ...]
-    """Minimum cluster sizes; None to have one chosen for every attribute."""
+    """Minimum cluster sizes; None to choose one for every attribute."""
     mechanisms: tuple[str, ...]
     rank_noises: tuple[Decimal, ...] = (NO_RANK_NOISE,)
-    """Noise on ranks, as shares of them."""
+    """Scales of rank noise, as shares of the ranks."""
     own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
-    """Attributes that have another one, the same in every setting."""
+    """Attributes with their own rank noise, the same in every setting."""
 
     def settings(self) -> list["GridSetting"]:
-        """Return every setting once: what a mechanism does not take makes no difference to it."""
+        """Return every setting once: arguments that a mechanism does not take are not varied."""
         return [
             GridSetting(mechanism, epsilon, k, noise, self.own_rank_noises if rules.listed else ())
             for mechanism, rules in ((each, rules_of(each)) for each in self.mechanisms)
@@ -83,11 +86,11 @@ class GridSetting:
     epsilon: Decimal
     """For all attributes together."""
     k: int | None
-    """Minimum cluster size; None to have one chosen for every attribute, or for a mechanism without any."""
+    """Minimum cluster size; None to choose one for every attribute, or for a mechanism without clusters."""
     rank_noise: Decimal = NO_RANK_NOISE
-    """Noise on ranks, as a share of them."""
+    """Scale of rank noise, as a share of the ranks."""
     own_rank_noises: tuple[tuple[str, Decimal], ...] = ()
-    """Attributes that have another one."""
+    """Attributes with their own rank noise."""
 
     @property
     def k_text(self) -> str | None:
@@ -99,17 +102,17 @@ class GridSetting:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A setting, and what it does to each attribute."""
+    """A setting, and how it masks each attribute."""
 
     setting: GridSetting
     tasks: tuple[AttributeTask, ...] = ()
     """How every attribute is masked; empty if there is a problem."""
     epsilon_joint: Decimal | None = None
-    """The bound on whole lists; None where there is none."""
+    """The bound on whole lists; None if there is none."""
     epsilon_table: Decimal | None = None
-    """The bound on which record has which value, too; None where there is none."""
+    """The bound on lists and on the assignment of records to their values; None if there is none."""
     problem: str | None = None
-    """Why these data cannot be masked so."""
+    """Why these data cannot be masked with this setting."""
 
 
 def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Taxonomy]) -> Cell:
@@ -136,19 +139,19 @@ def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Tax
 
 PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)
-"""What can be asked for beside the mean SSE, which is always there."""
+"""Optional measures; the mean SSE is always computed."""
 MOST_TARGETS = 1000
 MOST_PERSONS = 300
-"""Records that are looked for by likelihood, and whose values are inferred: both take longer."""
+"""Records that attacks by likelihood and by inference use: both take longer."""
 MOST_MODELLED = 10_000
-"""Records that models are trained on and compared with, unless another number is asked for."""
+"""Default number of records that models are trained on and compared with."""
 CONTROL_SHARE, MOST_CONTROLS = 10, 300
-"""One record in so many is left out of the releases that are attacked, and at most so many are."""
+"""One record in `CONTROL_SHARE`, at most `MOST_CONTROLS`, is left out of the attacked releases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is to be found out about each setting."""
+    """The requested results for each setting."""
 
     repetitions: int
     """Draws that measures are averaged over."""
@@ -158,9 +161,9 @@ class Wanted:
     attacks: tuple[str, ...]
     """Of `attacks.ATTACKS`."""
     known: PositionArray
-    """Numbers of the attributes that an intruder knows of everybody."""
+    """Numbers of the attributes that an intruder knows about everybody."""
     inferred: PositionArray
-    """Numbers of the attributes that it wants to know."""
+    """Numbers of the attributes that the intruder infers."""
     class_number: int | None = None
     """Number of the class attribute of the F-measure."""
     most_modelled: int = MOST_MODELLED
@@ -169,12 +172,12 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Randomness:
-    """Sources of random choices: the operating system, unless an evaluation brings its own."""
+    """Sources of random choices: the operating system, unless an evaluation passes its own."""
 
     bits: BitSource
     """Bits of the noise."""
     choices: np.random.Generator
-    """Which records are looked at, and what models choose."""
+    """Choices of records and of models."""
 
     @classmethod
     def of_system(cls) -> "Randomness":
@@ -184,14 +187,14 @@ class Randomness:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The records, and everything that is the same for all settings."""
+    """The records, with everything that all settings share."""
 
     whole: OriginalRecords
     """All records."""
     members: OriginalRecords | None
-    """The records of the releases that are attacked; None if none is."""
+    """The records of the attacked releases; None without attacks."""
     crowd: Crowd | None
-    """The same, and the people who were left out of them."""
+    """The same records, and the people who were left out."""
     f_measures: Float64Array | None
     """F-measures of a model of the original records, `(n_classes,)`; None without a class attribute."""
     wanted: Wanted
@@ -208,17 +211,17 @@ def subject_of(
 
     Args:
         columns: Original values by attribute, `(n_records,)` each, in resolution units.
-        tasks: Any way of masking them.
-        wanted: What is to be found out.
-        randomness: Where ties and choices come from.
-        fewest_members: People who are not left out, at least: no clusters of k are made of fewer than k.
+        tasks: Tasks of any one setting.
+        wanted: The requested results.
+        randomness: Source of ties and choices.
+        fewest_members: Least number of people who are not left out: clusters of k need k records.
 
     Raises:
         UsageError: If there are too few records to leave one out.
     """
     n_records = columns[tasks[0].attribute.name].size
     if n_records < 2:
-        raise UsageError(f"{n_records} record is too little to be explored", "explore more of them")
+        raise UsageError(f"{n_records} record is too little to be explored", "explore more records")
     whole = _sorted(columns, tasks, randomness.bits)
     seed, originals = int(randomness.choices.integers(2**31)), None
     if wanted.class_number is not None and F_MEASURE in wanted.measures:
@@ -249,13 +252,13 @@ def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
 
 
 def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility | None = None) -> CellResult:
-    """Mask with one setting several times, and measure, model and attack what comes out.
+    """Mask with one setting several times, then measure, model and attack the results.
 
     Args:
         cell: The setting; without a problem.
         subject: The records and what is wanted.
         randomness: Where noise and choices come from.
-        found: What is measured, if it was before.
+        found: The measures, if they are known already.
     """
     if found is None:
         wanted = subject.wanted
@@ -304,7 +307,7 @@ def result_of(cell: Cell) -> CellResult:
 
 
 def _modelled(cell: Cell, subject: Subject, randomness: Randomness) -> dict[str, Any]:
-    """Return the fields of a result that models give."""
+    """Return the fields of a result that come from models."""
     whole, wanted = subject.whole, subject.wanted
     wants_pmse = PMSE in wanted.measures
     if not wants_pmse and subject.f_measures is None:
@@ -345,7 +348,7 @@ def _by_class(
 
 
 def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Wanted, seed: int) -> Float64Array:
-    """Train on the first masked records, and test on the original ones that come after them."""
+    """Train on the first masked records, and test on the original records after them."""
     number = wanted.class_number or 0
     n_training = split(whole.n_records)
     training = masked[:n_training][: wanted.most_modelled]
@@ -362,7 +365,7 @@ def _f_measures(whole: OriginalRecords, masked: Float64Array, wanted: Wanted, se
 
 
 def _some(n_records: int, most: int, choices: np.random.Generator) -> PositionArray:
-    """Choose records at random, in their order; all if they are few enough."""
+    """Choose at most `most` records at random, in their order."""
     if n_records <= most:
         return np.arange(n_records)
     return np.sort(choices.choice(n_records, most, replace=False))
@@ -372,7 +375,7 @@ def _some(n_records: int, most: int, choices: np.random.Generator) -> PositionAr
 
 
 def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Randomness) -> tuple[Risk, ...]:
-    """Mask the people who were not left out, several times, and attack what comes out.
+    """Mask the people who were not left out several times, and attack the results.
 
     Args:
         tasks: How each attribute is masked.
@@ -396,7 +399,7 @@ def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Rando
 
 
 def _carrier(task: AttributeTask) -> Ascending | None:
-    """Return how a task's released values ascend with ranks, as only some mechanisms make sure they do."""
+    """Return how a task's released values ascend with ranks; None if its mechanism does not guarantee it."""
     if not mechanism_of(task).ascending:
         return None
     by_frequency = task.taxonomy is None and task.attribute.by_frequency
@@ -405,7 +408,7 @@ def _carrier(task: AttributeTask) -> Ascending | None:
 
 
 def _risk(found: Sequence[AttackResult]) -> Risk:
-    """Put what one attack found in all draws together."""
+    """Combine the results of one attack over all draws."""
     first = found[0]
     controls = [each.control for each in found if each.control is not None]
     return Risk(

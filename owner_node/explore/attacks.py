@@ -1,6 +1,11 @@
-"""What else a release tells about a person: the neighbourhood of a value, and values one did not know.
+"""Attacks on a release, each with a baseline: the success rate without the release.
+
+An intruder is assumed to know some attributes of everybody, exactly. The release contains most records;
+people who were left out of it show how much an attack discloses about anybody at all. Beside linkage, the
+attacks measure whether the neighbourhood of a value is disclosed and whether unknown values can be inferred.
 
 References:
+    Domingo-Ferrer and Torra 2001 (record linkage); Fellegi and Sunter 1969 (likelihoods).
     Mateo-Sanz, Sebé, Domingo-Ferrer 2004, "Outlier protection in continuous microdata masking" (intervals).
     Giomi et al. 2023, "A unified framework for quantifying privacy risk in synthetic data" (people who are
     not in the release as the control of an inference).
@@ -27,12 +32,12 @@ from owner_node.explore.measures import Scale
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 
 WINDOW = 0.05
-"""How far a guess may be off to count as right, as a share of the ranks to either side."""
+"""Largest error of a correct guess, as a share of the ranks to either side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The neighbourhoods of values among original ones, as closed intervals of places."""
+    """Neighbourhoods of values among the original values, as closed intervals of places."""
 
     low: Float64Array
     """Lower ends, `(n,)`."""
@@ -41,25 +46,25 @@ class Window:
 
     @classmethod
     def around(cls, places: Float64Array, ascending: Float64Array, share: float = WINDOW) -> "Window":
-        """Return what is within a share of the ranks of some places.
+        """Return the neighbourhoods of some places, up to a share of the ranks to either side.
 
         Args:
             places: The places, `(n,)`.
             ascending: Original places in order, `(n_records,)`.
-            share: How far a neighbourhood reaches to either side, as a share of the ranks.
+            share: Size of a neighbourhood to either side, as a share of the ranks.
         """
         n_records = ascending.size
         first = np.searchsorted(ascending, places, side="left")
         last = np.searchsorted(ascending, places, side="right") - 1
         reach = int(share * n_records)
-        # What is between two original values has the ranks of both: `last` is the one below it.
+        # A place between two original values has the ranks of both: `last` is the lower one.
         lower = ascending[np.clip(np.minimum(first, last) - reach, 0, n_records - 1)]
         upper = ascending[np.clip(np.maximum(first, last) + reach, 0, n_records - 1)]
         return cls(np.minimum(lower, places), np.maximum(upper, places))
 
     @classmethod
     def exactly(cls, places: Float64Array) -> "Window":
-        """Return the neighbourhoods that hold nothing else, for categories."""
+        """Return neighbourhoods that contain only the place itself, for categories."""
         return cls(places, places)
 
     def holds(self, places: Float64Array) -> Float64Array:
@@ -73,7 +78,7 @@ class Window:
         return float(within.mean()) / ascending.size
 
     def best_guess(self) -> float:
-        """Return the largest share of neighbourhoods that any single place is in."""
+        """Return the largest share of neighbourhoods that contain the same place."""
         starts, ends = np.sort(self.low), np.sort(self.high)
         opened = np.arange(1, starts.size + 1) - np.searchsorted(ends, starts, side="left")
         return float(opened.max()) / starts.size
@@ -82,16 +87,16 @@ class Window:
 def inferred(
     targets: Float64Array, truth: Window, candidates: Candidates, released: Float64Array
 ) -> Float64Array:
-    """Return the probability that an attribute is guessed from the records that are nearest in the others.
+    """Return the probability that an attribute is inferred from the records nearest in the other attributes.
 
     Args:
-        targets: What is known of the targets, `(n_targets, n_known)`.
-        truth: Neighbourhoods of the true places of what is guessed, of `n_targets`.
-        candidates: The released records, in the attributes that are known.
-        released: Places of what is guessed in them, `(n_records,)`.
+        targets: Known places of the targets, `(n_targets, n_known)`.
+        truth: Neighbourhoods of the true places of the inferred attribute, `n_targets`.
+        candidates: The released records, in the known attributes.
+        released: Released places of the inferred attribute, `(n_records,)`.
 
     Returns:
-        Of the records equal to the nearest one, the share whose place is near the truth, `(n_targets,)`.
+        Among the records equal to the nearest one, the share near the truth, `(n_targets,)`.
     """
     kinds = nearest_kind(targets, candidates)
     places, code = np.unique(released, return_inverse=True)
@@ -107,7 +112,7 @@ UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE = (
     "unchanged", "linkage", "likelihood", "structure", "interval", "inference",
 )  # fmt: skip
 ATTACKS = (UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE)
-"""What can be asked for."""
+"""The attacks that can be requested."""
 UNCHANGED_VALUES, UNCHANGED_RECORDS = "unchanged-values", "unchanged-records"
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
@@ -131,13 +136,13 @@ class Crowd:
     columns: tuple[Int64Array, ...]
     """Original values of the released records by attribute, `(n_records,)` each."""
     places: Float64Array
-    """The same as places, `(n_records, n_attributes)`."""
+    """The same values as places, `(n_records, n_attributes)`."""
     ascending: Float64Array
-    """Each column of places by itself in order, `(n_records, n_attributes)`."""
+    """Each column of places, sorted separately, `(n_records, n_attributes)`."""
     ranks: Float64Array
     """Ranks as shares, `(n_records, n_attributes)`."""
     units: Float64Array
-    """Standard deviation of each column of places, 1 where there is none, `(n_attributes,)`."""
+    """Standard deviation of each column of places, 1 if it is 0, `(n_attributes,)`."""
     outside: Float64Array
     """Places of the people who were left out, `(n_outside, n_attributes)`."""
 
@@ -165,7 +170,7 @@ class Crowd:
         )
 
     def window(self, attribute: int, places: Float64Array) -> Window:
-        """Return the neighbourhoods of places of one attribute: what counts as a right guess of them."""
+        """Return the neighbourhoods of places of one attribute: the guesses that count as correct."""
         declared = self.scales[attribute].attribute
         if declared.is_categorical and not declared.ordered:
             return Window.exactly(places)
@@ -174,12 +179,12 @@ class Crowd:
 
 @dataclass(frozen=True, slots=True)
 class Ascending:
-    """How the values of an attribute were carried that ascend with the noisy ranks of their records."""
+    """How an attribute was carried whose released values ascend with the noisy ranks of its records."""
 
     rank_noise: Decimal
-    """Noise on ranks, as a share of them."""
+    """Scale of rank noise, as a share of the ranks."""
     as_declared: bool = False
-    """Whether categories ascend in declared order, though they are compared in another one."""
+    """Whether categories ascend in declared order, although they are compared in another order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,21 +198,21 @@ class MaskedRecords:
     ks: tuple[int | None, ...]
     """Minimum cluster size of each attribute."""
     carriers: tuple[Ascending | None, ...]
-    """How each attribute was carried; None where released values need not ascend with ranks."""
+    """How each attribute was carried; None if released values need not ascend with ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttackResult:
-    """What one attack found in one draw."""
+    """The result of one attack on one draw."""
 
     attack: str
     rate: float
-    """Share of targets about whom it was right."""
+    """Share of targets for which the attack was right."""
     baseline: float
-    """What is right without the release."""
+    """The success rate without the release."""
     targets: int
     control: float | None = None
-    """The rate about people who were left out."""
+    """The success rate for people who were left out."""
     outside: int = 0
     """Number of people who were left out."""
     attribute: str | None = None
@@ -215,18 +220,18 @@ class AttackResult:
 
 @dataclass(frozen=True, slots=True)
 class Intruder:
-    """What is known, whom it is tried on, and what is wanted."""
+    """The intruder's knowledge, targets, and the attributes to infer."""
 
     known: PositionArray
-    """Numbers of the attributes that are known of everybody."""
+    """Numbers of the attributes that the intruder knows about everybody."""
     wanted: PositionArray
     """Numbers of the attributes that are to be inferred."""
     targets: PositionArray
-    """Positions of the records that are looked for."""
+    """Positions of the attacked records."""
     persons: PositionArray
-    """Fewer of them, who are compared with every record, or whose values are inferred one by one."""
+    """A smaller part of the targets, for attacks that take longer: by likelihood and by inference."""
     others: PositionArray
-    """Positions of people in random order, by whom it is seen what is likely for anybody."""
+    """Positions of people in random order, to estimate how likely a record is for anybody."""
 
 
 def placed(scales: Sequence[Scale], columns: Sequence[Int64Array]) -> Float64Array:
@@ -288,7 +293,7 @@ def _likelihood(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Ite
 
 
 def _structure(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
-    """Take the better of the two: an intruder would notice which one tells records apart."""
+    """Take the better of the two attacks: an intruder would notice which one distinguishes records."""
     known, targets = intruder.known, intruder.targets
     ranks = np.column_stack([middle_ranks(release.places[:, each]) for each in known])
     by_order = linked(crowd.ranks[np.ix_(targets, known)], targets, Candidates.of(ranks))

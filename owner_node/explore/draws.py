@@ -1,7 +1,17 @@
-"""Many released lists of one attribute at once: for evaluations, since a release has one.
+"""Attributes sorted once and masked many times, with draws that are used for evaluation only.
 
-Lists of the same clusters differ in their noise and in nothing else, whether ε differs or only the draw. So
-noise is drawn, and centroids are made to ascend, for as many of them at a time as fit a block.
+The order of an attribute's original values is the same for all settings; only clusters, noise and
+post-processing differ.
+
+*Many lists at once.* Lists of the same clusters differ only in their noise, whether ε differs or only the
+draw. So noise is drawn, and centroids are made to ascend, for as many lists at a time as fit a block.
+
+*Errors without records.* With z the released value of cluster C,
+Σ (z - x)² = Σ_C (|C| z² - 2 z Σ_C x) + Σ x². The sums of x between any two ranks are kept, so the error of a
+setting needs no record.
+
+References:
+    Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking), equation 5.
 """
 
 from collections import defaultdict
@@ -28,7 +38,7 @@ class Lists:
     """Released lists of the same clusters."""
 
     numbers: PositionArray
-    """Which of the settings each is of, `(n_lists,)`."""
+    """Number of the setting of each list, `(n_lists,)`."""
     values: Int64Array
     """Their values, `(n_lists, n_clusters)`, in rank order, from 0 to V - 1."""
     sizes: Int64Array
@@ -45,17 +55,17 @@ def released_lists(
     """Draw several released lists of several settings that differ in ε alone.
 
     Args:
-        mechanism: How they are made.
+        mechanism: The mechanism.
         sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
         settings: The settings.
         bits: Source of random bits.
-        times: How many lists of each setting.
+        times: Number of lists per setting.
 
     Yields:
-        Some lists at a time; in the end as many of every setting as asked for.
+        Some lists at a time; `times` lists of every setting in total.
     """
     exact = [mechanism.exact_sums(sorted_values, setting) for setting in settings]
-    # Neighbours are of different settings, so that no block is of one scale, which tables would be made for.
+    # Neighbouring lists have different settings: tables would be made for blocks of one scale.
     numbers = np.tile(np.arange(len(settings)), times)
     at_once = max(1, DRAWS_PER_BLOCK // exact[0].sizes.size)
     for first in range(0, numbers.size, at_once):
@@ -86,7 +96,7 @@ class Draw:
     released: ReleasedList
     """The released list, from 0 to V - 1, in the order that the attribute is masked in."""
     order: IndexOrder | None
-    """That order, where it is not the declared one."""
+    """That order; None for the declared one."""
     assignment: PositionArray
     """The record that gets the entry at each rank, `(n_records,)`."""
     in_place: bool
@@ -95,22 +105,22 @@ class Draw:
 
 @dataclass(frozen=True, slots=True)
 class SortedAttribute:
-    """One attribute of some records, sorted as it is masked."""
+    """One attribute of some records, sorted as for masking."""
 
     scale: Scale
     """How its values are compared."""
     original: Int64Array
     """Values by record, `(n_records,)`, in resolution units."""
     order: IndexOrder | None
-    """The order of its categories, where it is not the declared one."""
+    """The order of its categories; None for the declared one."""
     positions: PositionArray
     """The record at each rank, `(n_records,)`, ties by record."""
     shuffled: PositionArray
-    """The same with ties at random, for rank noise."""
+    """The record at each rank with random ties, for rank noise."""
     ascending: Int64Array
     """The values in order, `(n_records,)`, from 0 to V - 1."""
     centre: int
-    """About their mean: sums are of differences from it, so that they stay exact."""
+    """Approximately their mean: sums are of differences from it, so that they stay exact."""
     sums: Float64Array
     """Sum of the first q differences, `(n_records + 1,)`."""
     squares: float
@@ -122,8 +132,8 @@ class SortedAttribute:
 
         Args:
             values: `(n_records,)`, in resolution units.
-            task: Any way of masking it: what is needed of it is the same for all.
-            bits: Random bits, by which ties are broken.
+            task: A task of any setting: the needed parts are the same for all.
+            bits: Source of random bits for ties.
         """
         order = category_order(values, task)
         distances = None if task.taxonomy is None else semantic_distances(task.taxonomy, order)
@@ -144,7 +154,7 @@ class SortedAttribute:
         return self._assigned(mechanism_of(task).release(self.ascending, task.setting, bits), task, bits)
 
     def draws(self, task: AttributeTask, bits: BitSource, times: int) -> Iterator[Draw]:
-        """Mask the attribute several times, in less time than one by one."""
+        """Mask the attribute several times; faster than repeated `draw`."""
         mechanism = mechanism_of(task)
         if isinstance(mechanism, SumMechanism):
             for lists in released_lists(mechanism, self.ascending, [task.setting], bits, times):
@@ -161,7 +171,7 @@ class SortedAttribute:
         return Draw(released, self.order, assignment, in_place=False)
 
     def _draw_as_declared(self, task: AttributeTask, bits: BitSource) -> Draw:
-        """Mask with a mechanism that leaves categories in declared order, where others do not."""
+        """Mask with a mechanism that keeps the declared order of categories, while others do not."""
         is_noisy = bool(task.rank_noise)
         ranking = rank(self.original, ties=tie_breakers(self.original.size, bits) if is_noisy else None)
         released = mechanism_of(task).release(ranking.values, task.setting, bits)
@@ -177,12 +187,12 @@ class SortedAttribute:
         return self.scale.sse(float(self.scale.squared(self.original, masked).sum()), masked.size)
 
     def errors(self, tasks: Sequence[AttributeTask], bits: BitSource, times: int) -> list[list[float | None]]:
-        """Return Σ d²/(n σ²) of several draws of each way of masking.
+        """Return Σ d²/(n σ²) of several draws for each task.
 
         Args:
-            tasks: The ways; those whose clusters are the same are drawn together.
-            bits: Random bits of the noise.
-            times: How many draws each gets.
+            tasks: Tasks of different settings; those with the same clusters are drawn together.
+            bits: Source of random bits for the noise.
+            times: Number of draws per task.
 
         Returns:
             The errors of each task, `times` of them.
@@ -206,7 +216,7 @@ class SortedAttribute:
         return found
 
     def _errors_in_place(self, values: Int64Array, sizes: Int64Array) -> list[float | None]:
-        """Return the errors of lists each of whose entries went to the record at its rank.
+        """Return the errors of lists whose entries were all assigned to the record at the same rank.
 
         Args:
             values: `(n_lists, n_clusters)`, from 0 to V - 1.
@@ -217,7 +227,7 @@ class SortedAttribute:
         within = self.sums[ends] - self.sums[ends - sizes]
         lengths = np.square(moved) @ sizes.astype(np.float64)
         squares = self.squares + lengths - 2 * (moved @ within)
-        # What is left after three sums of this size have cancelled is rounding.
+        # A smaller rest, after three sums of this size have cancelled, is rounding.
         squares[squares <= 1e-12 * (self.squares + lengths)] = 0.0
         return [self.scale.sse(each, self.ascending.size) for each in squares.tolist()]
 
@@ -232,7 +242,7 @@ class SortedAttribute:
         return masked
 
     def without_noise(self, k: int) -> float | None:
-        """Return the error of plain individual ranking: the same clusters' rounded means, without noise."""
+        """Return the error of plain individual ranking: rounded means of the same clusters, without noise."""
         clusters = Clusters(self.ascending.size, k)
         sizes = clusters.sizes
         ends = np.cumsum(sizes)

@@ -1,13 +1,13 @@
-"""Record linkage by likelihood: for which released record does the known channel speak most?
+"""Record linkage by likelihood: a person is linked to the released record with the highest likelihood ratio.
 
-The intruder knows how values are carried: where a record's rank in an attribute lies, how much noise is on
-it, and which ranks each released value stands for. The probability of every released value given every
-original one follows; attributes are independent given the original values. A person is linked to the record
-whose values are the most probable for them in proportion to how probable they are for others.
+The intruder knows the channel: the rank of a record in an attribute, the scale of the noise on it, and the
+ranks that each released value represents. From these follows the probability of every released value given
+every original one; attributes are independent given the original values. A person is linked to the record
+whose values are the most probable for that person, relative to their probability for others.
 
-Released values tell ranks where they ascend with them, as those of `idp-joint` and `dp-hist` do. Where noise
-on centroids may change their order the attack errs, and whoever knows that noise too finds more; whoever
-matches all persons at once can do somewhat better as well.
+Released values disclose ranks if they ascend with them, as those of `idp-joint` and `dp-hist` do. If noise on
+centroids may change their order, the attack errs; an intruder who knows that noise, too, links more records.
+An intruder who matches all persons at once can also do somewhat better.
 
 References:
     Fellegi and Sunter 1969, "A theory for record linkage" (ratios of likelihoods).
@@ -23,24 +23,24 @@ from owner_node.explore.links import codes
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 
 _IMPOSSIBLE = 1e-15
-"""What counts as the smallest probability: rounding leaves no smaller ones right."""
+"""Smallest probability: smaller ones would be rounding errors."""
 _ROUNDING = 1e-9
-"""Logarithms that differ by no more are equal."""
+"""Logarithms that differ by at most this are equal."""
 _TAIL, _GRID = 40, 20_001
-"""How far beyond the ranks noise is followed, in units of its scale, and at how many points."""
+"""Range of noise beyond the ranks, in units of its scale, and number of grid points."""
 _PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 32, 2**12
 _PAIRS = 2**22
-"""People times kinds of records by which it is seen how probable a record is for others."""
+"""People times kinds of records for estimating how probable a record is for others."""
 _UNSEEN = log(0.05)
-"""Weight of what single attributes say about that: a record that fits none of those people fits some one."""
+"""Weight of single attributes in that estimate: a record that fits none of these people fits somebody."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """What rank noise makes of ranks, both as shares of the number of records."""
+    """The effect of rank noise on ranks, both as shares of the number of records."""
 
     scale: float
-    """Scale of the Laplace noise; 0 without."""
+    """Scale of the Laplace noise; 0 without noise."""
 
     @classmethod
     def of(cls, rank_noise: float, n_records: int) -> "Channel":
@@ -48,7 +48,7 @@ class Channel:
         return cls(max(1, ceil(rank_noise * n_records)) / n_records if rank_noise else 0.0)
 
     def noisy(self, shares: Float64Array) -> Float64Array:
-        """Return the noisy ranks that shares of all noisy ranks are below.
+        """Return quantiles of the noisy ranks: the rank below which each share of them lies.
 
         Args:
             shares: From 0 to 1, `(n,)`, ascending, both ends among them.
@@ -60,7 +60,7 @@ class Channel:
             return shares
         grid = np.linspace(-_TAIL * self.scale, 1 + _TAIL * self.scale, _GRID)
         inside = np.interp(shares, self._area(grid) - self._area(grid - 1), grid)
-        # What is the lowest or highest group takes everything beyond.
+        # The lowest and the highest group contain everything beyond.
         inside[0], inside[-1] = grid[0], grid[-1]
         return inside
 
@@ -93,9 +93,9 @@ class Carried:
     """One attribute, before and after."""
 
     channel: Channel
-    """What is on its ranks."""
+    """The noise on its ranks."""
     ends: Float64Array
-    """Ends of the ranks that each record's original value stands for, `(n_records, 2)`, as shares."""
+    """Ends of the ranks that each record's original value represents, `(n_records, 2)`, as shares."""
     noisy: Float64Array
     """Noisy ranks between released values, `(n_values + 1,)`."""
     group: PositionArray
@@ -105,7 +105,7 @@ class Carried:
 
     @classmethod
     def of(cls, original: Float64Array, released: Float64Array, rank_noise: float) -> "Carried":
-        """Compute which ranks values stand for; arguments as in `linked_by_likelihood`, of one attribute."""
+        """Compute the ranks of values; arguments as in `linked_by_likelihood`, for one attribute."""
         n_records = original.size
         channel, ascending = Channel.of(rank_noise, n_records), np.sort(original)
         ends = [np.searchsorted(ascending, original, side) for side in ("left", "right")]
@@ -126,7 +126,7 @@ class Likelihoods:
     """Probabilities of every kind of released record, for people of one owner."""
 
     attributes: tuple[Carried, ...]
-    """What is known of everybody."""
+    """The known attributes."""
     values: tuple[PositionArray, ...]
     """Released value of each kind of record, `(n_kinds,)` by attribute."""
     kind_of: PositionArray
@@ -136,7 +136,7 @@ class Likelihoods:
 
     @classmethod
     def of(cls, attributes: Sequence[Carried]) -> "Likelihoods":
-        """Put records together whose released values are equal."""
+        """Group records by equal released values."""
         groups = [each.group for each in attributes]
         _, first, kind_of, counts = np.unique(
             codes(groups), return_index=True, return_inverse=True, return_counts=True
@@ -155,7 +155,7 @@ class Likelihoods:
         return found
 
     def blocks(self) -> Iterator[slice]:
-        """Return all kinds, some at a time, so that what is computed of them stays near the processor."""
+        """Return slices of all kinds, small enough for intermediate results to stay in the caches."""
         for start in range(0, self.counts.size, _KINDS_PER_BLOCK):
             yield slice(start, start + _KINDS_PER_BLOCK)
 
@@ -182,14 +182,14 @@ def linked_by_likelihood(
     targets: PositionArray,
     others: PositionArray,
 ) -> Float64Array:
-    """Return the probability that each target is linked to its own record, ties by lot, `(n_targets,)`.
+    """Return the probability that each target is linked to its own record, random among ties, `(n_targets,)`.
 
     Args:
         original: Places of the original values of each known attribute, `(n_records,)`.
         released: Places of the released values of each, `(n_records,)`, records in the same order.
         rank_noises: Noise on the ranks of each, as a share of them; public.
-        targets: Positions of the records that are looked for.
-        others: Positions of people in random order, of which the first are compared with.
+        targets: Positions of the targets.
+        others: Positions of people in random order; the first ones serve as comparison.
     """
     triples = zip(original, released, rank_noises, strict=True)
     likelihoods = Likelihoods.of([Carried.of(*each) for each in triples])

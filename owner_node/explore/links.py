@@ -1,6 +1,25 @@
-"""Records as single numbers: equal records have equal codes, in whatever order their attributes are mixed in.
+"""Record linkage by distance and by structure, and the codes that make records comparable.
 
-Codes are 64-bit hashes: among a million records two unlike ones share one with probability below 10^-7.
+*Codes*: a record becomes one 64-bit hash, and equal records have equal codes. Among a million records, two
+different ones share a code with probability below 10^-7.
+
+*By distance*: the intruder links a person to the record with the nearest values. Distances are computed in
+blocks, never as a table of all distances.
+
+*By structure alone*: the intruder uses only which released values are equal and which is larger. No noise
+hides that, since all records of a cluster get one value (MECHANISMS §4).
+
+- *By order*: equal released values are a group; in ascending order, the groups' sizes say which ranks each
+  group covers. Anyone who knows the originals of a few attributes of everybody knows everybody's ranks, and
+  looks for the record whose groups cover the nearest ranks. An ascending list can hide nothing but this.
+- *By equality*: groups are distinguished by the records that share them. Starting from their sizes, every
+  group is named after the names of its records and every record after those of its groups, repeatedly (colour
+  refinement), once for the original values and once for the released ones. Equal names mean the same record,
+  whatever the values are. This assumes an intruder who also knows how ties were broken.
+
+References:
+    Domingo-Ferrer and Torra 2001, "A quantitative comparison of disclosure control methods for microdata".
+    Weisfeiler and Leman 1968 (colour refinement).
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +44,7 @@ def codes(columns: Sequence[Int64Array] | Sequence[Float64Array]) -> UInt64Array
     """Return a code per record.
 
     Args:
-        columns: Attributes, `(n_records,)` each; of doubles none may be -0.0, which has other bits than 0.0.
+        columns: Attributes, `(n_records,)` each; no double may be -0.0, whose bits differ from those of 0.0.
 
     Returns:
         `(n_records,)`.
@@ -37,7 +56,7 @@ def codes(columns: Sequence[Int64Array] | Sequence[Float64Array]) -> UInt64Array
 
 
 def match_rate(first: UInt64Array, second: UInt64Array) -> float:
-    """Return the probability that a record drawn from each table are equal, from the codes of both."""
+    """Return the probability that two records, one drawn from each table, are equal, from their codes."""
     kinds, inverse = np.unique(np.concatenate([first, second]), return_inverse=True)
     counts: list[Int64Array] = [
         np.bincount(part, minlength=kinds.size) for part in (inverse[: first.size], inverse[first.size :])
@@ -47,29 +66,29 @@ def match_rate(first: UInt64Array, second: UInt64Array) -> float:
 
 KINDS_PER_BLOCK = 2**9
 MULTIPLIED_PER_BLOCK = 2**18
-"""Numbers that are multiplied at a time, at most: the distances stay near the processor, and a product of so
-few is made by the thread that asks for it. Threads of its own would only wait for those of the sweep."""
+"""Most numbers that are multiplied at a time: the distances stay in the processor's caches, and so small a
+product runs in the calling thread. Additional threads would only wait for those of the sweep."""
 _ROUNDING = 1e-12
-"""Squared distances that differ by no more than this share of the squared lengths behind them are equal."""
+"""Squared distances are equal if they differ by at most this share of the squared lengths."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Released records that somebody may be looked for among, equal ones together."""
+    """Released records that a target may be linked to, grouped by equality."""
 
     points: Float64Array
-    """What an intruder knows of each kind of record, `(n_kinds, n_known)`, each coordinate in units of σ."""
+    """Known coordinates of each kind of record, `(n_kinds, n_known)`, in units of σ."""
     counts: Int64Array
     """Number of records of each kind, `(n_kinds,)`."""
     kind_of: Int64Array
     """Kind of each released record, `(n_records,)`."""
     middle: Float64Array
-    """What is subtracted from every coordinate, `(n_known,)`, so that products lose no digits: the medians,
-    which noise that throws some values far off does not move."""
+    """The median of every coordinate, `(n_known,)`, which is subtracted so that products lose no digits.
+    Noise that moves some values far away does not move the median."""
 
     @classmethod
     def of(cls, released: Float64Array) -> "Candidates":
-        """Put equal records together.
+        """Group equal records.
 
         Args:
             released: `(n_records, n_known)`, in units that make the attributes comparable.
@@ -81,7 +100,7 @@ class Candidates:
         return cls(released[first] - middle, counts, inverse, middle)
 
     def rounding(self, targets: Float64Array, kinds: Int64Array) -> Float64Array:
-        """Return how far off squared distances of targets from kinds of records may be, `(n_targets,)`."""
+        """Return the largest rounding error of squared distances from targets to kinds, `(n_targets,)`."""
         lengths = np.square(targets - self.middle).sum(axis=1) + np.square(self.points[kinds]).sum(axis=1)
         off: Float64Array = _ROUNDING * (1 + lengths)
         return off
@@ -90,10 +109,11 @@ class Candidates:
         """Compute distances, of some targets from some kinds of records at a time.
 
         Args:
-            targets: What is known of them, `(n_targets, n_known)`.
+            targets: Their known coordinates, `(n_targets, n_known)`.
 
         Yields:
-            Which targets, which kinds, and their squared distances less the targets' own squared length.
+            A slice of targets, a slice of kinds, and their squared distances minus the targets' own squared
+            lengths.
         """
         known, factors = self._factors(targets)
         step = max(1, MULTIPLIED_PER_BLOCK // (KINDS_PER_BLOCK * known.shape[1]))
@@ -111,21 +131,21 @@ class Candidates:
         return distances
 
     def _factors(self, targets: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Return what is multiplied: of t and p it is (t, 1) and (-2 p, |p|²), `(n, n_known + 1)` each."""
+        """Return the factors (t, 1) and (-2 p, |p|²) for targets t and points p, `(n, n_known + 1)` each."""
         known = np.column_stack([targets - self.middle, np.ones(len(targets))])
         return known, np.column_stack([-2 * self.points, np.square(self.points).sum(axis=1)])
 
 
 def linked(targets: Float64Array, own: Int64Array, candidates: Candidates) -> Float64Array:
-    """Return the probability that each target is linked to its own record: the nearest, ties by lot.
+    """Return the probability that each target is linked to its own record: the nearest, random among ties.
 
     Args:
-        targets: What an intruder knows of them, `(n_targets, n_known)`.
+        targets: Their known coordinates, `(n_targets, n_known)`.
         own: Position of each target's own released record, `(n_targets,)`.
         candidates: The released records.
 
     Returns:
-        1/(number of records as near) where no record is nearer than the own one, else 0; `(n_targets,)`.
+        1/(number of nearest records) if the own record is one of them, else 0; `(n_targets,)`.
     """
     kinds = candidates.kind_of[own]
     mine, rounding = candidates.distances(targets, kinds), candidates.rounding(targets, kinds)
@@ -156,11 +176,11 @@ def _nearest(targets: Float64Array, candidates: Candidates) -> tuple[Int64Array,
 
 
 MOST_ROUNDS = 12
-"""Refinement ends earlier once it tells no more records apart."""
+"""Most rounds of refinement; it ends earlier once a round distinguishes no more records."""
 
 
 def middle_ranks(places: Float64Array) -> Float64Array:
-    """Return the rank of each value, the middle one of those it is tied with, as a share; `(n_records,)`."""
+    """Return the rank of each value as a share, the middle rank for ties; `(n_records,)`."""
     _, inverse, counts = np.unique(places, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
     ranks: Float64Array = ((ends - counts / 2.0) / places.size)[inverse]
@@ -170,7 +190,7 @@ def middle_ranks(places: Float64Array) -> Float64Array:
 def linked_by_equality(
     original: Sequence[Float64Array], released: Sequence[Float64Array], ks: Sequence[int | None]
 ) -> Float64Array:
-    """Return the probability that each record is found by the pattern of equal values.
+    """Return the probability that each record is linked by the pattern of equal values.
 
     Args:
         original: Places of the original values of each known attribute, `(n_records,)`.
@@ -178,7 +198,7 @@ def linked_by_equality(
         ks: Minimum cluster size of each, public; None for a mechanism without clusters.
 
     Returns:
-        1/(number of released records of the same name), or 0 where the own one has another; `(n_records,)`.
+        1/(number of released records of the same name), or 0 if the own record has another; `(n_records,)`.
     """
     groups = [np.unique(each, return_inverse=True, return_counts=True)[1:] for each in released]
     observed = [each for each, _ in groups]
@@ -192,10 +212,10 @@ def linked_by_equality(
 
 
 def _expected(places: Float64Array, sizes: Int64Array, k: int | None) -> Int64Array:
-    """Return the groups that an intruder expects of original values, `(n_records,)`.
+    """Return the groups that an intruder expects from original values, `(n_records,)`.
 
-    Where the sizes are those of clusters of k, these are the groups; where groups have fallen together, or
-    there were none, the order of the released values says where they begin.
+    If the sizes are those of clusters of k, these clusters are the groups. If groups have coincided, or there
+    were no clusters, the order of the released values determines where groups begin.
     """
     n_records = places.size
     if k is not None and k <= n_records:
@@ -208,7 +228,7 @@ def _expected(places: Float64Array, sizes: Int64Array, k: int | None) -> Int64Ar
 
 
 def names_of(groups: Sequence[Int64Array]) -> UInt64Array:
-    """Name records by refinement: equal names where no round told two records apart.
+    """Name records by refinement: two records have equal names if no round distinguished them.
 
     Args:
         groups: The group of each record, from 0, by attribute; `(n_records,)` each.

@@ -1,8 +1,12 @@
-"""How values of one attribute are compared: as places on a line, or by their distances in a taxonomy.
+"""Utility of masked records: errors of values, variances, distributions and correlations.
+
+Values of one attribute are compared as places on a line, or by their distances in a taxonomy (`Scale`).
 
 References:
-    Del Vasto-Terrientes et al. 2025, §5.1.1 and equation 5 (categories by frequency).
-    Sánchez et al. 2016, §3.4 (semantic distance).
+    Del Vasto-Terrientes et al. 2025, §5, equation 5 (mean SSE), and §5.1.1 (categories by frequency).
+    Sánchez et al. 2016, §3.4 (semantic distance) and §4.2 (relative error, variances, Jensen–Shannon
+    divergence).
+    Lin 1991, "Divergence measures based on the Shannon entropy".
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,16 +27,16 @@ class Scale:
 
     attribute: Attribute
     spread: float
-    """σ², the sample variance of the original places; of categories that are drawn from a taxonomy, the mean
-    squared distance from the best single category."""
+    """σ², the sample variance of the original places; for categories drawn from a taxonomy, the mean squared
+    distance from the best single category."""
     place_of: Int64Array | None
-    """Place of each category, `(V,)`, where they are not in declared order."""
+    """Place of each category, `(V,)`; None for the declared order."""
     distances: Float64Array | None
-    """Semantic distances of categories by declared index, `(V, V)`, where there is a taxonomy."""
+    """Semantic distances of categories by declared index, `(V, V)`; None without a taxonomy."""
 
     @property
     def is_drawn(self) -> bool:
-        """Whether categories are drawn from a taxonomy, so that no line holds them."""
+        """Whether categories are drawn from a taxonomy, so that they have no places on a line."""
         return self.attribute.method is TaxonomyMethod.EXPONENTIAL
 
     def places(self, values: Int64Array) -> Float64Array:
@@ -68,12 +72,12 @@ def scale_of(
     order: IndexOrder | None = None,
     distances: Float64Array | None = None,
 ) -> Scale:
-    """Return how values of an attribute are compared.
+    """Return the scale of an attribute.
 
     Args:
         attribute: The attribute.
         original: Original values of all records, `(n_records,)`, in resolution units.
-        order: The order its categories are masked in, made from the same values; None: as declared.
+        order: The order its categories are masked in, computed from the same values; None: as declared.
         distances: Semantic distances by declared index, `(V, V)`, if it has a taxonomy.
     """
     place_of = None if order is None else order.place_of
@@ -87,19 +91,19 @@ def scale_of(
 
 
 SANITY = 0.01
-"""The least that a value counts as in a relative error, as a share of the domain's width."""
+"""Least denominator of a relative error, as a share of the domain's width."""
 MOST_BINS = 100
-"""Bins of a histogram that distributions are compared by."""
+"""Most bins of the histograms that compare distributions."""
 
 
 def mean_sse(errors: Sequence[float | None]) -> float:
     """Return the mean over records of dist² = (1/l²) Σ_a d_a²/σ_a².
 
-    The printed formula divides by σ_a² after squaring both; of the readings tried this one comes closest to
-    the figures that the paper states.
+    The printed formula divides by σ_a² after squaring both. Among the interpretations that were tried, this
+    one is closest to the figures in the paper.
 
     Args:
-        errors: Σ d²/(n σ²) of each of the l attributes; None counts nothing, and is to be reported.
+        errors: Σ d²/(n σ²) of each of the l attributes; None counts as 0, and must be reported.
 
     References:
         Del Vasto-Terrientes et al. 2025, equation 5.
@@ -114,7 +118,7 @@ def mean_sse_of_means(scales: Sequence[Scale]) -> float:
         scales: Of all l attributes.
 
     Returns:
-        1/l where all of them vary; an attribute without variation is its mean already and counts nothing.
+        1/l if all of them vary; an attribute without variation equals its mean and counts as 0.
     """
     return sum(scale.spread > 0 for scale in scales) / len(scales) ** 2
 
@@ -127,8 +131,8 @@ def attribute_sse(scale: Scale, original: Int64Array, masked: Int64Array) -> flo
 def relative_error(scale: Scale, original: Int64Array, masked: Int64Array) -> float:
     """Return the mean of |difference| / max(|original|, sanity bound), the bound a share of the domain.
 
-    Dates are counted from the start of their domain. The error of a category is its semantic distance where
-    there is a taxonomy, its difference in places over V - 1 where the order means something, else 0 or 1.
+    Dates are counted from the start of their domain. The error of a category is its semantic distance if
+    there is a taxonomy, its difference in places divided by V - 1 if categories are ordered, else 0 or 1.
 
     References:
         Sánchez et al. 2016, §4.2.
@@ -148,7 +152,7 @@ def relative_error(scale: Scale, original: Int64Array, masked: Int64Array) -> fl
 
 
 def variance_change(scale: Scale, original: Int64Array, masked: Int64Array) -> float | None:
-    """Return |variance after - before| / before; 0 if there is none before and after, None if only after.
+    """Return |variance after - before| / before; 0 if both variances are 0, None if only the one before is 0.
 
     References:
         Sánchez et al. 2016, §4.2; Baeyens and Defays 1999.
@@ -160,7 +164,7 @@ def variance_change(scale: Scale, original: Int64Array, masked: Int64Array) -> f
 
 
 def histogram(attribute: Attribute, values: Int64Array) -> Int64Array:
-    """Count values in bins of equal width over the declared domain: one per value where that makes up to 100.
+    """Count values in bins of equal width over the declared domain; one bin per value for up to 100 values.
 
     Args:
         attribute: The attribute.
@@ -179,7 +183,7 @@ def divergence(first: Int64Array, second: Int64Array) -> float:
 
     Args:
         first: Numbers of records, `(n_bins,)`.
-        second: The same of the other one.
+        second: The other histogram, `(n_bins,)`.
     """
     from scipy.special import rel_entr
 
@@ -217,12 +221,12 @@ def distribution(attribute: Attribute, original: Int64Array, masked: Int64Array)
     """Count original and masked values in the same bars.
 
     Numbers and dates: bars of equal width from the smallest to the largest value that occurs in either.
-    Categories: a bar each in declared order; the rarest together where there are too many.
+    Categories: one bar each in declared order; if there are too many, the rarest share a bar.
 
     Args:
         attribute: The attribute.
         original: Values in resolution units, `(n_records,)`.
-        masked: The same after masking.
+        masked: Masked values in resolution units, `(n_records,)`.
 
     Returns:
         `{name, bins, original, masked}`.

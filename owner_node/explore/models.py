@@ -1,4 +1,4 @@
-"""Models: how well they recognise classes when trained on masked records, and whether they tell these apart.
+"""Models that measure utility: classifiers trained on masked records, and propensity scores.
 
 scikit-learn comes with the extra `explore` and is imported where it is used.
 
@@ -18,18 +18,18 @@ from common.errors import UsageError
 from owner_node.masking.arrays import Float64Array, Int64Array
 
 TRAINING = 0.66
-"""Share of the records that a model is trained on: the first ones."""
+"""Share of the records that a model is trained on; the first records are used."""
 N_TREES = 100
 INSTALLED_WITH = "pip install 'tessera-release[explore]'"
 
 
 def is_installed() -> bool:
-    """Whether scikit-learn is there."""
+    """Return whether scikit-learn is installed."""
     return find_spec("sklearn") is not None
 
 
 def check_installed() -> None:
-    """Look whether scikit-learn is there.
+    """Check that scikit-learn is installed.
 
     Raises:
         UsageError: If it is not.
@@ -43,11 +43,11 @@ def check_installed() -> None:
 
 @contextmanager
 def in_own_threads() -> Iterator[None]:
-    """Keep products of matrices in the threads that ask for them, where several models are fitted at a time.
+    """Compute matrix products in the calling threads while several models are fitted in parallel.
 
-    Threads that each such product starts would wait for one another, for longer than the product takes.
+    Threads started by each product would wait for one another for longer than the product takes.
     """
-    # What is to be limited has to be loaded before.
+    # The limit applies only to libraries that are already loaded.
     import sklearn.linear_model  # noqa: F401
     from threadpoolctl import threadpool_limits
 
@@ -68,13 +68,13 @@ def f_measures(
     seed: int,
     n_jobs: int = 1,
 ) -> Float64Array:
-    """Train a random forest and return how well it recognises each class.
+    """Train a random forest and return its F-measure for each class.
 
     Args:
         training: Attributes `(n_training, n_attributes)` and classes `(n_training,)` from 0.
         test: The same of original records that it was not trained on.
         n_classes: Number of classes.
-        seed: Of the forest's random choices.
+        seed: Seed of the forest's random choices.
         n_jobs: Threads, as scikit-learn counts them.
 
     Returns:
@@ -91,22 +91,22 @@ def f_measures(
 
 @dataclass(frozen=True, slots=True)
 class Propensity:
-    """Whether masked records can be told from original ones."""
+    """How well masked records can be distinguished from original ones."""
 
     pmse: float
-    """Mean squared difference of the propensity score from 1/2: 0 cannot be told, 1/4 always."""
+    """Mean squared difference of the propensity score from 1/2: from 0, indistinguishable, to 1/4."""
     ratio: float
-    """As a multiple of what is expected by chance if both come from one distribution."""
+    """`pmse` as a multiple of its expectation if both come from one distribution."""
 
 
 def propensity(original: Float64Array, masked: Float64Array) -> Propensity:
-    """Fit a logistic regression to tell masked records from as many original ones.
+    """Fit a logistic regression that distinguishes masked records from as many original ones.
 
-    All attributes enter, their squares and their products in pairs, in units of the originals' spread.
+    Its features are all attributes, their squares and pairwise products, in units of the originals' spread.
 
     Args:
         original: `(n_records, n_attributes)`.
-        masked: The same of masked records.
+        masked: Masked records, `(n_records, n_attributes)`.
 
     References:
         Snoke et al. 2018, equation 1 and Theorem 1 (the expectation by chance).
@@ -119,7 +119,7 @@ def propensity(original: Float64Array, masked: Float64Array) -> Propensity:
         # Nothing varies: all records are equal, masked and original ones.
         return Propensity(0.0, 1.0)
     is_masked = np.repeat([0, 1], n_records)
-    # Records that are told apart perfectly have no best coefficients without a penalty, however small.
+    # If the records are perfectly separable, the best coefficients exist only with a penalty, however small.
     model = LogisticRegression(C=100.0, solver="newton-cholesky", max_iter=100)
     model.fit(features, is_masked)
     scores = model.predict_proba(features)[:, 1]
@@ -130,12 +130,12 @@ def propensity(original: Float64Array, masked: Float64Array) -> Propensity:
 
 
 def _features(rows: Float64Array, n_original: int) -> Float64Array:
-    """Return attributes, squares and products in pairs, standardised; what does not vary is left out."""
+    """Return attributes, squares and pairwise products, standardised, without those that do not vary."""
     from sklearn.preprocessing import PolynomialFeatures
 
     centre, spread = rows[:n_original].mean(axis=0), rows[:n_original].std(axis=0)
     units = (rows - centre) / np.where(spread > 0, spread, 1.0)
-    # Noise far outside the original values would only make the fit unstable; it is told apart anyway.
+    # Noise far outside the original values would only make the fit unstable; it is recognised anyway.
     np.clip(units, -10, 10, out=units)
     every = PolynomialFeatures(2, include_bias=False).fit_transform(units)
     every -= every.mean(axis=0)

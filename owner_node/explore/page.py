@@ -1,5 +1,8 @@
 """The page of an exploration: heat maps over ε and k, utility against risk, attributes before and after.
 
+It is one HTML file, made from the results alone; the reader's choices are folded into the page. Like the
+results, it depends on original data, and says so.
+
 References:
     Del Vasto-Terrientes et al. 2025, Figures 2 and 3 (heat maps).
 """
@@ -28,24 +31,24 @@ _UTILITY = (
     ),
 )
 MOST_LABELS = 20
-"""Categories of an attribute that are drawn, before and after."""
+"""Most categories of an attribute in a chart."""
 _MOST_LYING = 12
-"""Bins of numbers that are drawn as lying bars, whose labels have more room."""
+"""Most bins of numbers that are drawn as horizontal bars, whose labels have more room."""
 _SERIES = 4
-"""Colours of marks; further mechanisms begin anew."""
+"""Number of colours of marks; further mechanisms reuse them from the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeatCell:
-    """One setting in a heat map: its number, the colour if there is a number, and everything in words."""
+    """One setting in a heat map: its number, its colour if there is a number, and its text."""
 
     text: str = "–"
     colour: str = ""
     note: str = "not asked for"
     worse: bool = False
-    """Whether the measure is as bad as no release, or worse."""
+    """Whether the measure is as bad as replacing values by means, or worse."""
     chosen: bool = False
-    """Whether it is the setting that is recommended."""
+    """Whether it is the recommended setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class HeatMap:
     title: str
     ks: tuple[str, ...]
     rows: tuple[tuple[str, tuple[HeatCell, ...]], ...]
-    """By ε, the cell of every k."""
+    """By ε, the cells of all k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class BeforeAfter:
     name: str
     chart: charts.Plot | charts.Rows
     upright: bool
-    """Whether bars stand."""
+    """Whether bars are vertical."""
     left_out: int
     """Categories that are not drawn."""
     numbers: tuple[tuple[str, int, int], ...]
@@ -112,7 +115,7 @@ def render_page(results: Results) -> str:
 
 
 def number(value: float | None) -> str:
-    """Return a number with the digits that its noise leaves."""
+    """Return a number with its significant digits."""
     if value is None or not isfinite(value):
         return "–"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
@@ -129,7 +132,7 @@ def _estimate(value: Estimate | None) -> str:
 def without_noise(cells: Sequence[CellResult]) -> str:
     """List the mean SSE of plain individual ranking, the same clusters without noise, by k; empty if unknown.
 
-    It is the least and the largest where the k that is chosen differs.
+    With the least and the largest value if the chosen k differs.
     """
     known: dict[str, list[float]] = {}
     for cell in cells:
@@ -145,7 +148,7 @@ def without_noise(cells: Sequence[CellResult]) -> str:
 
 
 def measures(results: Results) -> tuple[MeasureMaps, ...]:
-    """Return the heat maps of everything that was measured, mean SSE first, risks last."""
+    """Return the heat maps of all measures, mean SSE first, risks last."""
     line, alone = float(results.about["mean_sse_of_means"]), without_noise(results.cells)
     meaning = (
         "Mean squared distance between a record and its masked form, in units of the attributes' variances. "
@@ -231,7 +234,8 @@ def compared(attribute: Mapping[str, Any], kind: str) -> BeforeAfter:
 
     Args:
         attribute: An entry of `shown.attributes`.
-        kind: Its type. Categories lie, the largest ones if there are many; many bins of numbers stand.
+        kind: Its type. Categories become horizontal bars, the largest ones if there are many; many bins of
+            numbers become vertical bars.
     """
     name, bins = attribute["name"], attribute["bins"]
     numbers = tuple(zip(bins, attribute["original"], attribute["masked"], strict=True))

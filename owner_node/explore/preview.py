@@ -1,6 +1,6 @@
-"""What one plan would do to the data that it asks for, tried before a person agrees to it.
+"""A preview of one plan: its effect on the requested data, computed before a person decides.
 
-The draws are made for this alone, so that what is shown says nothing about the noise of the release.
+The draws are made for the preview alone, so it discloses nothing about the noise of the release.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,22 +21,22 @@ from owner_node.masking.tasks import AttributeTask
 
 REPETITIONS, DEEP_REPETITIONS = 3, 3
 MOST_INFERRED = 5
-"""Attributes whose values are inferred, chosen anew: each is inferred from all others."""
+"""Most attributes whose values are inferred, chosen at random: each is inferred from all others."""
 MOST_EFFORT = 300_000
-"""Up to this effort a preview is made: it takes some seconds then, however long or wide the table is."""
+"""Largest effort of a preview: it takes some seconds then, however long or wide the table is."""
 _RECORDS_PER_ATTRIBUTE = 1_000
 _DISTANCES_PER_RECORD = 20
 
 
 def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
-    """Return what a preview costs, in the time that one value of a long table takes.
+    """Estimate the effort of a preview, in units of the time for one value of a long table.
 
-    Few records do not make an attribute cheap; counts are drawn for every possible value, and a taxonomy has
-    a table of distances.
+    Every attribute has a fixed cost; counts are drawn for every possible value, and a taxonomy has a table of
+    distances.
 
     Args:
-        n_records: How many records are masked.
-        attributes: Each that is, and its mechanism.
+        n_records: Number of masked records.
+        attributes: The masked attributes, each with its mechanism.
     """
     total = 0
     for attribute, mechanism in attributes:
@@ -49,21 +49,21 @@ def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
 
 
 def preview(records: Engine, tasks: Sequence[AttributeTask], randomness: Randomness) -> dict[str, Any]:
-    """Try a plan on the records that it asks for.
+    """Try a plan on the requested records.
 
     Args:
         records: The original records.
         tasks: How the plan masks each attribute.
-        randomness: Where noise and choices come from.
+        randomness: Source of noise and choices.
 
     Returns:
-        `{attributes, mean_sse, mean_sse_of_means, risks, risks_without_rank_noise}`: their number, and the
-        others as in `results`; the last is null where the plan has no rank noise, else what the same attacks
-        find if it had none, in the same order.
+        `{attributes, mean_sse, mean_sse_of_means, risks, risks_without_rank_noise}`: the number of
+        attributes, and the others as in `results`. The last is null if the plan has no rank noise, else the
+        results of the same attacks without rank noise, in the same order.
 
     Raises:
         UnusableDataError: If there are fewer records than k.
-        UsageError: If there is only one.
+        UsageError: If there is only one record.
     """
     records.check(tasks)
     everything = np.arange(len(tasks))

@@ -1,61 +1,62 @@
-"""What exploring ends in: one JSON document, for the owner alone, since it depends on original data.
+"""The results of an exploration: one JSON document, for the owner alone, since it depends on original data.
 
 Numbers are JSON numbers, except epsilons, which are decimals as text. An *estimate* is
-`{"mean", "low", "high"}`, low and high the ends of its 95 % confidence interval; it is null where it was not
-asked for or is not defined. Every list of settings is in the order in which it was asked for.
+`{"mean", "low", "high"}`, low and high the ends of its 95 % confidence interval; it is null if it was not
+requested or is not defined. Every list of settings is in the requested order.
 
     format               "tessera/explore/v1"
     dataset              name of the data set
     created, version     ISO 8601 time, UTC; version of the software
     records              number of records
-    control_records      records left out of the releases that attacks are tried on, to see what an attack
-                         finds out about people who are not in a release; 0 if there was no attack
+    control_records      records left out of the attacked releases, to measure what an attack discloses about
+                         people who are not in a release; 0 without attacks
     attributes           [{name, type, values}]: `values` is V, the size of the declared domain
     mechanisms, epsilons, ks, rank_noises
                          the grid. mechanisms: ids; epsilons and rank_noises: texts; ks: "auto" or numbers as
                          text. A mechanism that takes no k has a single column, whose k is null
-    own_rank_noises      {attribute: text}: attributes that have a rank noise of their own in every setting
+    own_rank_noises      {attribute: text}: attributes with their own rank noise, the same in every setting
     repetitions          draws of noise per cell that measures of utility are averaged over
     deep_repetitions     draws per cell that attacks and models are averaged over
-    known                attributes that an intruder is taken to know of everybody, exactly
+    known                attributes that an intruder is assumed to know exactly about everybody
     class                the class attribute of `f_measure`, or null
-    mean_sse_of_means    1/l, less where some of them do not vary: mean SSE with every value
-                         replaced by its attribute's mean
+    mean_sse_of_means    mean SSE with every value replaced by its attribute's mean: 1/l, less if some
+                         attributes do not vary
     cells                [cell], by mechanism, rank noise, k, epsilon
-    shown                what the chosen cell does to each attribute, or else the useful one that reveals
-                         least, or if none is useful that of all:
+    shown                the effect of the recommended cell on each attribute; without one, of the useful cell
+                         that reveals least; if none is useful, of the cell that reveals least:
         cell             its position in `cells`
         attributes       [{name, bins, original, masked}]: `bins` are labels in ascending or declared order,
                          `original` and `masked` the numbers of records in each, masked in one draw
     recommendation       {cell, verdict, reasons}: `verdict` is "recommended" or "none"; `cell` its position
-                         in `cells`, or null; `reasons` sentences in plain English, the first says it all
+                         in `cells`, or null; `reasons` sentences in plain English, the first is a summary
 
 A cell:
 
     mechanism, epsilon, k, rank_noise   its place in the grid; k is "auto", a number as text, or null
-    epsilon_joint        text, or null where there is no bound
-    epsilon_table        the bound on which record has which value, too; null where there is none, as without
-                         rank noise
-    problem              null, or why these data cannot be masked so; all that follows is null or [] then
+    epsilon_joint        text, or null if there is no bound
+    epsilon_table        the bound on lists and on the assignment of records to their values; null if there is
+                         none, as without rank noise
+    problem              null, or why these data cannot be masked with this setting; everything below is then
+                         null or []
     mean_sse             estimate (Del Vasto-Terrientes et al. 2025, eq. 5)
     mean_sse_without_noise   number: the same clusters without noise (plain individual ranking); null without
                          clusters
     relative_error, variance_change, divergence, correlation_error      estimates, see `measures`
-    pmse                 estimate; `pmse_ratio` estimate: as a multiple of what equal data give by chance
+    pmse                 estimate; `pmse_ratio` estimate: as a multiple of the expectation for equal data
     f_measure            null, or [{class, masked: estimate, original: number}], one per class
     attributes           [{name, mechanism, k (number or null), epsilon (text), sse, unchanged,
                          relative_error, variance_change, divergence}]: numbers, means over the draws; null if
-                         not asked for. sse: Σ d²/(n σ²), 1 is as bad as the attribute's mean; null if the
+                         not requested. sse: Σ d²/(n σ²), 1 is as bad as the attribute's mean; null if the
                          attribute has no variation and was changed
     risks                [risk], each:
         attack           "unchanged-values", "unchanged-records", "linkage", "likelihood", "structure",
                          "interval" or "inference"; "likelihood" is there if some known attribute's released
                          values ascend with the ranks of its records
         attribute        the attribute that "inference" predicts; null for the others
-        rate             estimate: share of targets about whom the attack is right
-        baseline         number: what is right without the release, by guessing as well as one can
-        control          estimate: the same attack about people who are not in the release; null if it makes
-                         no sense for them
+        rate             estimate: share of targets for which the attack is right
+        baseline         number: success rate of the best guess without the release
+        control          estimate: the same attack on people who are not in the release; null if it does not
+                         apply to them
         targets          records that were attacked in each draw
         meaning          one sentence: what a rate of 1 would mean
 """
@@ -85,18 +86,18 @@ class Risk(Document):
 
     @property
     def without_release(self) -> float:
-        """The rate that is reached without the release, by guessing or about people who are not in it."""
+        """The success rate without the release: by guessing, or for people who are not in it."""
         return max(self.baseline, self.control.mean if self.control else 0.0)
 
     @property
     def excess(self) -> float:
-        """How far the rate is above what is reached without the release."""
+        """The part of the rate above the success rate without the release."""
         return max(0.0, self.rate.mean - self.without_release)
 
 
 @dataclass(frozen=True, slots=True)
 class AttributeResult(Document):
-    """What a setting does to one attribute: means over the draws; fields as in the document."""
+    """The effect of a setting on one attribute: means over the draws; fields as in the document."""
 
     name: str
     mechanism: str
@@ -120,7 +121,7 @@ class ClassResult(Document):
 
 @dataclass(frozen=True, slots=True)
 class CellResult(Document):
-    """What was measured of one setting; fields as in the document."""
+    """The measures of one setting; fields as in the document."""
 
     mechanism: str
     epsilon: str
@@ -142,9 +143,9 @@ class CellResult(Document):
     risks: tuple[Risk, ...] = ()
 
     def worst(self, attacks: Collection[str]) -> Risk | None:
-        """Return the risk with the largest excess, of some attacks; None if none of them was tried.
+        """Return the risk with the largest excess among some attacks; None if none of them was tried.
 
-        Rates of different attributes do not compare with each other; what the release adds does.
+        Rates of different attributes are not comparable with each other; their excess is.
         """
         return max(
             (each for each in self.risks if each.attack in attacks),
@@ -153,7 +154,7 @@ class CellResult(Document):
         )
 
     def excess(self, attacks: Collection[str]) -> float | None:
-        """Return the excess of that risk."""
+        """Return the largest excess among some attacks."""
         worst = self.worst(attacks)
         return None if worst is None else worst.excess
 
@@ -182,7 +183,7 @@ class Results:
     """Everything that exploring measured."""
 
     about: Mapping[str, Any]
-    """Everything of the document that was known before: data set, grid, repetitions, what was asked for."""
+    """The parts of the document known in advance: data set, grid, repetitions, requested results."""
     cells: Sequence[CellResult]
     """By mechanism, rank noise, k, epsilon."""
     shown: ShownCell

@@ -1,4 +1,4 @@
-"""A sweep over epsilon, k and mechanism: every attribute sorted once, every setting in parallel threads."""
+"""A sweep over epsilon, k and mechanism: attributes are sorted once, settings run in parallel threads."""
 
 import os
 from collections import defaultdict
@@ -47,7 +47,7 @@ MOST_CLASSES = 50
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExploredTable:
-    """The records that are explored. Lives in memory only."""
+    """The explored records. They are kept in memory only."""
 
     dataset: str
     schema: Schema
@@ -59,7 +59,7 @@ class ExploredTable:
 
 @dataclass(frozen=True, slots=True)
 class ExploreRequest:
-    """What is to be found out, by names of attributes; `assessment.Wanted` has their numbers."""
+    """The requested results, by names of attributes; `assessment.Wanted` has their numbers."""
 
     grid: Grid
     repetitions: int = 5
@@ -68,13 +68,13 @@ class ExploreRequest:
     """Beside the mean SSE."""
     attacks: tuple[str, ...] = ATTACKS
     known: tuple[str, ...] = ()
-    """Attributes that an intruder knows of everybody; empty for all."""
+    """Attributes that an intruder knows about everybody; empty for all."""
     class_attribute: str | None = None
     most_modelled: int = MOST_MODELLED
 
 
 Progress = Callable[[int, int], None]
-"""Takes the number of settings that are done, and of all."""
+"""Called with the number of finished settings and the number of all settings."""
 
 
 def explore(
@@ -85,20 +85,20 @@ def explore(
     progress: Progress,
     n_threads: int | None = None,
 ) -> Results:
-    """Look at many settings of masking one table.
+    """Assess many settings of masking one table.
 
     Args:
         table: The records.
-        question: What is to be found out.
-        about: What the results say beside it: time and version.
-        randomness: Where random choices come from.
+        question: The requested results.
+        about: Further entries of the results: time and version.
+        randomness: Source of random choices.
         progress: Called after every setting.
-        n_threads: Settings that are looked at together; None for one per processor. With a seed it has to be
-            1 for results to be reproducible.
+        n_threads: Settings assessed in parallel; None for one per processor. Results are reproducible only
+            with a seed and one thread.
 
     Raises:
-        UsageError: If an attribute is not there or cannot be a class, or scikit-learn is needed and absent;
-            or if no setting is possible, there is only one record, or no attribute varies.
+        UsageError: If an attribute does not exist or cannot be a class, if scikit-learn is needed and not
+            installed, if no setting is possible, if there is only one record, or if no attribute varies.
         DataError: If values are outside their domain.
     """
     wanted = _wanted(table, question)
@@ -107,7 +107,7 @@ def explore(
     _check_any(cells)
     for attribute in table.schema.attributes:
         check_domain(table.records.columns[attribute.name], attribute)
-    # Everything is sorted once, as the first setting that is possible has it.
+    # Everything is sorted once, as for the first possible setting.
     planned = next(cell for cell in cells if not cell.problem)
     subject = subject_of(table.records.columns, planned.tasks, wanted, randomness)
     of_means = mean_sse_of_means([each.scale for each in subject.whole.attributes])
@@ -132,10 +132,10 @@ def explore(
 
 
 def check_question(question: ExploreRequest) -> None:
-    """Check what can be checked before the data are loaded.
+    """Check a request before the data are loaded.
 
     Raises:
-        UsageError: If models are asked for and scikit-learn is absent.
+        UsageError: If models are requested and scikit-learn is not installed.
     """
     if PMSE in question.measures or (F_MEASURE in question.measures and question.class_attribute is not None):
         check_installed()
@@ -179,7 +179,7 @@ def _numbers(names: Sequence[str], chosen: Sequence[str]) -> PositionArray:
 
 
 def _check_any(cells: Sequence[Cell]) -> None:
-    """Refuse a grid in which nothing is possible.
+    """Refuse a grid without any possible setting.
 
     Raises:
         UsageError: If every setting has a problem.
@@ -194,7 +194,7 @@ def _check_any(cells: Sequence[Cell]) -> None:
 
 
 def _checked(cell: Cell, sizes: Sequence[int]) -> Cell:
-    """Note what the whole table cannot be masked with, or the one without those who are left out."""
+    """Return the cell, with a problem if all records, or those not left out, cannot be masked."""
     if cell.problem:
         return cell
     try:
@@ -208,7 +208,7 @@ def _checked(cell: Cell, sizes: Sequence[int]) -> Cell:
 def _assessed(
     cells: Sequence[Cell], subject: Subject, randomness: Randomness, progress: Progress, n_threads: int
 ) -> list[CellResult]:
-    """Look at every cell, several at a time."""
+    """Assess every cell, several in parallel."""
     wanted = subject.wanted
     results = {number: result_of(cell) for number, cell in enumerate(cells) if cell.problem}
     choices = randomness.choices.spawn(len(cells))

@@ -1,4 +1,4 @@
-"""Estimates with an interval of confidence.
+"""Measures of utility over several draws, as estimates with a confidence interval.
 
 References:
     Wilson 1927, "Probable inference, the law of succession, and statistical inference".
@@ -44,14 +44,14 @@ class Estimate(Document):
 
 
 def estimate(values: Sequence[float], most: float = inf) -> Estimate | None:
-    """Estimate the mean of what repetitions gave, by Student's distribution.
+    """Estimate the mean over repetitions, with Student's distribution.
 
     Args:
         values: One number per repetition, none below 0.
-        most: The largest number there can be.
+        most: Upper bound of the numbers.
 
     Returns:
-        The estimate; of one repetition it is the number itself. None if there is none, or one is not finite.
+        The estimate; for one repetition, the number itself. None without numbers, or if one is not finite.
     """
     if not values or not all(map(isfinite, values)):
         return None
@@ -63,12 +63,12 @@ def estimate(values: Sequence[float], most: float = inf) -> Estimate | None:
 def share(rates: Sequence[float], n_targets: int) -> Estimate:
     """Estimate a share of records, such as the success of an attack.
 
-    What is uncertain is both which records were looked at and which noise was drawn, so the interval is the
-    wider one of Wilson's for the records of one repetition and Student's for the repetitions.
+    Both the choice of records and the noise are uncertain. So the interval is the wider of Wilson's, for the
+    records of one repetition, and Student's, for the repetitions.
 
     Args:
         rates: One share per repetition, from 0 to 1.
-        n_targets: Records that each of them is a share of.
+        n_targets: Number of records of each share.
 
     Returns:
         The estimate, within 0 and 1.
@@ -86,7 +86,7 @@ def share(rates: Sequence[float], n_targets: int) -> Estimate:
 
 
 def _margin(values: Sequence[float]) -> float:
-    """Return how far the interval of a mean reaches to each side; 0 for a single value."""
+    """Return half the width of the interval of a mean; 0 for a single value."""
     n = len(values)
     if n < 2:
         return 0.0
@@ -103,7 +103,7 @@ RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION = (
     "correlation",
 )
 MEASURES = (RELATIVE_ERROR, VARIANCE, DIVERGENCE, CORRELATION)
-"""What can be measured beside the mean SSE."""
+"""Measures beside the mean SSE."""
 SSE, UNCHANGED = "sse", "unchanged"
 _Errors: TypeAlias = list[list[float | None]]
 """Of one attribute, by setting and draw."""
@@ -111,7 +111,7 @@ _Errors: TypeAlias = list[list[float | None]]
 
 @dataclass(frozen=True, slots=True)
 class OriginalRecords:
-    """Original records, sorted once, and all that is known about them before any is masked."""
+    """Original records, sorted once, with everything that is computed before masking."""
 
     attributes: tuple[SortedAttribute, ...]
     places: Float64Array
@@ -121,11 +121,11 @@ class OriginalRecords:
     histograms: tuple[Int64Array, ...]
     """Of each attribute, `(n_bins,)`."""
     plain_errors: dict[tuple[int, int], float | None] = field(default_factory=dict)
-    """Errors of plain individual ranking by number of the attribute and k, as far as they were asked for."""
+    """Cached errors of plain individual ranking, by number of the attribute and k."""
 
     @classmethod
     def of(cls, attributes: Sequence[SortedAttribute]) -> "OriginalRecords":
-        """Compute what every setting is compared with."""
+        """Compute the reference of all settings."""
         places = placed([each.scale for each in attributes], [each.original for each in attributes])
         return cls(
             tuple(attributes),
@@ -158,7 +158,7 @@ class OriginalRecords:
 
 @dataclass(frozen=True, slots=True)
 class Utility:
-    """What was measured: by measure and draw, a number per attribute, None where it is not defined.
+    """Results: by measure and draw, a number per attribute, None if it is not defined.
 
     `CORRELATION` has a single number per draw.
     """
@@ -212,7 +212,7 @@ def measure(
 
 
 def measures_errors_alone(measures: Collection[str]) -> bool:
-    """Whether none of some measures needs masked records, so that sums of clusters do."""
+    """Return whether no measure needs masked records, so that sums of clusters suffice."""
     return not set(measures) & set(MEASURES)
 
 
@@ -227,13 +227,13 @@ def measure_errors(
 
     Args:
         whole: The records.
-        rows: Settings in rows, those of a row drawn together: how each attribute is masked, in each setting.
-        repetitions: Number of draws of each.
+        rows: Settings in rows, those of a row drawn together: the task of each attribute in each setting.
+        repetitions: Number of draws per setting.
         bits: Bits of the noise.
-        in_turn: Takes up rows and numbers of attributes, in their order; with threads, several at a time.
+        in_turn: `map`, or the `map` of an executor with threads.
 
     Yields:
-        What was measured, by setting, for one row after the other.
+        The results of the settings of each row in turn.
     """
 
     def errors(row: Sequence[Sequence[AttributeTask]], number: int) -> _Errors:
@@ -252,7 +252,7 @@ def measure_errors(
 def _measure_records(
     whole: OriginalRecords, masked: Sequence[Int64Array], asked: Collection[str]
 ) -> Iterator[tuple[str, list[float | None]]]:
-    """Measure one draw, `masked` by attribute: the unchanged values, and what is asked for."""
+    """Measure one draw, `masked` by attribute: unchanged values, and the requested measures."""
     pairs = [
         (each.scale, each.original, column) for each, column in zip(whole.attributes, masked, strict=True)
     ]
@@ -269,10 +269,10 @@ def _measure_records(
 
 
 def without_noise(whole: OriginalRecords, tasks: Sequence[AttributeTask]) -> float | None:
-    """Return the mean SSE of the same clusters without noise; None where there are no clusters."""
+    """Return the mean SSE of the same clusters without noise; None without clusters."""
     if all(task.k is None for task in tasks):
         return None
-    # What has no clusters is released as it is, if there is no noise.
+    # Without noise, attributes without clusters would be released unchanged.
     return mean_sse(
         [0.0 if task.k is None else whole.plain_error(number, task.k) for number, task in enumerate(tasks)]
     )

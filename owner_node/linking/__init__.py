@@ -1,1 +1,1 @@
-"""Identifiers made comparable, and told to the aggregator as keyed tokens only."""
+"""Linking of persons: the linkage key, and the keyed tokens that alone identify persons to the aggregator."""

@@ -1,8 +1,8 @@
-"""The owners' linkage key: kept in one private file, passed between owners sealed and signed (DESIGN §4).
+"""The owners' linkage key: stored in a private file, sent between owners sealed and signed (DESIGN §4).
 
-An export can be opened with the recipient's private key alone, and says by whose owner key it was made. Both
-keys are compared by their fingerprints on the telephone: certificates are not trusted here, so neither the
-aggregator nor its CA can put itself between two owners.
+Only the recipient's private key can open an export, and the export names the owner key that signed it. Owners
+compare the fingerprints of both keys on the telephone: certificates are not trusted here, so neither the
+aggregator nor its CA can impersonate an owner to another.
 """
 
 import base64
@@ -50,7 +50,7 @@ _NONCE = bytes(12)
 
 
 class NoLinkageKeyError(ConfigurationError):
-    """This owner has no linkage key yet; others may hear that, so that they know what is waited for."""
+    """This owner has no linkage key yet; this may be reported to others, so that they know the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class LinkageKey:
     key: bytes = field(repr=False)
     """32 random bytes."""
     generation: int = 1
-    """Counts the keys that replaced each other; owners that differ have to exchange keys again."""
+    """Number of the key in the sequence of replacements; owners that differ must exchange keys again."""
 
     @property
     def check(self) -> str:
-        """Eight hexadecimal digits for people to compare keys by; they tell nothing else of the key.
+        """Eight hexadecimal digits for comparing keys by people; they disclose nothing else about the key.
 
-        It is never sent: in a release owners are compared by a value of that release alone.
+        They are never sent: in a release, owners compare a value of that release alone.
         """
         derived = HKDF(hashes.SHA256(), _CHECK_BYTES, salt=None, info=_CHECK_INFO).derive(self.key)
         return derived.hex(" ", 2)
@@ -74,14 +74,14 @@ class LinkageKey:
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import did."""
+    """The result of an import."""
 
     sender: Party
-    """Who made the export, as its certificate says."""
+    """The owner that made the export, according to its certificate."""
     key: LinkageKey
     """The key that is now in place."""
     changed: bool
-    """False if the very same key was in place already."""
+    """False if the same key was in place already."""
 
 
 def load(state_dir: Path) -> LinkageKey:
@@ -102,11 +102,11 @@ def load(state_dir: Path) -> LinkageKey:
 
 
 def new(state_dir: Path, *, replace: bool = False) -> LinkageKey:
-    """Make a linkage key.
+    """Create a linkage key.
 
     Args:
         state_dir: The owner's state directory.
-        replace: Replace a key that is there; every other owner then needs the new one.
+        replace: Replace an existing key; every other owner then needs the new one.
 
     Returns:
         The key, of the next generation.
@@ -119,7 +119,7 @@ def new(state_dir: Path, *, replace: bool = False) -> LinkageKey:
         if not replace:
             raise UsageError(
                 f"there is a linkage key in {state_dir} already",
-                "--replace makes a new one; all other owners then have to import it",
+                "--replace creates a new one; all other owners must then import it",
             )
         generation = load(state_dir).generation + 1
     made = LinkageKey(os.urandom(KEY_SIZE), generation)
@@ -133,7 +133,7 @@ def _store(state_dir: Path, key: LinkageKey) -> None:
 
 
 def recipient(state_dir: Path) -> tuple[dict[str, str], str]:
-    """Return this owner's public key for receiving linkage keys, made on first use.
+    """Return this owner's public key for receiving linkage keys; it is created on first use.
 
     Its private part stays in the state directory, mode 0600.
 
@@ -158,8 +158,8 @@ def _recipient_key(state_dir: Path) -> X25519PrivateKey:
     path = state_dir / _RECIPIENT_FILE
     if not path.exists():
         raise UsageError(
-            "this owner has made no recipient key yet",
-            "make it with owner-node linkage-key recipient, and have the linkage key exported to that one",
+            "this owner has no recipient key yet",
+            "create it with owner-node linkage-key recipient, and have the linkage key exported to it",
         )
     document = _read_document(read_private(path), path, _PRIVATE_FORMAT)
     return X25519PrivateKey.from_private_bytes(_bytes(document, "key", path, 32))
@@ -171,15 +171,15 @@ def export(state_dir: Path, signer: Signer, to: Path, expected: str) -> dict[str
     Args:
         state_dir: The owner's state directory.
         signer: The owner's key and certificate.
-        to: The recipient's file, as `recipient` made it.
-        expected: The recipient key's fingerprint, as heard on the telephone.
+        to: The recipient's file, with the document of `recipient`.
+        expected: The recipient key's fingerprint, as read out on the telephone.
 
     Returns:
         The document to hand to the recipient.
 
     Raises:
         ConfigurationError: If there is no linkage key.
-        IntegrityError: If the recipient's file is none.
+        IntegrityError: If it is not a recipient's file.
         IdentityError: If its key has another fingerprint.
     """
     document = _read_document(_read_foreign(to), to, _RECIPIENT_FORMAT)
@@ -194,7 +194,7 @@ def export(state_dir: Path, signer: Signer, to: Path, expected: str) -> dict[str
         "ephemeral": _text(ephemeral.public_key().public_bytes_raw()),
         "certificate": signer.chain_pem,
     }
-    # The header is authenticated by the seal too: nobody can take the sealed key and sign it as their own.
+    # The seal authenticates the header, too: nobody can sign the sealed key as their own.
     try:
         seal = ChaCha20Poly1305(_sealing_key(ephemeral, public, body))
     except ValueError:  # a point of small order: no agreement with it is secret
@@ -213,19 +213,19 @@ def _sealing_key(own: X25519PrivateKey, other: X25519PublicKey, header: Mapping[
 def import_export(state_dir: Path, path: Path, expected: str, *, replace: bool = False) -> Imported:
     """Check an export, open it and store its linkage key.
 
-    Whether the sender's certificate has expired, or which CA issued it, does not matter: the fingerprint
-    heard on the telephone names the key, and the certificate only tells the name that goes with it.
+    It does not matter whether the sender's certificate has expired, or which CA issued it: the fingerprint
+    compared on the telephone identifies the key, and the certificate only adds a name.
 
     Args:
         state_dir: The owner's state directory.
         path: The export.
-        expected: The fingerprint of the sender's owner key, as heard on the telephone.
-        replace: Replace a different key that is there.
+        expected: The fingerprint of the sender's owner key, as read out on the telephone.
+        replace: Replace a different existing key.
 
     Raises:
         IdentityError: If another key signed it, or it is sealed to another recipient.
         IntegrityError: If any byte was changed.
-        UsageError: If another key is there and `replace` is not set, or there is no recipient key.
+        UsageError: If another key exists and `replace` is not set, or there is no recipient key.
     """
     document = _read_document(_read_foreign(path), path, _EXPORT_FORMAT)
     body = {name: value for name, value in document.items() if name != "signature"}
@@ -238,7 +238,7 @@ def import_export(state_dir: Path, path: Path, expected: str, *, replace: bool =
         raise UsageError(
             f"another linkage key (generation {present.generation}) is in place; "
             f"the export holds generation {received.generation}",
-            "--replace puts the imported key in its place",
+            "--replace replaces it by the imported key",
         )
     if present != received:
         _store(state_dir, received)
@@ -298,7 +298,7 @@ def _read_foreign(path: Path) -> bytes:
 
 
 def _read_document(data: bytes, path: Path, kind: str) -> dict[str, str]:
-    """Read a flat JSON document of texts; whatever else it is, it was not made by this program."""
+    """Parse a flat JSON document of texts; this program writes no other form."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError):
@@ -317,7 +317,7 @@ def _bytes(document: Mapping[str, str], name: str, path: Path, size: int | None 
         value = base64.b64decode(document[name], validate=True)
     except (KeyError, binascii.Error, ValueError):
         raise _damaged(path) from None
-    # The last character of base64 can carry bits that decode to nothing: one text per value, no more.
+    # The last character of base64 can have unused bits: only one text per value is accepted.
     if _text(value) != document[name] or size not in (None, len(value)):
         raise _damaged(path)
     return value

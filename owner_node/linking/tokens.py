@@ -1,8 +1,8 @@
-"""Linkage tokens: the keyed pseudonyms by which owners' records are matched (DESIGN §4).
+"""Linkage tokens: the keyed pseudonyms that match owners' records (DESIGN §4).
 
-The aggregator sees tokens and never the linkage key, so it cannot try identifiers out. Every release has a
-key of its own, derived from the linkage key, the release and its plan: tokens of two releases cannot be
-matched against each other.
+The aggregator sees tokens and never the linkage key, so it cannot test guessed identifiers. Every release has
+its own key, derived from the linkage key, the release and its plan: tokens of two releases cannot be matched
+against each other.
 """
 
 import hmac
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 KEY_SIZE = 32
 """Bytes of the linkage key and of a release key."""
 TOKEN_SIZE = 16
-"""Bytes of a token: two of 10^9 identifiers share one with a probability of 10^-21."""
+"""Bytes of a token: among 10^9 identifiers, two share one with a probability of 10^-21."""
 
 _MAC_SIZE = 32
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseKey:
-    """What the tokens of one release are made with."""
+    """The key of the tokens of one release."""
 
     key: bytes = field(repr=False)
     """32 bytes."""
     generation: int
-    """Generation of the linkage key that it was derived from."""
+    """Generation of the linkage key from which it was derived."""
 
     @property
     def check(self) -> str:
-        """The value by which owners' release keys are compared (`key_check`)."""
+        """The value for comparing owners' release keys (`key_check`)."""
         return key_check(self.key)
 
 
@@ -63,9 +63,10 @@ def release_key(linkage_key: bytes, release_id: str, plan_digest: str) -> bytes:
 
 
 def key_check(key: bytes) -> str:
-    """Return the value by which owners' release keys are compared without showing them.
+    """Return a value that compares owners' release keys without disclosing them.
 
-    Five bytes are no token's message, which has a length prefix of eight: no token equals this value.
+    Its message has five bytes. The message of a token has a length prefix of eight, so no token
+    equals this value.
 
     Args:
         key: The release key.
@@ -86,8 +87,8 @@ def tokens(columns: Sequence["pa.Array"], key: bytes) -> "TokenArray":
 
     Returns:
         The first 16 bytes of HMAC-SHA256(key, message), shape (n_records, 16); the message is each
-        column's UTF-8 bytes behind their number as eight big-endian bytes, so that no two identifiers
-        have the same message.
+        column's UTF-8 bytes after their number as eight big-endian bytes, so that no two identifiers have
+        the same message.
 
     Raises:
         DataError: If a record has no identifier, with the count.
@@ -98,8 +99,8 @@ def tokens(columns: Sequence["pa.Array"], key: bytes) -> "TokenArray":
     import numpy as np
 
     messages = _messages(columns)
-    # The one place that goes through records one by one: HMAC has no vectorised form. `map` over a C
-    # function and `join` keep the loop itself in C, so nearly all of the time is the hashing.
+    # The only loop over records: HMAC has no vectorised form. `map` over a C function and `join` keep the
+    # loop itself in C, so nearly all of the time is hashing.
     macs = b"".join(map(partial(hmac.digest, key, digest="sha256"), messages))
     return np.frombuffer(macs, np.uint8).reshape(-1, _MAC_SIZE)[:, :TOKEN_SIZE].copy()
 

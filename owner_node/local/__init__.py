@@ -1,1 +1,1 @@
-"""What an owner does with its own data for itself: masking and queries, charged to the same ledger."""
+"""Local work of an owner on its own data: masking and queries, charged to the same ledger as releases."""

@@ -1,9 +1,9 @@
-"""Charges of work that involves no aggregator: masking a data set for oneself, answering a query.
+"""Charges of work without an aggregator: masking a data set for its owner, answering a query.
 
-Such work has an id, as a release has, and a document of all its arguments, whose digest stands in the
-ledger where a plan's digest would. Its charge is reserved and spent in one transaction before noise is
-drawn, and the result recorded in another. A process that dies between the two draws anew under the same
-charge, since nothing was delivered; what was recorded once is the answer to its id for ever.
+Such work has an id, as a release has, and a document of all its arguments; its digest takes the place of a
+plan's digest in the ledger. One transaction reserves and spends the charge before noise is drawn, another
+records the result. If a process dies between the two, the next one draws again under the same charge, since
+nothing was delivered. A recorded result is the permanent answer to its id.
 """
 
 import json
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from owner_node.sources import LoadedData
 
 LOCAL = "(local)"
-"""Stands where an aggregator's name would; none can be called so (`common.trust.identity.is_name`)."""
+"""Takes the place of an aggregator's name; no aggregator can have it (`common.trust.identity.is_name`)."""
 _DATA = "data"
-"""The part of a document that says which data the work was about."""
+"""Key of the document's entry that identifies the data."""
 
 
 class Standing(Enum):
-    """How far a piece of work has come."""
+    """State of local work."""
 
     NEW = auto()
     """Nothing was charged."""
     SPENT = auto()
-    """Charged, and nothing delivered: noise may be drawn, again if need be."""
+    """Charged, but nothing delivered: noise may be drawn, again if necessary."""
     DELIVERED = auto()
     """The result is recorded."""
 
@@ -51,17 +51,17 @@ class LocalWork:
     """A mask or a query, and what it costs."""
 
     id: str
-    """Its id, unique among the local work of an owner."""
+    """Unique among the local work of an owner."""
     document: Mapping[str, Any]
-    """All its arguments; canonical, no values of records. What stands for its data is added where it is
-    charged, and the digest of both stands for the work in the ledger."""
+    """All its arguments; canonical, without values of records. When the work is charged, an entry that
+    identifies its data is added; the digest of both identifies the work in the ledger."""
     asked: Work
-    """What the policy is asked about, and the ledger charged for."""
+    """The work as the policy judges it and the ledger charges it."""
     loaded: "LoadedData" = field(repr=False, compare=False)
-    """The data, with all declared columns, whichever the work is about: a copy of them, or another name for
-    them, has the same budget. Only a keyed digest of them is kept."""
+    """The data, with all declared columns, whichever the work uses: so a copy of the data, or another name
+    for them, is recognised and charged to the same budget. Only a keyed digest of them is kept."""
     place: str = ""
-    """Where the source is (`owner_node.config.database`); empty for data that were handed in."""
+    """Location of the source (`config.database.place_of`); empty for data passed in memory."""
 
     @property
     def budget(self) -> str:
@@ -70,10 +70,10 @@ class LocalWork:
 
     @property
     def charge(self) -> Decimal:
-        """What the ledger takes.
+        """The charge to the ledger.
 
         Raises:
-            InternalError: If this way of accounting has no bound for it, which no policy allows.
+            InternalError: If the accounting has no bound for the work, which no policy allows.
         """
         if self.asked.charge is None:
             raise InternalError("work without a charge passed the policy")
@@ -81,7 +81,7 @@ class LocalWork:
 
 
 def new_id(kind: str, clock: Clock) -> str:
-    """Make an id for work that was given none: what it is, when, and a random end."""
+    """Make an id for work without one: its kind, the time, and a random suffix."""
     return f"{kind}-{clock():%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
@@ -90,7 +90,7 @@ class LocalCharges:
 
     Args:
         records: The owner's state.
-        person: Who does the work.
+        person: The person who does the work.
     """
 
     def __init__(self, records: Records, person: Person) -> None:
@@ -98,16 +98,16 @@ class LocalCharges:
         self._known: dict[str, tuple[Column, ...]] = {}
 
     def judge(self, work: LocalWork, foresee: Callable[[], Forecast] | None = None) -> None:
-        """Check the policy, the budget and what is left of it, before anybody is asked; note a refusal.
+        """Check the policy, the budget and its balance, before a person is asked; record a refusal.
 
         Args:
-            work: What would be done.
-            foresee: Computes what it is expected to do to the data; called where the policy limits that.
+            work: The planned work.
+            foresee: Computes its forecast; called only if the policy limits it.
 
         Raises:
-            RefusedError: With every rule that objects; if the budget's total grew, or the data were charged
-                to another budget.
-            BalanceError: If not enough is left.
+            RefusedError: With every violated rule; or if the budget's total grew, or the data were charged to
+                another budget.
+            BalanceError: If the balance is too small.
             IntegrityError: If the ledger is known to lack entries.
         """
         ledger, asked = self._records.ledger, work.asked
@@ -125,14 +125,14 @@ class LocalCharges:
             raise
 
     def remaining(self, work: LocalWork) -> Decimal:
-        """Return what is left of the work's budget."""
+        """Return the balance of the work's budget."""
         return self._records.ledger.balance(work.budget, work.asked.dataset.total_epsilon).remaining
 
     def standing(self, work: LocalWork) -> Standing:
-        """Return how far the work has come.
+        """Return the state of the work.
 
         Raises:
-            ConflictError: If its id stands for other arguments or other data.
+            ConflictError: If its id was used for other arguments or other data.
         """
         lines = self._lines(work.id)
         self._check_same(work, lines)
@@ -141,18 +141,18 @@ class LocalCharges:
         return Standing.SPENT if "spent" in lines else Standing.NEW
 
     def result(self, work: LocalWork) -> Mapping[str, Any]:
-        """Return what was recorded as the result of delivered work; all numbers in it are texts."""
+        """Return the recorded result of delivered work; all its numbers are texts."""
         recorded: Mapping[str, Any] = self._lines(work.id)["delivered"].details["result"]
         return recorded
 
     def spend(self, work: LocalWork) -> None:
-        """Reserve and spend the charge, once; after it, noise may be drawn.
+        """Reserve and spend the charge; idempotent. Noise may be drawn afterwards.
 
         Raises:
-            BalanceError: If it does not fit.
+            BalanceError: If the balance is too small.
             RefusedError: If the budget's total grew, or the data were charged to another budget.
             IntegrityError: If the ledger is known to lack entries.
-            ConflictError: If its id stands for other arguments or other data.
+            ConflictError: If its id was used for other arguments or other data.
         """
         charge, columns, digest = work.charge, self._columns(work), self._digest(work)
         asked, most = work.asked, work.asked.most
@@ -173,14 +173,14 @@ class LocalCharges:
             self._note(tx, work, "spent", digest, decision="accept", details=details)
 
     def deliver(self, work: LocalWork, result: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Record the result, unless another process has recorded one first.
+        """Record the result, unless another process has recorded one already.
 
         Args:
-            work: The work, its charge spent.
-            result: What is to be known of the result for ever; no value of a record.
+            work: The work; its charge is spent.
+            result: The part of the result to keep permanently; without values of records.
 
         Returns:
-            The result that holds, with all numbers as texts.
+            The recorded result; all its numbers are texts.
         """
         digest = self._digest(work)
         with self._records.db.transaction() as tx:
@@ -189,7 +189,7 @@ class LocalCharges:
         return self.result(work)
 
     def _note_refusal(self, work: LocalWork, error: RefusedError) -> None:
-        # Before the transaction: the key that it needs may have to be made.
+        # Before the transaction, since this may create the key.
         digest, by = self._digest(work), self._person.to_document()
         with self._records.db.transaction() as tx:
             self._note(tx, work, "refused", digest, decision="refuse", rule=error.message, details=by)
@@ -203,7 +203,7 @@ class LocalCharges:
         return self._known[work.id]
 
     def _document(self, work: LocalWork) -> dict[str, Any]:
-        """Return the document of work and data; of the data it says only whether others are the same."""
+        """Return the document of work and data; about the data it shows only whether other data are equal."""
         return {**work.document, _DATA: self._records.own_keys.pin(work.loaded.digest)}
 
     def _digest(self, work: LocalWork) -> str:
@@ -221,24 +221,24 @@ class LocalCharges:
 
     def _check_same(self, work: LocalWork, lines: Mapping[str, Line]) -> None:
         spent = lines.get("spent")
-        # An older version wrote down the digest of the data itself.
+        # Older versions recorded the digest of the data itself.
         former = document_digest({**work.document, _DATA: work.loaded.digest})
         if spent is None or spent.plan_digest in (self._digest(work), former):
             return
         before, now = spent.details.get("asked", {}), json.loads(canonical(self._document(work)))
         differing = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
         if "epsilon" in differing and _chosen(before) == _chosen(now):
-            # What every attribute gets follows from ε; nobody gave other attributes.
+            # The share of every attribute follows from ε; the chosen attributes are the same.
             differing = [key for key in differing if key != "attributes"]
         what = "other data" if differing == [_DATA] else f"other arguments ({', '.join(differing)})"
         raise ConflictError(
             f"{work.id!r} was charged for {what}",
-            "an id stands for one result: leave --id out, or give another; that is charged anew",
+            "an id belongs to one result: leave --id out, or give another id; that is a new charge",
             {"id": work.id, "differs": differing},
         )
 
 
 def _chosen(document: Mapping[str, Any]) -> list[tuple[object, object]]:
-    """Return what a person says of the attributes of a masking, whatever ε is."""
+    """Return the arguments about attributes that a person chose, independent of ε."""
     found = document.get("attributes", ())
     return [(each["name"], each.get("rank_noise")) for each in found]

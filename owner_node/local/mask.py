@@ -1,6 +1,6 @@
 """Masking a data set for its owner: a release of one owner, the papers' centralised case.
 
-Planned as a release is planned, judged, charged, drawn once and kept.
+It is planned like a release, judged, charged, drawn once and stored.
 
 References:
     Soria-Comas et al. 2025, §4.1; Del Vasto-Terrientes et al. 2025, §5 (the centralised baseline).
@@ -35,19 +35,18 @@ if TYPE_CHECKING:
     from owner_node.sources import LoadedData
 
 SHUFFLED = "shuffled"
-"""For a table that is handed on: a record's place in a file is as good as a name to who has seen the file."""
+"""For a table that is passed on: anyone who has seen the original file knows records by their place."""
 ORIGINAL = "original"
-"""For a table that stays with who holds the original records."""
+"""For a table that stays with the holder of the original records."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MaskJob:
-    """Masking that is planned and could be done. Lives in memory only."""
+    """Masking that is planned and possible. It is kept in memory only."""
 
     plan: Plan
-    """The plan."""
     work: LocalWork
-    """What it costs, and the data."""
+    """Its charge, and the data."""
     tasks: tuple[AttributeTask, ...]
     """How each attribute is masked."""
     order: str
@@ -59,7 +58,7 @@ class MaskJob:
         return MemoryEngine(self.work.loaded.columns)
 
     def foresee(self) -> Forecast:
-        """Compute what masking is expected to do to the data. For their owner alone: it depends on them."""
+        """Compute the expected effect of masking. It depends on the data, so it is for their owner alone."""
         return foresee(self.records, self.tasks, self.work.asked.policy)
 
 
@@ -74,21 +73,21 @@ def prepare_mask(
     now: datetime,
     place: str = "",
 ) -> MaskJob:
-    """Plan the masking and check all that it could fail on; charges nothing.
+    """Plan the masking and check for every foreseeable error; nothing is charged.
 
     Args:
-        arguments: What is asked for: a horizontal release of this owner alone, under the work's id.
+        arguments: The request: a horizontal release of this owner alone, under the work's id.
         dataset: The data set.
         loaded: Its data.
-        schema: The schema of what may be masked.
-        policy: The owner's policy, which says what is charged; `LocalCharges.judge` applies it.
+        schema: The attributes that may be masked.
+        policy: The owner's policy, which determines the charge; `LocalCharges.judge` applies it.
         order: `SHUFFLED` or `ORIGINAL`.
         now: The time.
-        place: Where the source is; empty for data that were handed in.
+        place: Location of the source; empty for data passed in memory.
 
     Raises:
-        UsageError: If a setting does not fit.
-        UnusableDataError: If the data cannot be masked so, fewer than k records included.
+        UsageError: If a setting is not possible.
+        UnusableDataError: If the data cannot be masked with these settings, for example fewer than k records.
     """
     (owner,) = arguments.owners
     created = now.isoformat(timespec="seconds")
@@ -104,32 +103,32 @@ def prepare_mask(
 
 
 def make_masked(job: MaskJob, charges: LocalCharges, tables: MaskedTables, holder: str) -> dict[str, Any]:
-    """Spend the charge, draw the noise once, and keep the masked table.
+    """Spend the charge, draw the noise once, and store the masked table.
 
-    Work that was done before is not done again, and work that was interrupted after its charge is not charged
+    Idempotent: finished work is not repeated, and work that was interrupted after its charge is not charged
     again.
 
     Args:
-        job: What to do.
+        job: The planned masking.
         charges: The owner's ledger.
-        tables: Where masked tables are kept; the table is under the work's id afterwards.
-        holder: What does it, told to another process that comes in between.
+        tables: The store of masked tables; it has the table under the work's id afterwards.
+        holder: Name of this process, shown to another process that finds the store locked.
 
     Returns:
         The report.
 
     Raises:
         BalanceError: If the budget does not cover it.
-        ConflictError: If the id stands for something else.
-        UsageError: If another process is masking, or the kept table was deleted.
-        IntegrityError: If the kept table was changed.
+        ConflictError: If the id was used for other work.
+        UsageError: If another process is masking, or the stored table was deleted.
+        IntegrityError: If the stored table was changed.
     """
     work = job.work
     if charges.standing(work) is not Standing.DELIVERED:
         with tables.claimed(holder):
             charges.spend(work)
             if charges.standing(work) is Standing.SPENT:
-                # One that was interrupted may have left a draw, and nobody should have two of one charge.
+                # An interrupted process may have left a draw, and one charge must never give two draws.
                 tables.discard(work.id)
                 kept = tables.put(work.id, *_drawn(job))
                 charges.deliver(work, kept)
@@ -149,11 +148,11 @@ def _drawn(job: MaskJob) -> tuple[pa.Table, Mapping[str, Any]]:
 
 
 def _document_of(plan: Plan, order: str) -> dict[str, Any]:
-    """Return the document of all arguments: equal for equal work, whenever it is done.
+    """Return the document of all arguments: equal for equal work, independent of the time.
 
     Args:
         plan: The plan.
-        order: In which order the masked records are given.
+        order: Order of the masked records.
     """
     (task,) = plan.tasks
     return {
@@ -168,12 +167,12 @@ def _document_of(plan: Plan, order: str) -> dict[str, Any]:
 
 
 def _report_of(plan: Plan, *, n_records: int, order: str) -> Mapping[str, Any]:
-    """Return what goes with a masked file: how it was made, what is promised and what is not hidden.
+    """Return the report of a masked file: how it was made, what is promised and what is not hidden.
 
     Args:
         plan: The plan.
         n_records: Exact number of records.
-        order: In which order the masked records are given.
+        order: Order of the masked records.
     """
     (task,) = plan.tasks
     of_ranks = {"epsilon_table": plan.epsilon_table, "rank_loss": task.rank_loss}

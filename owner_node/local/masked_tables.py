@@ -1,4 +1,14 @@
-"""A masked table as a pandas DataFrame, in types that people compute with."""
+"""Masked tables that were made for the owner itself: stored, delivered as files, and as DataFrames.
+
+*Stored.* `state_dir/masked/` holds protected values only. It keeps every masked table whole, with its report:
+the permanent result of an id. Requested files are copied from here. So a result that was charged is not lost
+if a process dies, and it is never drawn a second time. A draw has a hidden name until it is recorded, and is
+deleted before another draw replaces it: there are never two draws of one charge.
+
+*Delivered.* `deliver` writes a CSV or Parquet file and, beside it, the report of how it was made.
+
+*DataFrames.* `to_frame` returns a masked table as a pandas DataFrame, in types for computation.
+"""
 
 import hashlib
 import json
@@ -29,7 +39,7 @@ from common.model.schema import Attribute, AttributeType
 from common.release.table import from_units, release_type, to_units
 
 _MOST_DIGITS = 15
-"""Decimal texts of so many digits come back unchanged from the nearest double."""
+"""Decimal texts of up to this many digits survive the conversion to a double and back."""
 
 
 def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: pd.Index) -> pd.DataFrame:
@@ -78,17 +88,17 @@ class MaskedTables:
 
     @contextmanager
     def claimed(self, holder: str) -> Iterator[None]:
-        """Let one process at a time draw noise, and delete what an interrupted one left.
+        """Let only one process draw noise at a time, and delete what an interrupted process left.
 
         Raises:
-            UsageError: If another process is at it.
+            UsageError: If another process is drawing.
         """
         with exclusive_lock(self._directory / "lock", holder):
             remove_leftovers(self._directory)
             yield
 
     def table_path(self, work_id: str) -> Path:
-        """Return where a masked table is, in Parquet."""
+        """Return the path of a masked table, a Parquet file."""
         return self._directory / f"{work_id}.parquet"
 
     def _report_path(self, work_id: str) -> Path:
@@ -98,9 +108,9 @@ class MaskedTables:
         return path.with_name(f".{path.name}.drawn")
 
     def discard(self, work_id: str) -> None:
-        """Delete what was drawn for work whose result is not recorded, before it is drawn anew.
+        """Delete a draw whose result was not recorded, before it is drawn again.
 
-        To be called while `claimed`.
+        Call this while `claimed`.
         """
         for path in (self.table_path(work_id), self._report_path(work_id)):
             path.unlink(missing_ok=True)
@@ -108,12 +118,12 @@ class MaskedTables:
         sync_directory(self._directory)
 
     def put(self, work_id: str, table: pa.Table, report: Mapping[str, Any]) -> dict[str, str]:
-        """Keep a table and its report, under hidden names until what is returned was recorded.
+        """Store a table and its report, under hidden names until the returned digests are recorded.
 
         Args:
             work_id: Id of the work.
             table: The masked table.
-            report: Its report, of what has a canonical form.
+            report: Its report; all its values have a canonical form.
 
         Returns:
             The SHA-256 of both files, for the record.
@@ -125,7 +135,7 @@ class MaskedTables:
         return {"table": _digest(drawn), "report": hashlib.sha256(text).hexdigest()}
 
     def report(self, work_id: str, recorded: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the report of a recorded table, once both have their names and are what was recorded.
+        """Give a recorded table and its report their final names, verify both, and return the report.
 
         Args:
             work_id: Id of the work.
@@ -140,21 +150,21 @@ class MaskedTables:
             self._show(path)
             if not path.exists():
                 raise UsageError(
-                    f"the result of {work_id!r} was made and charged, and {path} was deleted since",
-                    "use the copy that was given out; to draw anew, and pay again, give another id",
+                    f"the result of {work_id!r} was drawn and charged, but {path} has been deleted",
+                    "use the delivered copy; to draw again, with another charge, give another id",
                     {"id": work_id},
                 )
             if _digest(path) != recorded[what]:
                 raise IntegrityError(
-                    f"{path} is not what was recorded for {work_id!r}",
-                    "put back the file as it was, or draw anew, and pay again, under another id",
+                    f"{path} differs from the recorded result of {work_id!r}",
+                    "restore the original file, or draw again, with another charge, under another id",
                     {"id": work_id, "recorded": recorded[what]},
                 )
         report: dict[str, Any] = json.loads(paths["report"].read_bytes())
         return report
 
     def _show(self, path: Path) -> None:
-        with suppress(FileNotFoundError):  # it was shown before, or by another process just now
+        with suppress(FileNotFoundError):  # it has its name already, or another process just gave it
             self._drawn_path(path).replace(path)
             sync_directory(self._directory)
 
@@ -177,22 +187,23 @@ def _digest(path: Path) -> str:
 
 
 SUFFIXES = (".csv", ".parquet")
-"""Endings of the files that can be written."""
+"""Suffixes of the supported files."""
 _READ_BYTES = 1 << 20
 _LONGEST_NAME = 200
-"""Bytes; what is added to it while it is written, and for the report, has room in 255."""
+"""Bytes; the suffixes of the temporary file and of the report fit into the remaining 55."""
 
 
 def report_path(out: Path) -> Path:
-    """Return where the report of a masked file is."""
+    """Return the path of the report of a masked file."""
     return out.with_name(f"{out.name}.report.json")
 
 
 def check_out(out: Path) -> None:
-    """Check, before anything is charged, that a file can be written, and what kind of file it is to be.
+    """Check, before any charge, that a file can be written and has a supported suffix.
 
     Raises:
-        UsageError: If it has another ending or too long a name, or its folder is not there or not writable.
+        UsageError: If the suffix is not supported, the name is too long, or the folder does not exist or is
+            not writable.
     """
     if len(out.name.encode()) > _LONGEST_NAME:
         raise UsageError("the name of the file is too long", f"use at most {_LONGEST_NAME} letters")
@@ -201,40 +212,40 @@ def check_out(out: Path) -> None:
             f"{out} is neither CSV nor Parquet", f"name a file that ends in {' or '.join(SUFFIXES)}"
         )
     if not out.parent.is_dir():
-        raise UsageError(f"there is no folder {out.parent}", "make it, or name a file in another one")
+        raise UsageError(f"there is no folder {out.parent}", "create it, or name a file in another folder")
     if not os.access(out.parent, os.W_OK | os.X_OK):
         raise UsageError(f"{out.parent} is not writable", "name a file in a folder you can write to")
 
 
 def check_free(out: Path) -> None:
-    """Check that nothing would be overwritten by a result that is still to be made.
+    """Check that a result that is not drawn yet would overwrite nothing.
 
     Raises:
-        UsageError: If a file is there already.
+        UsageError: If a file exists already.
     """
     for path in (out, report_path(out)):
         if path.exists() or path.is_symlink():
             raise UsageError(
-                f"{path} exists", "name another file, or move that one away; nothing was charged"
+                f"{path} exists", "name another file, or move this one away; nothing was charged"
             )
 
 
 def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]:
-    """Write a masked table and its report, each whole or not at all, for this user alone to read.
+    """Write a masked table and its report, each atomically and readable by this user only.
 
-    What is there already stays if it is the same, byte by byte; so a second delivery changes nothing.
+    Idempotent: an existing file with the same bytes is kept.
 
     Args:
-        table: The kept table, in Parquet.
+        table: The stored table, in Parquet.
         report: Its report.
-        out: The file to write, CSV or Parquet by its ending.
+        out: The file to write, CSV or Parquet by its suffix.
 
     Returns:
         The report as it was written, with the digest of the file.
 
     Raises:
-        UsageError: If another file is there.
-        OSError: If it cannot be written.
+        UsageError: If a different file exists.
+        OSError: If the file cannot be written.
     """
     if not out.exists():
         with atomic_writer(out) as stream:
@@ -243,9 +254,11 @@ def deliver(table: Path, report: Mapping[str, Any], out: Path) -> dict[str, Any]
     else:
         written = _digest(out)
         if written != _rendered_digest(table, out):
-            raise UsageError(f"{out} is another file", "name another file, or move that one away")
-    told = {**report, "file": {"name": out.name, "sha256": written, "bytes": out.stat().st_size}}
-    text = json.dumps(json.loads(canonical(told)), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+            raise UsageError(
+                f"{out} exists and differs from this result", "name another file, or move this one away"
+            )
+    delivered = {**report, "file": {"name": out.name, "sha256": written, "bytes": out.stat().st_size}}
+    text = json.dumps(json.loads(canonical(delivered)), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
     write_atomic(report_path(out), text.encode())
     document: dict[str, Any] = json.loads(text)
     return document
@@ -264,7 +277,7 @@ def _write(table: Path, out: Path, stream: BinaryIO) -> None:
 
 
 def _rendered_digest(table: Path, out: Path) -> str:
-    """Return the digest of what would be written."""
+    """Return the digest of the bytes that `_write` would write."""
     if out.suffix.lower() == ".parquet":
         return _digest(table)
     state = _Digesting()
@@ -273,7 +286,7 @@ def _rendered_digest(table: Path, out: Path) -> str:
 
 
 class _Digesting:
-    """Takes what is written and keeps its digest alone."""
+    """A stream that keeps only the digest of its data."""
 
     def __init__(self) -> None:
         self.state = hashlib.sha256()

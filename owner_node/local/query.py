@@ -1,4 +1,4 @@
-"""Answering a question about an owner's own data: understood, judged, charged, drawn once and recorded."""
+"""Answers to questions about an owner's own data: judged, charged, drawn once and recorded."""
 
 from dataclasses import dataclass
 from datetime import date
@@ -24,9 +24,8 @@ class Query:
     """A question that could be answered."""
 
     question: Question
-    """What is asked."""
     work: LocalWork
-    """What it costs."""
+    """Its charge, and the data."""
     values: Int64Array
     """The original values, `(n_records,)`."""
 
@@ -40,12 +39,12 @@ def prepare_query(
     work_id: str,
     today: date,
 ) -> Query:
-    """Check all that answering could fail on; charges nothing.
+    """Check for every foreseeable error; nothing is charged.
 
     Args:
-        question: What is asked.
-        dataset: The data set that is asked about.
-        loaded: Its data, the attribute among them.
+        question: The question.
+        dataset: The data set of the question.
+        loaded: Its data, with the attribute.
         policy: The owner's policy.
         work_id: Id of the work.
         today: The date.
@@ -63,7 +62,8 @@ def prepare_query(
 def _assignment(question: Question, dataset: DatasetConfig) -> Assignment:
     """Return a query as the policy and the ledger see it.
 
-    An answer with noise made for the data is like a value masked by `idp`, a count like one masked by `dp`.
+    An answer whose noise is calibrated to the data counts as a value masked by `idp`, a count as one masked
+    by `dp`.
     """
     mechanism, epsilon = "dp" if question.kind.counts else "idp", question.epsilon
     answer = PlannedAttribute(question.attribute.name, mechanism, epsilon, None, epsilon, Decimal(0))
@@ -71,21 +71,21 @@ def _assignment(question: Question, dataset: DatasetConfig) -> Assignment:
 
 
 def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
-    """Spend the charge, draw the noise and record the answer, which is the one to this id for ever.
+    """Spend the charge, draw the noise and record the answer: the permanent answer to this id.
 
     Returns:
         A value, or one number of records per range, as texts.
 
     Raises:
         BalanceError: If the budget does not cover it.
-        ConflictError: If the id stands for something else.
+        ConflictError: If the id was used for other work.
     """
     question, work = query.question, query.work
     if charges.standing(work) is not Standing.DELIVERED:
         charges.spend(work)
         drawn = draw_answer(question, query.values, SystemBits())
-        # Recorded before anybody sees it; where another process was first, its answer holds.
-        charges.deliver(work, {"answer": [_told(question, each) for each in drawn]})
+        # Recorded before it is shown; if another process was first, its answer is returned.
+        charges.deliver(work, {"answer": [_as_text(question, each) for each in drawn]})
     return tuple(charges.result(work)["answer"])
 
 
@@ -101,5 +101,5 @@ def _arguments(question: Question, dataset: str) -> dict[str, Any]:
     }
 
 
-def _told(question: Question, answer: int) -> str:
+def _as_text(question: Question, answer: int) -> str:
     return str(answer) if question.kind.counts else text_of(question.attribute, answer)

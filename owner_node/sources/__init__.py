@@ -1,6 +1,6 @@
 """Load a data set once: from a file or a database to integer columns, identifiers and a digest.
 
-The only place that reads original data. Nothing here is heavy until something is loaded.
+Only this package reads original data. Heavy libraries are imported when something is loaded.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,14 +34,14 @@ def load(
     Args:
         dataset: Its settings.
         attributes: Names of the attributes to load; None for all declared ones.
-        others: Whether the other declared ones are read as well, to recognise the data by. What is wrong with
-            their values is no error. Columns that are not declared are never read.
+        others: Whether the other declared attributes are read as well, to recognise the data. Problems of
+            their values are no errors. Columns that are not declared are never read.
 
     Returns:
         Columns in declared order, whatever the order of `attributes`.
 
     Raises:
-        DataError: With everything that is wrong with the source, by column and count, never a value.
+        DataError: With all problems of the source, by column and count, never a value.
         UsageError: If an attribute is not declared.
         SourceUnreachableError: If a database cannot be used now.
         ConfigurationError: If a database does not let the owner node in.
@@ -57,9 +57,9 @@ def load(
 
 
 def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = None) -> int:
-    """Count the records that `load` would load, after dropping what `missing = "drop"` drops.
+    """Count the records that `load` would load, without those that `missing = "drop"` drops.
 
-    Values are not parsed, so a value of the wrong type is not found here.
+    Values are not parsed, so values of a wrong type are not detected.
 
     Raises:
         DataError: If the source cannot be read, lacks a column, or has missing values that are errors.
@@ -78,7 +78,7 @@ def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = Non
 
 
 def probe(dataset: DatasetConfig) -> None:
-    """Open a source and look whether the declared columns are there, without reading a record.
+    """Open a source and check that it has the declared columns, without reading a record.
 
     Raises:
         DataError: If the source cannot be opened, or lacks a column.
@@ -96,11 +96,11 @@ def probe(dataset: DatasetConfig) -> None:
 def schema_of(
     dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: int, min_k: int = SMALLEST_K
 ) -> Schema:
-    """Return what an owner says about a data set when it is invited.
+    """Return the schema that an owner sends when it is invited.
 
     Args:
         dataset: Its settings.
-        allowed: Attributes that the owner's policy lets take part; None or empty for all.
+        allowed: Attributes that the owner's policy allows; None or empty for all.
         n_records: Exact number of records; the schema holds it rounded.
         min_k: The smallest k that the owner's policy accepts.
     """
@@ -142,16 +142,16 @@ def others_of(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attr
 
 
 def _known_by(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attribute, ...]:
-    """Return what is read beside the chosen attributes, to recognise the data by.
+    """Return the attributes that are read beside the chosen ones, to recognise the data.
 
-    Which records are left out depends on the attributes that are chosen. Where any can be, all columns are
-    recognised by all the values that they have, so that another choice does not hide a copy.
+    The chosen attributes determine which records are dropped. If records can be dropped, the data are
+    recognised by all values of all columns, so that another choice of attributes does not hide a copy.
     """
     return _with_missing_category(dataset) if dataset.missing == "drop" else others_of(dataset, chosen)
 
 
 def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
-    """The declared attributes; a missing category is one more category, whether or not one is missing."""
+    """Return the declared attributes, with the additional category even if no value is missing."""
     if dataset.missing != "category":
         return tuple(dataset.attributes)
     return tuple(
@@ -164,7 +164,7 @@ def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
 
 @contextmanager
 def _opened(dataset: DatasetConfig, findings: Findings) -> Iterator[Source]:
-    """Open a file or ask a database, and let go of it at the end."""
+    """Open a file or a database query, and close it at the end."""
     if is_url(dataset.source):
         from owner_node.sources.sql import open_query
 

@@ -1,4 +1,4 @@
-"""What an owner should know about its own data before it offers them: for its eyes, never sent."""
+"""Advice to an owner about its own data before it offers them; shown to the owner only, never sent."""
 
 from collections.abc import Iterator
 
@@ -7,19 +7,19 @@ from owner_node.config import DatasetConfig
 from owner_node.sources.loaded import LoadedData
 
 WIDE = 10
-"""A domain this many times as wide as the data is worth a question."""
+"""A domain that is this many times as wide as the data causes a warning."""
 
 
 def advice(dataset: DatasetConfig, schema: Schema, loaded: LoadedData) -> tuple[str, ...]:
-    """Return warnings about settings that work, but perhaps not as meant.
+    """Return warnings about settings that are valid, but possibly unintended.
 
     Args:
         dataset: The settings of the data set.
-        schema: What would be sent.
-        loaded: The data, all attributes of the schema loaded.
+        schema: The schema that would be sent.
+        loaded: The data, with all attributes of the schema.
 
     Returns:
-        One sentence each. They tell that a domain is wide, but no value of the data.
+        One sentence each. They may disclose that a domain is wide, but no value of the data.
     """
     general = _about_records(dataset, loaded)
     return (*general, *(text for each in schema.attributes for text in _about_attribute(each, loaded)))

@@ -1,4 +1,4 @@
-"""What a loaded data set is pinned by: one digest over its settings, values and identifiers."""
+"""The digest that pins a loaded data set: over its settings, values and identifiers."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,14 @@ def source_digest(
     *,
     ordered: bool,
 ) -> str:
-    """Digest settings, values and identifiers, but nothing of how the source encodes them.
+    """Digest settings, values and identifiers, independent of their encoding in the source.
 
     Args:
         attributes: The attributes, in declared order.
         columns: Their values by name, each of shape (n_records,).
         identifiers: One Arrow string array per identifier column, each of shape (n_records,).
-        ordered: Whether the order of the records belongs to the data. Without one, the records are digested
-            in the order of what they hold, so that a database may return them in any other.
+        ordered: Whether the order of the records is part of the data. If not, records are sorted by their
+            content, so that a database may return them in any order.
 
     Returns:
         SHA-256, lower-case hexadecimal.
@@ -46,7 +46,7 @@ def source_digest(
         state.update((column if order is None else column[order]).astype("<i8", copy=False).data)
     for found in identifiers:
         identifier = found if order is None else found.take(pa.array(order))
-        # Lengths first: without them the same bytes could be cut into other identifiers.
+        # Lengths first: without them the same bytes could be divided into other identifiers.
         lengths = pc.binary_length(identifier).to_numpy().astype("<i8")
         state.update(lengths.data)
         _, offsets, data = identifier.buffers()
@@ -57,7 +57,7 @@ def source_digest(
 
 
 def _sorted(columns: Mapping[str, Int64Array], identifiers: Sequence[Any]) -> Int64Array:
-    """Return the order of the records by all that they hold, identifiers first; equal ones are equal."""
+    """Return the order of the records by their whole content, identifiers first."""
     keys = [*identifiers, *map(pa.array, columns.values())]
     table = pa.table(keys, names=[str(number) for number in range(len(keys))])
     order = pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])

@@ -1,6 +1,6 @@
 """CSV and Parquet files as sources of records.
 
-No text of a library's error goes on from here: they quote the values that they stumbled over.
+Error texts of libraries are not passed on, since they quote values.
 """
 
 import codecs
@@ -21,9 +21,9 @@ from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source, Tally
 
 BLOCK_BYTES = 4 * 2**20
-"""Bytes of a CSV file that are parsed at a time; no record can be longer."""
+"""Bytes of a CSV file parsed at a time; the largest size of a record."""
 BATCH_RECORDS = 2**16
-"""Records of a Parquet file that are read at a time."""
+"""Records of a Parquet file read at a time."""
 _CHARACTERS = 2**16
 _PARQUET_MARK = b"PAR1"
 _PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -37,12 +37,12 @@ _UTF8 = (
 
 
 def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None:
-    """Open a file as what it is: Parquet by its mark or name, CSV otherwise.
+    """Open a file: as Parquet by its magic bytes or name, otherwise as CSV.
 
     Args:
         path: The file.
-        form: How a CSV file is written.
-        findings: Takes what is wrong with the file as a whole.
+        form: Format of a CSV file.
+        findings: Collects problems of the file as a whole.
 
     Returns:
         The source, or None if it cannot be read; `findings` says why.
@@ -59,7 +59,7 @@ def open_file(path: Path, form: CsvOptions, findings: Findings) -> Source | None
 
 
 def first_bytes(path: Path, findings: Findings) -> bytes | None:
-    """Return the bytes that tell what a file is, or None if it cannot be read; `findings` says why."""
+    """Return the first bytes of a file, which identify its type; None if unreadable, with a finding."""
     try:
         with path.open("rb") as file:
             return file.read(len(_PARQUET_MARK))
@@ -76,17 +76,17 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
 
 
 class _FileSource:
-    """What all files have in common."""
+    """Common parts of all file sources."""
 
     ordered = True
-    """A file that has not changed is read in its order."""
+    """An unchanged file is always read in the same order."""
 
     def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
-        """Count nothing: a file is counted by reading it."""
+        """Return None: a file is counted by reading it."""
         return None
 
     def close(self) -> None:
-        """Let go of nothing: a file is open only while it is read."""
+        """Do nothing: a file is open only while it is read."""
 
 
 class ParquetSource(_FileSource):
@@ -162,7 +162,7 @@ class CsvSource(_FileSource):
         return pa.csv.open_csv(
             stream,
             read_options=pa.csv.ReadOptions(
-                use_threads=False,  # only so do uneven records come with their number
+                use_threads=False,  # otherwise uneven records have no number
                 block_size=BLOCK_BYTES,
                 column_names=[str(position) for position in range(len(self.names))],
                 skip_rows_after_names=1,
@@ -183,7 +183,7 @@ class CsvSource(_FileSource):
         )
 
     def _decoded(self, batch: Any, columns: Sequence[str], findings: Findings) -> list[Any]:
-        """Turn bytes into text; records that cannot be are counted and left out."""
+        """Decode bytes to text; records that cannot be decoded are counted and left out."""
         good = None
         hint = "set csv.encoding to the encoding that the file was written in, for example cp1252"
         for name, array in zip(columns, batch.columns, strict=True):
@@ -197,7 +197,7 @@ class CsvSource(_FileSource):
         return [array.cast(pa.string()) for array in batch.columns]
 
     def _valid(self, array: Any) -> Any | None:
-        """Where the bytes of a column are text; None if everywhere."""
+        """Return where the bytes of a column are valid text; None if everywhere."""
         if not self._utf8:
             broken = pc.fill_null(pc.match_substring(array, _REPLACED), False)
             return pc.invert(broken) if pc.any(broken, min_count=0).as_py() else None
@@ -242,7 +242,7 @@ def _is_utf8(encoding: str) -> bool:
 
 
 def _unclosed(path: Path, form: CsvOptions) -> bool:
-    """Whether a quote stays open until the end, which silently swallows every record after it."""
+    """Return whether a quote is never closed, which silently hides every record after it."""
     with path.open("rb") as file:
         n_quotes = sum(block.count(b'"') for block in iter(lambda: file.read(BLOCK_BYTES), b""))
     if n_quotes % 2 == 0:
@@ -256,7 +256,7 @@ def _unclosed(path: Path, form: CsvOptions) -> bool:
 
 
 class _Utf8Stream(io.RawIOBase):
-    """The bytes of a file in another encoding, as UTF-8; what cannot be decoded becomes U+FFFD."""
+    """The bytes of a file in another encoding, as UTF-8; undecodable bytes become U+FFFD."""
 
     def __init__(self, file: BinaryIO, encoding: str) -> None:
         self._text = io.TextIOWrapper(file, encoding, errors="replace", newline="")

@@ -1,4 +1,4 @@
-"""Everything that is wrong with a source, collected and told at once: columns and counts, never a value."""
+"""All problems of a source, collected and reported together: columns and counts, never a value."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from common.errors import DataError
 
 Finding = tuple[str | None, str, str, str]
-"""Column (None: the whole source), problem, what is counted, what to do about it."""
+"""Column (None: the whole source), problem, counted unit, hint."""
 
 
 class Findings:
@@ -19,14 +19,14 @@ class Findings:
         return bool(self._counts)
 
     def add(self, column: str | None, problem: str, count: int, hint: str, counted: str = "records") -> None:
-        """Note a problem, if there is any.
+        """Add a problem, if its count is not 0.
 
         Args:
             column: Name of the column, or None for a problem of the whole source.
-            problem: What is wrong, without any value.
-            count: How many records (or whatever `counted` says) are concerned; nothing is noted for zero.
+            problem: Description of the problem, without any value.
+            count: Number of affected records, or of the unit in `counted`; 0 adds nothing.
             hint: What to do about it.
-            counted: What is counted; empty for a problem that has no count.
+            counted: Unit of the count; empty for a problem without a count.
         """
         if count:
             key = (column, problem, counted, hint)
@@ -42,7 +42,7 @@ class Findings:
             raise self.error(dataset, source)
 
     def error(self, dataset: str, source: str) -> DataError:
-        """Return the error that tells every problem.
+        """Return the error that reports every problem.
 
         Args:
             dataset: Name of the data set.

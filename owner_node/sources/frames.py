@@ -19,15 +19,15 @@ BATCH_RECORDS = 2**16
 
 
 class FrameSource:
-    """A DataFrame in memory. What pandas takes for missing (None, NaN, NaT, NA) is missing.
+    """A DataFrame in memory. The missing values of pandas (None, NaN, NaT, NA) are missing values.
 
     Args:
-        frame: The records; columns that are not asked for are not looked at.
-        drop: Whether records with a missing value in a column that is asked for are left out.
-        identifiers: Columns where a text that identifies nobody is missing, too, with the normal form that
-            says which texts do not.
-        others: Columns that are only there to recognise the data by: what is missing or wrong there leaves no
-            record out and is no problem.
+        frame: The records; columns that are not requested are not read.
+        drop: Whether records with a missing value in a requested column are dropped.
+        identifiers: Identifier columns with their normal forms. A text whose normal form is blank identifies
+            nobody and counts as missing.
+        others: Columns that only serve to recognise the data: missing or wrong values there drop no record
+            and are no problem.
     """
 
     ordered = True
@@ -48,7 +48,7 @@ class FrameSource:
 
     @property
     def kept(self) -> NDArray[np.bool_]:
-        """Which records were handed on, shape (n_records,); known once all batches were read."""
+        """Which records were yielded, shape (n_records,); complete once all batches were read."""
         return np.concatenate(self._kept) if self._kept else np.zeros(0, dtype=np.bool_)
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
@@ -68,28 +68,28 @@ class FrameSource:
 
     def _present(self, name: str, array: Any) -> NDArray[np.bool_]:
         if not texts.is_readable(array.type):
-            # Found when it is read, and then no record is a good one.
+            # Reported when it is read; no record is usable then.
             return np.ones(len(array), dtype=np.bool_)
         if name in self._identifiers:
-            # What is wrong with identifiers is found when they are read.
+            # Problems of identifiers are reported when they are read.
             form = self._identifiers[name]
             array = identified(name, texts.as_text(texts.plain(array)), form, Findings())
         present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
         return present
 
     def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
-        """Count nothing: the records are at hand (see `Source`)."""
+        """Return None: counting by reading is fast (see `Source`)."""
         return None
 
     def close(self) -> None:
-        """Let go of nothing: the frame is the caller's."""
+        """Do nothing: the frame belongs to the caller."""
 
 
 def _arrow(column: Any) -> Any:
-    """Convert a column; one of several types, or of a foreign one, becomes one of a type that is not read."""
+    """Convert a column; with mixed or unknown types it becomes a column of a type that is not readable."""
     try:
         converted = pa.array(column, from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        # What the library says about it quotes the value that it stumbled over.
+        # The library's error text is not used, since it quotes a value.
         return pa.nulls(len(column), pa.binary())
     return converted.combine_chunks() if isinstance(converted, pa.ChunkedArray) else converted

@@ -1,7 +1,7 @@
-"""A first guess at what the columns of a file are, for a person to correct. No domain is taken from the data.
+"""Guesses types of a file's columns, for a person to correct. No domain is taken from the data.
 
-What is guessed (types, decimals, how dates and numbers are written) says nothing about a person. The ends of
-numbers and the labels of categories would; they are told rounded, in comments that nothing reads.
+The guesses (types, decimals, formats of dates and numbers) disclose nothing about a person. The ends of
+numbers and the labels of categories would; they appear rounded, in comments that no program reads.
 """
 
 import codecs
@@ -24,7 +24,7 @@ from owner_node.sources.texts import as_text, is_readable, plain
 from owner_node.values.dates import days
 
 MOST_LABELS = 50
-"""A column with more different texts than that is no category."""
+"""A column with more different texts is not a category."""
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED_LINES = 50
 _MISSING = ("", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "?", "-", ".")
@@ -32,7 +32,7 @@ _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y"
 _WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
 _INTEGER = r"^[+-]?(?:0|[1-9][0-9]*)$"
 _NUMBER = {
-    # Digits behind a leading zero are a code, such as a postal code, and no number.
+    # Digits after a leading zero are a code, such as a postal code, not a number.
     "point": r"^[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$",
     "comma": r"^[+-]?(?:0|[1-9][0-9]*)(?:,[0-9]+)?$",
 }
@@ -40,28 +40,26 @@ _NUMBER = {
 
 @dataclass(slots=True)
 class ColumnGuess:
-    """What one column seems to hold."""
+    """The guess about one column."""
 
     name: str
-    """Its heading."""
     still: set[str] = field(default_factory=lambda: {"integer", "point", "comma", "boolean", *_DATES})
-    """What every value so far could be."""
+    """Types and formats that fit all values so far."""
     labels: set[str] | None = field(default_factory=set)
-    """Its different texts; None if there are more than `MOST_LABELS`."""
+    """Different texts of the column; None if there are more than `MOST_LABELS`."""
     missing: set[str] = field(default_factory=set)
-    """Texts in it that seem to mean a missing value."""
+    """Texts that probably mean a missing value."""
     n_missing: int = 0
-    """How many values are missing."""
     n_values: int = 0
-    """How many are not."""
+    """Number of values that are not missing."""
     decimals: int = 0
-    """Most decimal places, if it holds numbers."""
+    """Most decimal places of its numbers."""
     ends: tuple[float, float] | None = None
-    """Smallest and largest, if it holds numbers."""
+    """Smallest and largest number; None without numbers."""
     distinct: bool = True
-    """Whether no text occurs twice, as far as was looked."""
+    """Whether no text occurred twice so far."""
     can_be_declared: bool = True
-    """Whether an attribute can be called so: by a name of its own that no column of a release has."""
+    """Whether an attribute can have this name: it is unique, and not reserved for columns of a release."""
 
     @property
     def type(self) -> str:
@@ -84,7 +82,7 @@ class ColumnGuess:
 
     @property
     def date_format(self) -> str:
-        """How its dates are written; empty if it holds none."""
+        """Format of its dates; empty without dates."""
         return next((form for form in _DATES if form in self.still), "")
 
     def rounded_ends(self) -> tuple[Decimal, Decimal] | None:
@@ -103,23 +101,20 @@ def _outwards(value: Decimal, rounding: str) -> Decimal:
 
 @dataclass(frozen=True, slots=True)
 class FileGuess:
-    """What a file seems to be."""
+    """The guess about a file."""
 
     form: CsvOptions
-    """How it is written, if it is a CSV file."""
+    """Format, if it is a CSV file."""
     is_csv: bool
-    """Whether it is one."""
     columns: tuple[ColumnGuess, ...]
-    """Its columns, in their order."""
     n_records: int
-    """How many records it has."""
 
 
 def guess(path: Path) -> FileGuess:
-    """Look through a file.
+    """Guess the format and the columns of a file.
 
     Raises:
-        DataError: If it cannot be read; by columns and counts, never a value.
+        DataError: If it cannot be read; with columns and counts, never a value.
     """
     findings = Findings()
     form = _form(path)
@@ -153,7 +148,7 @@ def guess(path: Path) -> FileGuess:
 
 
 def _look(column: ColumnGuess, texts: Any) -> None:
-    """Take the next values of a column."""
+    """Update the guess about a column with its next values."""
     values = pc.utf8_trim_whitespace(texts)
     absent = pc.or_(pc.is_null(values), pc.fill_null(pc.is_in(values, pa.array(_MISSING)), True))
     column.missing |= set(pc.unique(values.filter(absent).drop_null()).to_pylist())
@@ -177,7 +172,7 @@ def _look(column: ColumnGuess, texts: Any) -> None:
 
 
 def _narrow(column: ColumnGuess, values: Any) -> None:
-    """Rule out what not every value can be."""
+    """Exclude types and formats that do not fit every value."""
     tests = {"integer": _INTEGER, **_NUMBER}
     column.still = {kind for kind in column.still if _fits(kind, tests, values)}
 

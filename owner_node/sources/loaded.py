@@ -1,4 +1,4 @@
-"""What loading takes and gives: an opened source in, integer columns out."""
+"""The types of loading: an opened source in, integer columns out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,10 +12,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What a source counted by itself."""
+    """The counts of a source that counts by itself."""
 
     n_records: int
-    """Number of records."""
     n_complete: int
     """Number of records without a missing value."""
     missing: Mapping[str, int]
@@ -23,7 +22,7 @@ class Tally:
 
 
 class Source(Protocol):
-    """An opened place that records come from: a file, or a query on a database."""
+    """An opened source of records: a file, or a query on a database."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -31,43 +30,43 @@ class Source(Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether records of unchanged data come in the same order every time."""
+        """Whether unchanged data always have the same order of records."""
 
     def batches(self, columns: Sequence[str], findings: Findings) -> Iterator[list[Any]]:
         """Read columns, some records at a time.
 
         Args:
-            columns: Names of columns, each of which occurs once in `names`.
-            findings: Takes what is wrong with records that cannot be handed on.
+            columns: Names of columns; each occurs once in `names`.
+            findings: Collects problems of records that cannot be yielded.
 
         Yields:
             One Arrow array per column, all of the same length; missing values are nulls.
         """
 
     def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
-        """Count records without reading them, where the source can.
+        """Count records without reading them, if the source can.
 
         Args:
-            columns: Names of the columns that become attributes, each of which occurs once in `names`.
-            identifiers: Names of those that identify; a blank text there is missing, too.
-            findings: Takes what is wrong with the source.
+            columns: Names of the columns that become attributes; each occurs once in `names`.
+            identifiers: Names of identifier columns; a blank text there counts as missing, too.
+            findings: Collects problems of the source.
 
         Returns:
             The counts, or None if records have to be read to be counted.
         """
 
     def close(self) -> None:
-        """Let go of the file or connection."""
+        """Close the file or connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadCounts:
-    """What loading did to values and records: how often, never to which."""
+    """Counts of values and records that loading changed or dropped, but not which ones."""
 
     rounded: Mapping[str, int] = field(default_factory=dict)
-    """Values rounded to the declared decimals, by attribute; attributes with none are absent."""
+    """Values rounded to the declared decimals, by attribute; attributes without any are absent."""
     clamped: Mapping[str, int] = field(default_factory=dict)
-    """Values moved to the nearest end of the domain, by attribute; attributes with none are absent."""
+    """Values moved to the nearest end of the domain, by attribute; attributes without any are absent."""
     dropped: int = 0
     """Records left out for a missing value."""
 
@@ -79,19 +78,19 @@ class LoadedData:
     columns: Mapping[str, "Int64Array"]
     """Values by attribute, in declared order; shape (n_records,), in units of `common.model.schema`."""
     identifiers: tuple[Any, ...]
-    """One Arrow string array per identifier column, as found in the source; shape (n_records,)."""
+    """One Arrow string array per identifier column, as in the source; shape (n_records,)."""
     n_records: int
-    """Number of records."""
     counts: LoadCounts
     """What loading rounded, clamped and dropped."""
     digest: str
     """SHA-256 over attributes and identifiers, the same for any encoding of the same data; in record order,
-    or independent of it where the source has none. Values could be tried out against it: not to be kept."""
+    or independent of it if the source has none. It must not be stored: values could be guessed and tested
+    against it."""
 
     others: Mapping[str, "Int64Array"] = field(default_factory=dict)
-    """Declared attributes that were not asked for (or all, where records may be left out), as far as all of
-    their values can be read and without missing ones, in resolution units; shape (n_present,) each. Only to
-    recognise the data by, never to be masked."""
+    """Declared attributes that were not requested (or all, if records may be dropped), if all of their values
+    can be read; without missing values, in resolution units; shape (n_present,) each. Only to recognise the
+    data, never to be masked."""
 
     def __repr__(self) -> str:
         """Show counts only, so that no log or debugger line can show a value."""

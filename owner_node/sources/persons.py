@@ -1,4 +1,4 @@
-"""How many persons have more records than the data set allows."""
+"""Count persons with more records than the data set allows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
     persons = np.zeros(len(identifiers[0]), dtype=np.int64)
     for column in identifiers:
         codes = column.dictionary_encode().indices.to_numpy().astype(np.int64)
-        # Numbered anew after every column, so that the product never exceeds n_records squared.
+        # Renumbered after every column, so that the product never exceeds n_records squared.
         pairs = persons * (int(codes.max(initial=0)) + 1) + codes
         persons = np.unique(pairs, return_inverse=True)[1]
     sizes = np.bincount(persons)
@@ -33,11 +33,11 @@ def repeated(identifiers: Sequence[Any], limit: int) -> tuple[int, int]:
 
 
 def find_repeated(dataset: DatasetConfig, identifiers: Sequence[Any], findings: Findings) -> None:
-    """Find persons with too many records, by their normalised identifiers."""
+    """Report persons with too many records, by their normalised identifiers."""
     try:
         normal = normalise(identifiers, dataset.normal_forms)
     except DataError:
-        return  # found already, batch by batch
+        return  # reported already, batch by batch
     persons, records = repeated(normal, dataset.max_records_per_person)
     hint = f"keep at most {dataset.max_records_per_person} of each person's records (max_records_per_person)"
     limit = f"more than {dataset.max_records_per_person} record(s)"

@@ -1,4 +1,4 @@
-"""From an opened source to columns of integers: batch by batch, so that no text outlives its batch."""
+"""Read an opened source into columns of integers: batch by batch, so that no text outlives its batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,23 +23,23 @@ from owner_node.values.normal_forms import ISO_DATE, NormalForm, normalise
 
 @dataclass(slots=True)
 class _Batch:
-    """Some records, missing values dealt with."""
+    """Some records, after missing values were dropped or filled."""
 
     values: list[Any]
     """One Arrow array per attribute, without nulls."""
     identifiers: list[Any]
     """One Arrow string array per identifier column, without nulls."""
     n_records: int
-    """Number of records kept."""
+    """Number of kept records."""
     dropped: int
-    """Number of records left out for a missing value."""
+    """Number of records dropped for a missing value."""
     others: dict[str, Any]
-    """Arrow arrays of the columns that only the data are recognised by, as they came."""
+    """Arrow arrays, as read, of the columns that only serve to recognise the data."""
 
 
 @dataclass(slots=True)
 class _Progress:
-    """What was read so far."""
+    """The data read so far."""
 
     chunks: list[list[Int64Array]]
     identifiers: list[list[Any]]
@@ -62,12 +62,12 @@ def read(
     Args:
         dataset: Its settings.
         attributes: Attributes to load, in declared order, the category of missing values included.
-        source: Where to read.
-        findings: Takes every problem.
-        others: Attributes to read as far as they can be, only to recognise the data by.
+        source: The opened source.
+        findings: Collects every problem.
+        others: Attributes that only serve to recognise the data; they are read if they can be.
 
     Returns:
-        The data; meaningless if anything was found.
+        The data; not valid if there are findings.
     """
     also = {each.name: each for each in others if source.names.count(each.name) == 1}
     progress = _Progress(
@@ -97,8 +97,8 @@ def read(
 def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings) -> int:
     """Count the records that `read` would load, without parsing any value.
 
-    A database counts itself; identifiers that only a normalisation step makes blank count there until they
-    are read.
+    A database counts by itself. It also counts records whose identifiers only become blank by a normalisation
+    step; these are detected when they are read.
     """
     names, identifiers = present(dataset, attributes, source, findings)
     tally = source.tally(names, identifiers, findings) if names or identifiers else None
@@ -126,7 +126,7 @@ def _batches(
     identifiers: Sequence[str],
     others: Sequence[str] = (),
 ) -> Iterator[_Batch]:
-    """Read the columns that are there."""
+    """Read the existing columns."""
     wanted = [*names, *identifiers]
     columns = [*wanted, *(name for name in others if name not in wanted)]
     n_records = n_seen = 0
@@ -143,13 +143,13 @@ def _batches(
 def present(
     dataset: DatasetConfig, attributes: Sequence[Attribute], source: Source, findings: Findings
 ) -> tuple[list[str], list[str]]:
-    """Return which of the attributes and identifiers the source has, once each, and find the others.
+    """Return the attributes and identifiers that the source has exactly once, and report the others.
 
     Args:
         dataset: The settings of the data set.
-        attributes: The attributes wanted.
-        source: Where to look.
-        findings: Takes every column that is not there, or more than once.
+        attributes: The requested attributes.
+        source: The opened source.
+        findings: Collects every column that is absent, or occurs more than once.
 
     Returns:
         Names of attributes, and names of identifiers.
@@ -179,7 +179,7 @@ def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
 def _cleaned(
     dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
 ) -> _Batch:
-    """Find, drop or fill missing values; columns that cannot be used become empty."""
+    """Report, drop or fill missing values; unusable columns become empty."""
     n_records = len(next(iter(found.values())))
     for name in [name for name, array in found.items() if not texts.is_readable(array.type)]:
         hint = "store numbers, texts, dates, booleans or dictionaries of them, one kind in a column"
@@ -207,7 +207,7 @@ def _cleaned(
 
 
 def identified(name: str, written: Any, form: NormalForm, findings: Findings) -> Any:
-    """Return identifiers as written, null where their normal form is blank and so identifies nobody."""
+    """Return identifiers as written; null if their normal form is blank and thus identifies nobody."""
     try:
         (normal,) = normalise([written], [form])
     except DataError as error:
@@ -229,7 +229,7 @@ def _complete(found: dict[str, Any], n_records: int) -> Any:
 def _fill(
     dataset: DatasetConfig, attributes: Sequence[Attribute], found: dict[str, Any], findings: Findings
 ) -> None:
-    """Make missing categories a category of their own; every other missing value is a problem."""
+    """Replace missing categories by their own category; every other missing value is a problem."""
     for name in filter(found.__contains__, dataset.identifier):
         _find_missing_identifiers(name, found[name].null_count, findings)
         found[name] = found[name].drop_null()
@@ -245,7 +245,7 @@ def _fill(
 
 
 def _is_filled(dataset: DatasetConfig, attribute: Attribute) -> bool:
-    """Whether missing values of an attribute are a category of their own."""
+    """Return whether missing values of an attribute are their own category."""
     return dataset.missing == "category" and attribute.type is AttributeType.CATEGORY
 
 
@@ -281,7 +281,7 @@ def _keep(
 def _keep_others(
     progress: _Progress, dataset: DatasetConfig, also: Mapping[str, Attribute], batch: _Batch
 ) -> None:
-    """Parse columns to recognise the data by; one that is not as declared is no longer looked at."""
+    """Parse columns that serve to recognise the data; one that is not as declared is dropped."""
     for name, array in batch.others.items():
         if name not in progress.others:
             continue
@@ -299,7 +299,7 @@ def _keep_others(
 
 
 def _joined(chunks: list[Int64Array]) -> Int64Array:
-    """Join the chunks of one attribute and let go of them, so that one column at a time exists twice."""
+    """Join the chunks of one attribute and free them, so that only one column at a time exists twice."""
     column = np.concatenate(chunks)
     chunks.clear()
     column.setflags(write=False)

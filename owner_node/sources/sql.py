@@ -1,7 +1,7 @@
 """A query on a database as a source of records, through SQLAlchemy.
 
-The query is the inner part of every statement: its columns are asked for by name, so columns that are not
-declared are not read, and the database itself counts. All statements run in one transaction.
+The query is the inner part of every statement. Its columns are selected by name, so columns that are not
+declared are not read. The database itself counts. All statements run in one transaction.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,20 +20,20 @@ from owner_node.sources.sql_connection import connect
 from owner_node.sources.sql_values import arrow
 
 BATCH_RECORDS = 2**14
-"""Records that are fetched at a time: as Python objects they take many times the space of an array."""
+"""Records fetched at a time: as Python objects they take many times the memory of an array."""
 _WIDEST_IDENTIFIER = 1000
 _T = TypeVar("_T")
 
 
 def open_query(dataset: DatasetConfig, findings: Findings) -> Source | None:
-    """Connect to a database and find out which columns the query has, without reading a record.
+    """Connect to a database and get the column names of the query, without reading a record.
 
     Returns:
         The source, or None if the query cannot be used; `findings` says why.
 
     Raises:
         SourceUnreachableError: If the database cannot be used now.
-        ConfigurationError: If it does not let the owner node in.
+        ConfigurationError: If it rejects the owner node.
     """
     place = parse_database_url(dataset.source)
     if place.dialect == SQLITE:
@@ -57,18 +57,18 @@ class SqlSource:
     """
 
     ordered = False
-    """A database may return records in another order every time."""
+    """A database may return records in a different order every time."""
 
     def __init__(self, dataset: DatasetConfig, connection: sa.Connection) -> None:
         self.names: Sequence[str] = ()
         self._dataset = dataset
         self._connection = connection
-        # SQLAlchemy takes ":name" for a parameter, unless there is a backslash before it.
+        # SQLAlchemy interprets ":name" as a parameter, unless it is escaped by a backslash.
         query = (dataset.query or "").replace(":", "\\:")
         self._query = sa.text(f"(\n{query}\n) tessera_source")
 
     def describe(self, findings: Findings) -> bool:
-        """Find out the names of all columns; whether the database takes the query."""
+        """Get the names of all columns; return whether the database accepts the query."""
 
         def names() -> tuple[str, ...]:
             statement = sa.select(sa.text("*")).select_from(self._query).where(sa.text("1 = 0"))
@@ -117,12 +117,12 @@ class SqlSource:
         return self._try(counted, findings) or Tally(0, 0, dict.fromkeys(present, 0))
 
     def close(self) -> None:
-        """Let go of the connection, and with it of the transaction."""
+        """Close the connection, which ends the transaction."""
         with suppress(Exception):  # a connection that broke cannot be closed properly, and need not be
             self._connection.close()
 
     def _try(self, action: Callable[[], _T], findings: Findings) -> _T | None:
-        """Do something with the database; a fault becomes a finding, unless the database is not there."""
+        """Call `action`; an error becomes a finding, unless the database is unavailable."""
         try:
             return action()
         except Exception as error:  # noqa: BLE001 - a driver's error can be of any class, and quote a value
@@ -134,5 +134,5 @@ class SqlSource:
 
 
 def _column(name: str) -> Any:
-    """Return a column by its name, letter by letter."""
+    """Return a column by its exact name."""
     return sa.column(sa.quoted_name(name, quote=True))

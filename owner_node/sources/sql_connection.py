@@ -1,7 +1,7 @@
-"""How a database is connected to: read-only, in one snapshot, with a limit on time, and with its password.
+"""Connect to a database: read-only, in one snapshot, with a time-out, and with its password.
 
-The password comes from a file or the environment when it is needed, and is kept by nothing that is printed.
-The libraries underneath log what databases say, values included, so nothing of their logs goes on from here.
+The password is read from a file or the environment when it is needed, and no printable object keeps it. The
+libraries below log messages of databases, including values, so their logs are not propagated.
 """
 
 import logging
@@ -23,11 +23,11 @@ from owner_node.config.database import SQLITE, DatabaseUrl, parse_database_url
 from owner_node.sources import sql_faults
 
 CONNECT_SECONDS = 10
-"""How long a database may take to answer a connection."""
+"""Time-out for connecting to a database."""
 _SQLITE_STEPS = 100_000
-"""Steps of SQLite's machine between two looks at the clock."""
+"""Steps of SQLite's virtual machine between two checks of the time-out."""
 _POSTGRESQL = "postgresql"
-# The connection counts as broken 60 s after the other side went silent.
+# The connection counts as broken 60 s after the last sign of the other side.
 _KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 
 for _library in ("sqlalchemy", "psycopg"):
@@ -39,8 +39,8 @@ def connect(dataset: DatasetConfig) -> sa.Connection:
     """Connect to the database of a data set.
 
     Returns:
-        A connection in which a transaction that only reads begins with the first statement. Closing it is
-        all that is needed to let go of everything.
+        A connection in which a read-only transaction begins with the first statement. Closing it frees all
+        resources.
 
     Raises:
         SourceUnreachableError: If the database cannot be reached now.
@@ -103,7 +103,7 @@ def _password(dataset: DatasetConfig) -> str | None:
 
 
 def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: DatabaseUrl) -> sa.Connection:
-    """Make a connection read only, as strictly as its kind of database can."""
+    """Make a connection read-only, as strictly as its kind of database supports."""
     driver: Any = connection.connection.driver_connection
     milliseconds = int(dataset.query_timeout.total_seconds() * 1000)
     if place.dialect == SQLITE:
@@ -120,7 +120,7 @@ def _prepared(connection: sa.Connection, dataset: DatasetConfig, place: Database
 
 
 def _as_text(driver: Any) -> None:
-    """Have psycopg hand out as text what Python's types would round or refuse."""
+    """Make psycopg return values as text if Python's types would round or reject them."""
     from psycopg.types.string import TextLoader
 
     for kind in ("numeric", "date"):
@@ -128,7 +128,7 @@ def _as_text(driver: Any) -> None:
 
 
 def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, fault: Exception) -> TesseraError:
-    """Tell a database that is not there now from one that does not let the owner node in."""
+    """Return the error: the database is unavailable now, or it rejects the owner node."""
     original = getattr(fault, "orig", None)
     if not isinstance(fault, sa.exc.OperationalError) and not isinstance(fault, OSError):
         problem, hint = "the connection cannot be made", "correct the options in the URL of source"
@@ -145,7 +145,7 @@ def _refused(engine: sa.Engine, dataset: DatasetConfig, place: DatabaseUrl, faul
 
 
 def _runs(engine: sa.Engine, place: DatabaseUrl) -> bool:
-    """Whether the server is up and takes connections, from us or from anybody."""
+    """Return whether the server is up and accepts connections from anybody."""
     if place.dialect == SQLITE:
         return Path(place.database).exists()
     if engine.dialect.driver == "psycopg":

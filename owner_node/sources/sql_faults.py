@@ -1,7 +1,7 @@
-"""What the fault of a database means to its owner, without a word of what the database or its driver said.
+"""Explain errors of a database to its owner, without any text of the database or its driver.
 
-They quote values ("invalid input syntax for type integer: …"), statements and addresses. Of a fault only its
-kind is told, and a name from the configured query where the database points at it.
+Their texts quote values ("invalid input syntax for type integer: …"), statements and addresses. Only the kind
+of an error is reported, and a name from the configured query if the database refers to it.
 """
 
 import re
@@ -12,7 +12,7 @@ from common.errors import SourceUnreachableError
 from owner_node.config import DatasetConfig
 
 _PASSING_STATES = re.compile(r"08...|53...|57P0.|40001|40P01|55P03")
-"""SQLSTATEs of connections that broke, servers that start or stop or are full, locks and deadlocks."""
+"""SQLSTATEs of broken connections, of servers that start, stop or are full, of locks and deadlocks."""
 _PASSING_NAMES = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_PROTOCOL")
 _STOPPED = ("57014", "SQLITE_INTERRUPT")
 _CHANGES = ("25006", "SQLITE_READONLY")
@@ -24,23 +24,21 @@ _WORD = re.compile(r"\w+|\S")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault that lies in the query or the data."""
+    """An error caused by the query or the data."""
 
     problem: str
-    """What is wrong."""
     hint: str
-    """What to do about it."""
 
 
 def explain(error: Any, dataset: DatasetConfig) -> Fault | SourceUnreachableError:
-    """Explain what a database answered to a statement.
+    """Explain the error of a statement.
 
     Args:
-        error: SQLAlchemy's error, or whatever else a driver raised while it read.
+        error: SQLAlchemy's error, or any other error of a driver while reading.
         dataset: The settings of the data set.
 
     Returns:
-        What is wrong with the query, or an error that says that the database cannot be used now.
+        The problem of the query, or an error that says that the database cannot be used now.
     """
     original = getattr(error, "orig", None) or error
     state = _state(original)
@@ -69,7 +67,7 @@ def explain(error: Any, dataset: DatasetConfig) -> Fault | SourceUnreachableErro
 
 
 def unreachable(dataset: DatasetConfig, problem: str) -> SourceUnreachableError:
-    """Return the error of a database that cannot be used now, and perhaps can later."""
+    """Return the error of a database that cannot be used now, but possibly later."""
     return SourceUnreachableError(
         f"data set {dataset.name!r} cannot be read now: {dataset.place}: {problem}",
         "check that the database runs, that source names its host and port, and that no firewall is between",
@@ -78,7 +76,7 @@ def unreachable(dataset: DatasetConfig, problem: str) -> SourceUnreachableError:
 
 
 def _state(original: Any) -> str:
-    """Return the SQLSTATE, or SQLite's name, of what a driver raised; empty if it says none."""
+    """Return the SQLSTATE, or SQLite's name, of a driver's error; empty if it has none."""
     for key in ("sqlstate", "sqlite_errorname", "pgcode"):
         state = getattr(original, key, None)
         if isinstance(state, str) and re.fullmatch(r"\w{1,40}", state):
@@ -91,9 +89,9 @@ def _passes(state: str) -> bool:
 
 
 def _place(error: Any, original: Any, query: str) -> str:
-    """Name the word of the configured query that the database points at."""
+    """Return the word of the configured query that the database refers to."""
     position = getattr(getattr(original, "diag", None), "statement_position", None)
-    # Drivers that mark parameters with a percent sign are handed every other one doubled.
+    # For drivers that mark parameters with a percent sign, all other percent signs are doubled.
     statement = str(getattr(error, "statement", "")).replace("%%", "%")
     start = statement.find(query)
     if position is not None and start >= 0:

@@ -1,8 +1,8 @@
-"""What the drivers of databases hand out, as Arrow columns that are read like those of files.
+"""Converts values of database drivers to Arrow columns that are read like those of files.
 
-A driver gives Python objects, and of one column sometimes several kinds (SQLite stores any value anywhere).
-Numbers that fit no 64-bit integer or binary float exactly become their decimal text, so none is ever rounded
-on the way; what has no text form becomes a column that loading refuses by its type.
+A driver returns Python objects, sometimes of several types in one column (SQLite stores any value anywhere).
+Numbers that no 64-bit integer or binary float represents exactly become decimal text, so none is rounded
+here. Values without a text form become a column of a type that loading refuses.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def arrow(values: Sequence[object]) -> Any:
     """Return one column of some records as an Arrow array.
 
     Args:
-        values: What the driver gave, None for NULL; shape (n_records,).
+        values: Values of the driver, None for NULL; shape (n_records,).
 
     Returns:
         Arrow array of shape (n_records,); of a binary type if the values cannot be read.
@@ -37,7 +37,7 @@ def arrow(values: Sequence[object]) -> Any:
         if len(kinds) == 1 and kinds <= _AS_THEY_ARE:
             return pa.array(values)
     except (pa.ArrowException, OverflowError, ValueError):
-        # Integers beyond 64 bits go on as text; anything else that Arrow cannot hold is refused below.
+        # Integers beyond 64 bits become text; anything else that Arrow cannot represent is refused below.
         kinds = kinds if kinds <= {int} else {object}
     if not kinds <= _AS_TEXT:
         return pa.nulls(len(values), pa.binary())

@@ -1,7 +1,7 @@
-"""Arrow columns of any type as text, the one form that all values are parsed from.
+"""Converts Arrow columns of any type to text, the form that all values are parsed from.
 
-A file's own types decide nothing: a number written as a float, a decimal or text is the same number. Floats
-become their shortest decimal text, which is what the person who wrote 0.1 meant.
+A file's own types do not matter: a number written as a float, a decimal or text is the same number. Floats
+become their shortest decimal text, which is what a person who wrote 0.1 meant.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _FAR = 2_932_897
-"""Days from 1970-01-01 to the year 10000, from where on there is no ISO date."""
+"""Days from 1970-01-01 to the year 10000, the first without ISO dates."""
 _DAY_UNITS = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -25,12 +25,12 @@ def plain(array: Any) -> Any:
 
 
 def is_text(array: Any) -> bool:
-    """Whether the source itself holds text, so that the declared ways of writing numbers and dates apply."""
+    """Return whether the source contains text, so that the declared formats of numbers and dates apply."""
     return bool(pa.types.is_string(array.type))
 
 
 def is_readable(kind: Any) -> bool:
-    """Whether values of an Arrow type have a text form at all."""
+    """Return whether values of an Arrow type have a text form."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -53,7 +53,7 @@ def is_readable(kind: Any) -> bool:
 
 
 def _is_known_zone(kind: Any) -> bool:
-    """Whether this machine knows the time zone, without which a timestamp has no date."""
+    """Return whether this machine knows the time zone, which the date of a timestamp needs."""
     try:
         pc.local_timestamp(pa.array([0], kind))
     except pa.ArrowException:
@@ -75,13 +75,13 @@ def as_text(array: Any) -> Any:
 
 
 def whole_days(array: Any) -> tuple[Any, Any]:
-    """Turn dates and timestamps into days since 1970-01-01.
+    """Convert dates and timestamps to days since 1970-01-01.
 
     Args:
-        array: Arrow dates or timestamps; a timestamp counts as written on the wall of its own time zone.
+        array: Arrow dates or timestamps; timestamps are read as local time of their own time zone.
 
     Returns:
-        Days, shape (n_records,), 0 where null; and where there is a time of day that a date cannot keep.
+        Days, shape (n_records,), 0 for null; and where there is a time of day, which a date would lose.
     """
     if pa.types.is_date32(array.type):
         days = pc.fill_null(array.cast(pa.int32()), 0).to_numpy().astype(np.int64)

@@ -1,4 +1,4 @@
-"""One column of values, as found, to integers in resolution units, with what is wrong or was changed."""
+"""Parses one column of values to integers in resolution units, and counts problems and changes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ _FALSE = ("false", "f", "no", "n", "0")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """Values of one attribute; meaningless once something was found wrong with the column."""
+    """Values of one attribute; not valid if the column has findings."""
 
     units: Int64Array
     """Values in resolution units, within the domain; shape (n_records,)."""
@@ -37,8 +37,8 @@ def parse(attribute: Attribute, array: Any, form: CsvOptions, findings: Findings
     Args:
         attribute: The declared attribute.
         array: Arrow array of a readable, plain type without nulls, shape (n_records,).
-        form: How text writes numbers and dates.
-        findings: Takes every problem.
+        form: Format of numbers and dates in text.
+        findings: Collects every problem.
 
     Returns:
         The values.
@@ -74,7 +74,7 @@ def _number(attribute: Attribute, array: Any, form: CsvOptions, findings: Findin
 def _within(
     attribute: Attribute, units: Int64Array, beyond: BoolArray, proper: BoolArray, findings: Findings
 ) -> tuple[Int64Array, int]:
-    """Clamp values to the domain, or find those outside it, as the schema says."""
+    """Clamp values to the domain, or report those outside it, as the schema says."""
     outside = _count(proper & (beyond | (units < attribute.lower) | (units > attribute.upper)))
     if not outside:
         return units, 0
@@ -122,7 +122,7 @@ def _category(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
 
 
 def _alike(labels: Any) -> Any:
-    """Labels without what people overlook: case, and blanks anywhere."""
+    """Return labels without case and blanks, which people overlook."""
     return pc.utf8_lower(pc.replace_substring_regex(labels, r"[\s\p{Z}]+", ""))
 
 

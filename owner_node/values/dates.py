@@ -1,4 +1,4 @@
-"""Dates as text to days since 1970-01-01, strictly: only days that the calendar has."""
+"""Parses dates to days since 1970-01-01, strictly: only days of the calendar."""
 
 import re
 from datetime import date, datetime, time
@@ -11,7 +11,7 @@ from common.arrays import Int64Array
 from owner_node.values.numerals import BoolArray, bools, ints
 
 _EPOCH = date(1970, 1, 1).toordinal()
-# What `datetime.strptime` takes for these directives, in its order of preference.
+# What `datetime.strptime` accepts for these directives, in its order of preference.
 _DIRECTIVES = {
     "Y": "(?P<year>[0-9]{4})",
     "m": "(?P<month>1[0-2]|0[1-9]|[1-9])",
@@ -27,7 +27,8 @@ def days(texts: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
         date_format: How they are written, in the directives of `datetime.strptime`.
 
     Returns:
-        Days since 1970-01-01, 0 where there is no date; and where there is one. A time of day is no date.
+        Days since 1970-01-01, 0 for texts that are no dates; and which texts are dates. A text with a time of
+        day is no date.
     """
     trimmed = pc.utf8_trim_whitespace(texts)
     pattern = _pattern(date_format)
@@ -47,7 +48,7 @@ def _pattern(date_format: str) -> str | None:
 
 
 def _by_number(texts: Any, pattern: str) -> tuple[Int64Array, BoolArray]:
-    """Read year, month and day of whole columns, and check them against the calendar."""
+    """Parse year, month and day of whole columns, and check them against the calendar."""
     parts = pc.extract_regex(texts, pattern)
     known = ~bools(parts.is_null())
     year, month, day = (
@@ -67,7 +68,7 @@ def _first_day(months: Int64Array) -> Int64Array:
 
 
 def _by_name(texts: Any, date_format: str) -> tuple[Int64Array, BoolArray]:
-    """Read formats with names of months and the like; each different text once, by the standard library."""
+    """Parse other formats, such as names of months, with the standard library; each different text once."""
     distinct = texts.dictionary_encode()
     read = [_day(text, date_format) for text in distinct.dictionary.to_pylist()]
     values = np.array([day or 0 for day in read], dtype=np.int64)

@@ -1,9 +1,9 @@
-"""Make the same identifier read the same at every owner, whatever their systems did to it (DESIGN §4).
+"""Normalises identifiers, so that the same identifier is equal at every owner (DESIGN §4).
 
-A data set declares the steps by name, in the order they are applied, for all columns or for one; names and
-version are part of the schema comparison, so owners that normalise differently are found before anything is
-linked. The meaning of a name never changes under `common.model.schema.NORMALISATION_VERSION`. Nothing here
-quotes an identifier.
+A data set declares the steps by name, in the order they are applied, for all columns or for one. Names and
+version are part of the schema comparison, so different normalisations are detected before anything is linked.
+The meaning of a name never changes under `common.model.schema.NORMALISATION_VERSION`. Nothing here quotes an
+identifier.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ISO_DATE = "%Y-%m-%d"
-"""How dates are written where nothing else is declared."""
+"""The default format of dates."""
 
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """How one identifier column becomes comparable."""
+    """The normalisation of one identifier column."""
 
     steps: tuple[str, ...] = ()
     """Names of steps, in the order they are applied."""
     date_format: str = ISO_DATE
-    """How this source writes the dates that the step "date" reads, as in `strptime`; its own affair."""
+    """Format of this source's dates for the step "date", as in `strptime`; owners may differ."""
 
 
 def _nfkc(column: Any) -> Any:
@@ -46,7 +46,7 @@ def _trim(column: Any) -> Any:
 
 
 def _casefold(column: Any) -> Any:
-    """Unicode case folding, which Arrow lacks: in ASCII it is lower case; the rest, per distinct value."""
+    """Unicode case folding, which Arrow lacks: ASCII becomes lower case, others fold per distinct value."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -60,14 +60,14 @@ def _casefold(column: Any) -> Any:
 
 
 def _digits_only(column: Any) -> Any:
-    """Keep the digits 0-9; other scripts' digits need "nfkc" before."""
+    """Keep the digits 0-9; digits of other scripts need the step "nfkc" before."""
     import pyarrow.compute as pc
 
     return pc.replace_substring_regex(column, "[^0-9]", "")
 
 
 def _strip_leading_zeros(column: Any) -> Any:
-    """Remove leading zeros; one stays where there is nothing else."""
+    """Remove leading zeros; text of zeros alone becomes one zero."""
     import pyarrow.compute as pc
 
     stripped = pc.utf8_ltrim(column, characters="0")
@@ -76,9 +76,9 @@ def _strip_leading_zeros(column: Any) -> Any:
 
 
 def _date(column: Any, date_format: str = ISO_DATE) -> Any:
-    """Write calendar dates as YYYY-MM-DD, whichever way this source has them; empty stays empty.
+    """Convert calendar dates to YYYY-MM-DD, whatever their format in this source; empty stays empty.
 
-    ISO 8601 has two ways, 2024-01-31 and 20240131; another one has to be declared.
+    Both forms of ISO 8601 are read, 2024-01-31 and 20240131; other formats must be declared.
 
     Raises:
         DataError: If a value is no such date.
@@ -103,14 +103,14 @@ def _iso_dates(column: Any) -> tuple[Any, Any]:
 
     dashed = pc.replace_substring_regex(column, r"^([0-9]{4})([0-9]{2})([0-9]{2})$", r"\1-\2-\3")
     moments = pc.strptime(dashed, format=ISO_DATE, unit="s", error_is_null=True)
-    # strptime turns 30 February into 1 March and takes one-digit months: only what comes back unchanged
+    # strptime turns 30 February into 1 March and accepts one-digit months: only a text that does not change
     # was a date of the calendar.
     written = pc.strftime(moments, format=ISO_DATE).cast(column.type)
     return dashed, pc.fill_null(pc.equal(written, dashed), False)
 
 
 def _declared_dates(column: Any, date_format: str) -> tuple[Any, Any]:
-    """Read dates exactly as the values of attributes are read."""
+    """Parse dates exactly as the values of attributes are parsed."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -133,19 +133,19 @@ STEPS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def normalise(columns: Sequence["pa.Array"], forms: Sequence[NormalForm]) -> list["pa.Array"]:
-    """Bring identifier columns into their normal forms.
+    """Normalise identifier columns.
 
     Args:
         columns: Text columns, each of shape (n_records,); null means missing.
         forms: The normal form of each column.
 
     Returns:
-        The columns in normal form, as large strings. What is empty in the end is null: an identifier
-        without a character identifies nobody.
+        The columns in normal form, as large strings. Empty results are null: an identifier without a
+        character identifies nobody.
 
     Raises:
         ConfigurationError: If a step is unknown.
-        DataError: If the step "date" meets something else, with the count.
+        DataError: If the step "date" finds other texts, with the count.
     """
     import pyarrow as pa
 
@@ -172,7 +172,7 @@ def _normal_form(column: Any, form: NormalForm) -> Any:
 
 
 def missing(columns: Sequence["pa.Array"]) -> "NDArray[np.bool_]":
-    """Tell which records lack an identifier: any of its columns is null.
+    """Return which records lack an identifier: any of its columns is null.
 
     Args:
         columns: At least one column in normal form, each of shape (n_records,).

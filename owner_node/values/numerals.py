@@ -1,8 +1,8 @@
-"""Decimal text to integers in resolution units, exactly: no binary fraction is ever made.
+"""Parses decimal text to integers in resolution units, exactly, without binary fractions.
 
-A numeral is taken apart into its significant digits and a power of ten. The first 19 digits fit an unsigned
-64-bit integer; later digits can only decide a rounding, so of them it is enough to know how they compare
-with one half. Everything is done on whole columns.
+A numeral is split into its significant digits and a power of ten. The first 19 digits fit an unsigned 64-bit
+integer. Later digits can only decide a rounding, so only their comparison with one half matters. All
+operations work on whole columns.
 """
 
 import re
@@ -19,11 +19,11 @@ from common.arrays import Int64Array
 BoolArray = NDArray[np.bool_]
 
 _HEAD = 19
-"""Digits of which any number fits 64 bits without a sign."""
+"""Number of digits that always fit an unsigned 64-bit integer."""
 _POWERS = np.array([10**power for power in range(_HEAD + 1)], dtype=np.uint64)
 _LARGEST = np.uint64(2**63 - 1)
 _EXPONENT_DIGITS = 9
-"""An exponent with more digits is as good as infinite: no text is long enough to make up for it."""
+"""Longer exponents are treated as infinite: no mantissa is long enough to compensate for them."""
 _NOT_FINITE = r"(?i)^[+-]?(?:s?nan|inf|infinity)$"
 
 
@@ -32,7 +32,7 @@ class Scaled:
     """A column of numerals in resolution units. All arrays have shape (n_records,)."""
 
     units: Int64Array
-    """Values, rounded half to even; 0 where there is none, the nearest 64-bit integer where `beyond`."""
+    """Values, rounded half to even; 0 without a value, the nearest 64-bit integer where `beyond`."""
     wrong: BoolArray
     """Where the text is no numeral."""
     not_finite: BoolArray
@@ -52,7 +52,7 @@ def scaled(texts: Any, decimals: int, point: str = ".") -> Scaled:
         point: The decimal point, "." or ",".
 
     Returns:
-        Values and what is wrong with the others.
+        Values, and the problems of the other texts.
     """
     trimmed = pc.utf8_trim_whitespace(texts)
     dot = re.escape(point)
@@ -87,7 +87,7 @@ def _without_exponents(numerals: Any) -> tuple[Any, Int64Array]:
 
 
 def _rounded(digits: Any, shifts: Int64Array) -> tuple[Int64Array, BoolArray, BoolArray]:
-    """Return digits × 10^shifts, rounded half to even; where that is beyond 64 bits; where it was rounded."""
+    """Return digits × 10^shifts, rounded half to even; where it exceeds 64 bits; where it was rounded."""
     lengths = ints(pc.binary_length(digits))
     above, tie, some = (np.zeros(len(digits), dtype=np.bool_) for _ in range(3))
     if lengths.max(initial=0) > _HEAD:
@@ -103,7 +103,7 @@ def _rounded(digits: Any, shifts: Int64Array) -> tuple[Int64Array, BoolArray, Bo
     raised = heads * _POWERS[np.where(beyond, 0, np.clip(shifts, 0, _HEAD))]
     cut = np.clip(-shifts, 0, _HEAD + 1)
     whole, rest = np.divmod(raised, _POWERS[np.minimum(cut, _HEAD)])
-    # Cut by 20 digits or more, 19 digits are less than a tenth of a unit.
+    # 19 digits, shifted by 20 digits or more, are less than a tenth of a unit.
     whole, rest = np.where(cut > _HEAD, np.uint64(0), whole), np.where(cut > _HEAD, raised, rest)
     half = _POWERS[np.minimum(cut, _HEAD)] >> np.uint64(1)
     inside = (cut > 0) & (cut <= _HEAD)

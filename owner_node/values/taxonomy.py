@@ -1,8 +1,8 @@
-"""Taxonomies of categories: a hierarchy file in, a public total order and exact distances out.
+"""Taxonomies of categories: from a hierarchy file to a public total order and exact distances.
 
-Everything here follows from the hierarchy and the declared order of the categories, never from records, so
-the order is public and all owners of a group share it (MECHANISMS §3). No numpy: the configuration reads
-hierarchies, long before anything is masked.
+Everything here depends on the hierarchy and the declared order of the categories, never on records. So the
+order is public, and all owners of a group share it (MECHANISMS §3). numpy is not used, since the
+configuration reads hierarchies long before anything is masked.
 
 References:
     Sánchez et al. 2016, §3.4 (semantic distance, marginality, order), equations 3 and 4.
@@ -20,9 +20,9 @@ from typing import TypeAlias
 from common.canonical import document_digest
 
 Path: TypeAlias = tuple[str, ...]
-"""Labels from the root down to a category: what a node of the tree is named by."""
+"""Labels from the root down to a category; it identifies a node of the tree."""
 _Profile: TypeAlias = tuple[tuple[Fraction, int], ...]
-"""How many categories lie at which distance, without the logarithm; sorted."""
+"""Number of categories by distance, without the logarithm; sorted."""
 MOST_PROBLEMS = 20
 
 
@@ -32,7 +32,7 @@ class MalformedTaxonomy(ValueError):
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems = tuple(problems)
-        """Everything that is wrong with it, one text each."""
+        """All its problems, one text each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Taxonomy:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the tree, whatever the order of the categories: what owners compare."""
+        """SHA-256 of the tree, independent of the order of the categories; owners compare it."""
         return document_digest({"taxonomy": sorted(map(list, self.paths))})
 
     def with_category(self, label: str) -> "Taxonomy":
@@ -57,10 +57,10 @@ class Taxonomy:
         return Taxonomy((*self.paths, (self.paths[0][0], label)))
 
     def difference(self, first: int, second: int) -> Fraction:
-        """Return the share of the nodes of two categories that they do not have in common, by declared index.
+        """Return the share of nodes that two categories, by declared index, do not have in common.
 
-        Nodes are a category and its ancestors. The semantic distance is log2(1 + this share); it grows with
-        it, so comparing these compares distances.
+        The nodes of a category are itself and its ancestors. The semantic distance is log2(1 + this share),
+        which is monotone, so comparing shares compares distances.
         """
         one, other = self.paths[first], self.paths[second]
         shared = sum(a == b for a, b in zip(_nodes(one), _nodes(other), strict=False))
@@ -88,7 +88,7 @@ class Taxonomy:
         def compare(one: int, other: int) -> int:
             (above, below), (over, under) = products[one], products[other]
             left, right = above * under, over * below
-            # Of two equal products the first in declared order is the larger.
+            # If products are equal, the first category in declared order counts as larger.
             return (left > right) - (left < right) or other - one
 
         return max(products, key=cmp_to_key(compare))
@@ -126,7 +126,7 @@ def read_hierarchy(text: str) -> dict[str, Path]:
         The path of every category, in the order of the lines.
 
     Raises:
-        MalformedTaxonomy: With everything that is wrong, by line.
+        MalformedTaxonomy: With all problems, by line.
     """
     problems: list[str] = []
     paths: dict[str, Path] = {}
@@ -153,11 +153,11 @@ def taxonomy_of(hierarchy: Mapping[str, Path], categories: Sequence[str]) -> Tax
     """Return the taxonomy of declared categories.
 
     Args:
-        hierarchy: What `read_hierarchy` returned.
+        hierarchy: The result of `read_hierarchy`.
         categories: The labels in declared order.
 
     Raises:
-        MalformedTaxonomy: If the two do not have the same categories.
+        MalformedTaxonomy: If hierarchy and declaration have different categories.
     """
     declared = set(categories)
     lacking = [label for label in categories if label not in hierarchy]
@@ -181,7 +181,7 @@ def _rows(text: str) -> list[tuple[int, list[str]]]:
 
 
 def _tree_problems(paths: Mapping[str, Path]) -> list[str]:
-    """Find what no line shows by itself."""
+    """Return the problems that no single line shows."""
     if not paths:
         return ["it has no line with a category"]
     roots = list(dict.fromkeys(path[0] for path in paths.values()))
@@ -198,7 +198,7 @@ def _tree_problems(paths: Mapping[str, Path]) -> list[str]:
 
 
 def _in_cycles(parents: Mapping[str, set[str]]) -> list[str]:
-    """Return the labels that remain when what has no parent or no child is taken away again and again."""
+    """Return the labels that remain after repeatedly removing those without parent or without child."""
     children: defaultdict[str, set[str]] = defaultdict(set)
     for child, above in parents.items():
         for parent in above:
@@ -221,7 +221,7 @@ def _difference(depth: int, other_depth: int, shared: int) -> Fraction:
 
 
 def _product(profile: _Profile) -> tuple[int, int]:
-    """Return the product of all 1 + differences, as numerator and denominator that are not reduced."""
+    """Return the product of all 1 + differences, as numerator and denominator, not reduced."""
     above = below = 1
     for difference, count in profile:
         above *= (difference.denominator + difference.numerator) ** count
