@@ -1,9 +1,9 @@
 """The order of the records of one attribute: by value, then by tie-breaker, then by record position.
 
 *Sorting.* `rank` packs value, tie-breaker and record position into one 64-bit key: the value in the highest
-bits, the position in the lowest. No two keys are equal, so that one sort without regard to stability gives the
-order and the values in it; `numpy.sort` of such keys is several times faster than a stable argsort. If they do
-not fit into a key, `numpy.lexsort` sorts the records.
+bits, the position in the lowest. No two keys are equal, so that one sort without regard to stability gives
+the order and the values in it; `numpy.sort` of such keys is several times faster than a stable argsort. If
+they do not fit into a key, `numpy.lexsort` sorts the records.
 
 *Original order.* Rank noise starts from the original order of the records, with ties broken at random: by
 value, then by a secret random number of a few bits. There are two forms of it:
