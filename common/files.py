@@ -1,8 +1,9 @@
-"""Files that survive a power cut and that nobody else can read.
+"""Files and whole folders that survive a power cut and that no other user can read.
 
-Every file of state is written beside its final place, flushed to the disk, renamed over the old one, and
-the folder is flushed too: a reader sees the old content or the new one, never half of either. Files are
-0600 and folders 0700 from the moment they exist, not after a later `chmod`.
+Every file of state is written beside its final place, flushed to the disk and renamed over the old one; then
+the folder is flushed too. A reader sees the old content or the new one, never half of either. Whole folders
+are made in the same way: a reader sees none or all of one. Files are 0600 and folders 0700 from the moment
+they exist, not after a later `chmod`.
 """
 
 import fcntl

@@ -1,6 +1,8 @@
-"""The register of certificates: tables of aggregator.db, which the daemon and the operator's commands share.
+"""The register of owners' certificates: approved, renewed, seen and revoked, with a log of every change.
 
-The daemon reads the register at every call; the commands write to it, with or without the daemon.
+The register is tables of aggregator.db, which the daemon and the operator's commands share. The commands
+write to it with or without the daemon. The daemon reads it at every call and caches nothing, so that a
+revocation takes effect at the next call.
 """
 
 import sqlite3

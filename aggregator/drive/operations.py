@@ -1,4 +1,7 @@
-"""Whether a release can be started: what is known before any owner is asked."""
+"""What operators do with releases: start, confirm, cancel, delete. The requester of each action is stored.
+
+`check_start` decides before any owner is asked whether a release can be started.
+"""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,16 @@
-"""Whether all owners have the same linkage key, told by what they sent with their consents."""
+"""Linking by token lists: key checks, set operations, matches between groups, content of the addendum.
+
+One code path serves every layout. Within a group, the parts of its owners must be disjoint (parallel
+composition holds only then), or share persons as far as the plan allows and charges for. Between groups, the
+persons must be the same, or are reduced to the common ones if the plan says so. A horizontal release has no
+second group to compare, a vertical one no second part, a mixed one has both.
+
+The sets of tokens are sorted arrays; the functions on them know nothing of plans. Results contain only
+counts, and for each owner which of its own records are common; never a token.
+
+References:
+    Del Vasto-Terrientes et al. 2025, §4.2.1 (disjoint records) and §4.2.2 (disjoint attributes).
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

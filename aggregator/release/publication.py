@@ -1,8 +1,12 @@
-"""`manifest.json`: everything that is needed to judge a release offline, in one signed file.
+"""The release folder and its `manifest.json`: written beside its final place, flushed, then renamed into it.
 
-It carries the documents that were signed while the release was made (plan, addendum, consents, fragment
-statements), their signatures and the certificates that verify them; what follows from them in numbers and in
-plain words; and the digest of every other file. The bytes of the file are what `manifest.sig` signs.
+A reader sees no folder or a complete one. Publishing again after a crash keeps a complete folder and deletes
+the leftovers of an interrupted attempt.
+
+The manifest is one signed file with everything that is needed to judge a release offline. It holds the
+documents that were signed while the release was made (plan, addendum, consents, fragment statements), their
+signatures and the certificates that verify them; the numbers and sentences that follow from them; and the
+digest of every other file. `manifest.sig` signs the bytes of this file.
 """
 
 import hashlib

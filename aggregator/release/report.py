@@ -1,4 +1,12 @@
-"""What records that share a released value have in common, in words, by what carries the values."""
+"""`report.html`: a release described for people, in one file without script and without network.
+
+The report shows what the manifest says and a summary of every released column. Nothing else goes into it:
+anyone who has the release folder could make the report again.
+
+A column summary is a function of the released (protected) values and of what was declared. It depends neither
+on the order of the records nor on the number of threads. Its size does not grow with the number of records;
+its time and memory are those of counting equal values.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,13 @@
-"""A file of uploaded bytes, written past the system's page cache where that can be."""
+"""Uploads on disk: resumed where they stopped, and checked before they take their name.
+
+    incoming/RELEASE/OWNER.tokens        a complete token list
+    incoming/RELEASE/OWNER.fragment      a complete fragment
+    incoming/RELEASE/OWNER.selection     what linking selected of an owner's records, to be sent to it
+    incoming/RELEASE/OWNER.….part        an incomplete upload, restarted from zero for another blob
+
+A part belongs to one blob: `….want` beside it holds that blob's digest, so that bytes of two blobs never mix.
+Bytes are written past the system's page cache where the file system allows it.
+"""
 
 import asyncio
 import errno

@@ -1,6 +1,12 @@
-"""Tables of the command lines: drawn on a terminal, aligned text elsewhere.
+"""The frame of both command lines: tables, `--json`, questions, progress, errors and exit codes.
 
-rich is imported only when there is something to draw.
+Results go to standard output; progress, questions and errors go to standard error, so that with `--json`
+standard output holds exactly one document. Tables are drawn on a terminal and aligned text elsewhere; rich is
+imported only when there is a terminal to draw on.
+
+An option that is given without a value is refused: usually it is a script's variable that is not set. Left
+out, most options mean "all" or "the default". An empty value would mean the same by accident: every attribute
+released where one was meant, or a new id and a new charge at each run.
 """
 
 import atexit

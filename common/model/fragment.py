@@ -1,6 +1,10 @@
-"""What owners and the aggregator state and sign about fragments.
+"""What owners and the aggregator state and sign about fragments, and checks of an addendum against its plan.
 
 Every statement is plain data with one canonical form (`common.canonical.Document`).
+
+Owners run `contradictions` before they spend, and `verify` runs it on a release folder. It checks everything
+that follows from plan and counts. It cannot check what only the aggregator has seen: how many owners hold a
+person, and which persons all groups hold. The aggregator could still state these wrongly.
 """
 
 import re

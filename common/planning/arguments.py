@@ -1,4 +1,4 @@
-"""The arguments of a release: what is asked for, read and checked in one place.
+"""The arguments of a release, read and checked in one place as far as possible without data.
 
 Used by both command lines, the aggregator's daemon and notebooks.
 """

@@ -1,7 +1,10 @@
-"""The plan of a release, from what was asked for and the owners' schemas. Pure.
+"""The plan of a release, from its arguments and the owners' schemas. Pure.
 
 The aggregator plans with the schemas of all owners. An owner plans with its own schema alone: to mask for
-itself, to explore settings, or to ask its policy about a release that nobody has asked for.
+itself, to explore settings, or to evaluate its policy on a release that was not requested.
+
+References:
+    Del Vasto-Terrientes et al. 2025, §4.2 (steps of a release) and Theorems 1 and 2 (composition).
 """
 
 from collections import Counter

@@ -1,7 +1,11 @@
-"""The table of a release: its columns, and each attribute between resolution units and release type.
+"""The table of a release: its columns, its values in resolution units and in release types, and its CSV form.
 
-`record` (int64 from 1), then the attributes in plan order as int64, decimal128, date32,
+The columns are `record` (int64 from 1), then the attributes in plan order as int64, decimal128, date32,
 dictionary<string> or bool.
+
+CSV is UTF-8 and RFC 4180, with every value exactly as the release means it. Arrow's own CSV writer ends lines
+with a single line feed and writes small decimals with an exponent. Therefore the lines are assembled here,
+one batch at a time and without a loop over records.
 """
 
 from typing import Any, BinaryIO

@@ -1,4 +1,15 @@
-"""The data files of a release folder, read with suspicion: columns, number of records, values."""
+"""Re-check a release folder offline, at the times that its manifest states.
+
+The checks go from the outside in: the manifest's own signature; the plan and the addendum under the
+aggregator's name; every owner's consent and fragment statement under the owner's name; the numbers and
+promises that the manifest shows, which must follow from what was signed; the digest of every file; and the
+data files, which are read as untrusted input (columns, number of records, values). The error names the first
+check that fails. The manifest's own certificate must be valid when it was published; those of the other
+documents at some moment between plan and publication, since keys are renewed while a release is made.
+
+Verification cannot show a third party that the joined data are those of the fragments (the fragments are not
+in the folder). Each owner can check this for its own data (`owner-node verify`).
+"""
 
 import hashlib
 import json

@@ -1,8 +1,16 @@
-"""A key and its certificate in two files that change together, although no system renames two at once.
+"""A party's key and certificate: files that change together, and a daemon's identity that follows them.
 
-A new pair is first written beside the old one, as `NAME.next`; then the certificate takes its place, then
-the key. Whoever finds a switch half done finishes it, so that a power cut between the two renames loses
-nothing. A key that waits for its certificate is `NAME.requested`.
+No system renames two files at once. A new pair is therefore first written beside the old one, as `NAME.next`;
+then the certificate takes its place, then the key. The next reader completes a switch that was interrupted,
+so that a power cut between the two renames loses nothing. A key that waits for its certificate is
+`NAME.requested`.
+
+A running daemon checks the files of `[tls]` every few seconds and uses renewed files without a restart. It
+accepts a certificate that is valid now, names this party and belongs to its key, together with the trusted
+authorities: all of them or nothing. Files that are incomplete or do not fit are reported in the log, and the
+former ones stay in use. So renewal by the aggregator, by an organisation's own CA, and by agents that
+exchange files (SPIRE's) are handled alike. The check is `stat` on three files: unlike watches, it works on
+every file system and through symbolic links.
 """
 
 import asyncio

@@ -1,7 +1,17 @@
-"""What rank noise promises and what it leaves, in plain words, derived from a plan (MECHANISMS §8).
+"""What a release promises and what it does not hide, in plain words, derived from its plan.
 
-The number for the whole table is large, and says little by itself. What protects is distance: a change that
-moves a record by few ranks is hardly seen, one that moves it far is. The words say both, and no more.
+The words are for a data protection officer. They say what MECHANISMS §4 and §8 prove and never more: which
+part of the release a bound speaks of, whose change it protects against, and what no mechanism here hides.
+
+With rank noise, the number for the whole table is large and says little by itself. What protects is distance:
+a change that moves a record by few ranks is hardly visible, one that moves it far is. The words say both, and
+no more.
+
+References:
+    Soria-Comas et al. 2017, Definition 5 and Proposition 5 (individual differential privacy).
+    Soria-Comas et al. 2025, Propositions 8 (idp-ls) and 9 (idp-cbls).
+    Sánchez et al. 2016, Lemma 1 (dp-ir).
+    Del Vasto-Terrientes et al. 2025, Theorems 1 and 2 (composition).
 """
 
 from collections.abc import Mapping, Sequence
