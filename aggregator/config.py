@@ -83,7 +83,6 @@ class AggregatorConfig(_File):
     """A whole `aggregator.toml`, validated."""
 
     path: Path
-    """The file it came from."""
 
 
 def load(path: Path | None = None) -> AggregatorConfig:

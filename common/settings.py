@@ -85,7 +85,7 @@ class TlsSection(Section):
     cert: Annotated[FilePath, Field(description="this party's certificate, PEM")]
     """Followed by any intermediate certificates."""
     key: Annotated[FilePath, Field(description="its private key, PEM")]
-    """Readable by nobody else."""
+    """Readable by its user alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,6 @@ class About:
     """What the daemon says about itself."""
 
     name: str
-    """The aggregator's name."""
     listen: str
     """Where owners reach it."""
     started: int

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cryptography import x509
 
 from aggregator.api.answers import Answers, check_plan
-from aggregator.api.recall import recalled
 from aggregator.api.statements import Statements
 from aggregator.api.uploads import Uploads, timely
 from aggregator.ca.enrolment import Enrolment
@@ -210,9 +209,9 @@ class OwnerService(OwnerServiceServicer):
         places = self._journal.heads.places(owner)
         yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
         for release in self._conductor.releases:
-            told = recalled(release, owner, newest_at)
-            if told is not None:
-                yield wire.RecallItem(release=told)
+            signed = _recalled(release, owner, newest_at)
+            if signed is not None:
+                yield wire.RecallItem(release=signed)
         _log.warning("owner recalls its releases", extra={"owner": owner})
 
     @raises
@@ -304,3 +303,32 @@ async def _read(path: Path, offset: int) -> AsyncIterator[bytes]:
         while data := await asyncio.to_thread(stream.read, _READ_BYTES):
             for start in range(0, len(data), CHUNK_BYTES):
                 yield data[start : start + CHUNK_BYTES]
+
+
+def _recalled(release: Release, owner: str, newest_at: int) -> wire.RecalledRelease | None:
+    """Return what an owner signed for a release, or None if it never accepted its plan.
+
+    Args:
+        release: The release.
+        owner: Owner id, from the certificate of the call.
+        newest_at: When the owner's newest ledger head came, in Unix seconds.
+    """
+    progress = release.progress.get(owner)
+    if progress is None or progress.consented is None or release.planned is None:
+        return None
+    consented, sealed, acknowledged = progress.consented, progress.sealed, progress.acknowledged
+    message = wire.RecalledRelease(
+        release=release.id,
+        plan=release.planned.plan.encode(),
+        key_check=consented.key_check,
+        consent_signature=bytes.fromhex(consented.signature),
+        consent_certificate=consented.certificate.encode(),
+        masking_asked=release.addended is not None,
+        key_generation=consented.key_generation,
+        settled=acknowledged is not None and acknowledged.at < newest_at,
+    )
+    if sealed is not None:
+        message.fragment = sealed.statement.encode()
+        message.fragment_signature = bytes.fromhex(sealed.signature)
+        message.fragment_certificate = sealed.certificate.encode()
+    return message

@@ -42,7 +42,7 @@ class Enrolled:
 
     owner: str
     fingerprint: str
-    """Of its key."""
+    """Fingerprint of its key."""
     serial: str
     """Hexadecimal digits."""
     origin: str
@@ -68,9 +68,9 @@ class LogEntry:
     action: str
     """approve, renew, replace or revoke."""
     owner: str
-    """Whose certificate."""
+    """Owner id."""
     fingerprint: str
-    """Of its key."""
+    """Fingerprint of its key."""
     serial: str
     """Of the certificate."""
 

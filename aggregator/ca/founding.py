@@ -57,9 +57,7 @@ class Founded:
     config: Path
     party: Party
     ca: x509.Certificate
-    """The CA's certificate."""
     certificate: x509.Certificate
-    """The aggregator's certificate."""
     ca_key: Path
     """Where the CA's private key is."""
 

@@ -1,6 +1,7 @@
-"""`aggregator status|releases|show|watch|cancel`: look at what the daemon does."""
+"""`aggregator status|releases|show|watch|cancel|delete`: inspect the daemon and its releases."""
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ende
 from aggregator.cli.release import interrupted, watch_until
 from common.cli import console
 from common.clock import utc_now
-from common.errors import ExitCode, NotConnectedError
+from common.errors import ExitCode, NotConnectedError, UsageError
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ReleaseView
@@ -157,6 +158,33 @@ def cancel(
         console.print_json(document(view))
     else:
         console.print_line(f"release {view.release} is {view.state}; {view.note}")
+
+
+def delete(
+    release: ReleaseArgument,
+    yes: console.YesOption = False,
+    config: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Remove the data of a release that has ended; what was agreed, done and published stays on record.
+
+    Copies that --out made or that owners have downloaded are not touched.
+    """
+    from common.wire.v1.control_pb2 import ReleaseRequest
+
+    if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("there is no terminal to ask at", "add --yes to delete without being asked")
+    request = ReleaseRequest(release=release)
+    with daemon(config) as calls:
+        known = calls.Show(request)
+        place = f" and {known.directory}" if known.directory else ""
+        if not yes and not console.confirm(f"Delete the data of release {release} ({known.state}){place}?"):
+            raise typer.Exit(int(ExitCode.REFUSED))
+        view = calls.Delete(request, metadata=stated_user())
+    if as_json:
+        console.print_json(document(view))
+    else:
+        console.print_line(f"release {view.release} is {state(view)}; its history stays")
 
 
 def warn_of_expiry(whose: str, expires: int) -> None:

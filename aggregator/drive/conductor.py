@@ -1,7 +1,7 @@
-"""Drives every release: one object that stores an event, then acts on the state that it leads to.
+"""Drives every release: one object that stores an event, then acts on the resulting state.
 
-Everything that happens comes through `record`: stored first, folded, then acted on. So a restart is the same
-as going on: the journal is replayed, and the state says what is due.
+Every event goes through `record`: it is stored first, then folded into the state, then acted on. A restart is
+therefore the same as going on: the journal is replayed, and the state determines what is due.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ class Conductor:
         release_dir: Where release folders appear.
         ca: PEM file of the CAs that all identities of a release must lead to.
         clock: The time in Unix seconds.
-        elapsed: Seconds that pass whatever the clock is set to (`aggregator.drive.deadlines.elapsed`).
+        elapsed: Monotonic seconds (`aggregator.drive.deadlines.elapsed`).
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Conductor:
         self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
         self._steps = Steps(self.fail, self._keeps, lambda release: self.signal(release).fire())
 
-    # --- looking -------------------------------------------------------------------------------------
+    # --- queries -------------------------------------------------------------------------------------
 
     @property
     def now(self) -> int:
@@ -103,7 +103,7 @@ class Conductor:
         """Return a release.
 
         Raises:
-            UsageError: If there is none of this id.
+            UsageError: If no release has this id.
         """
         try:
             return self._releases[release]
@@ -131,25 +131,25 @@ class Conductor:
         return self._release_dir / release
 
     def waiting(self, release: str) -> str:
-        """Return what a release waits for that no owner can do anything about; empty if for nothing."""
+        """Return what the aggregator itself waits for before the release can go on; empty if nothing."""
         return self._steps.waiting(release)
 
     def halted(self, release: str) -> TesseraError | None:
-        """Return why the publication of a release stopped until an operator asks for it again, or None."""
+        """Return the error that halted publication until an operator retries it, or None."""
         return self._steps.halted(release)
 
     def stuck(self, release: str) -> bool:
         """Whether a release cannot be published now, and nothing of it is public."""
         return bool(self.waiting(release)) and not has_appeared(self._releases[release], self.folder(release))
 
-    # --- what happens --------------------------------------------------------------------------------
+    # --- events --------------------------------------------------------------------------------
 
     def begin(self, started: Started, action: Action) -> Release:
         """Store a new release, then act on it.
 
         Args:
             started: Its first event.
-            action: What an operator asked for.
+            action: The operator's request, for the log.
 
         Raises:
             CannotStoreError: If it could not be stored; then there is no such release.
@@ -159,7 +159,7 @@ class Conductor:
         return self._after(started.request.release, started)
 
     def record(self, release: str, event: Event, action: Action | None = None) -> Release:
-        """Store an event, then act on it. An answer that repeats what is known is not stored again.
+        """Store an event, then act on it. Idempotent: a repeated answer is not stored again.
 
         Raises:
             ProtocolError, ConflictError: As `protocol.release.apply`; then nothing has changed.
@@ -174,10 +174,10 @@ class Conductor:
         return self._after(release, event, before)
 
     def owner_failed(self, release: str, owner: str, code: str, message: str) -> None:
-        """Take an owner's word that it will not or cannot go on.
+        """End a release because an owner refuses or fails.
 
-        After the end, and while the release is being published, it is too late and changes nothing; only
-        refusals that cross each other are all heard.
+        After the end, and while the release is being published, this is too late and changes nothing. Only
+        refusals that cross each other are all recorded.
         """
         known, event = self.release(release), failed_at_owner(self.now, owner, code, message)
         also_refuses = known.state is State.REFUSED and isinstance(event, Refused)
@@ -186,21 +186,21 @@ class Conductor:
             self.record(release, event)
 
     def fail(self, release: str, error: TesseraError, owner: str = "") -> None:
-        """End a release that is still going on because of an error."""
+        """End a release because of an error, if it has not ended yet."""
         known = self._releases[release]
         if not known.ended:
             self.record(release, ended_by(self.now, error, owner, known.state))
 
     def try_again(self, release: str) -> None:
-        """Publish a release whose publication was halted; nothing if it was not, or is under way again."""
+        """Publish a release whose publication was halted; a no-op if it was not, or was retried already."""
         if self._steps.clear(release):
             self._go_on(self._releases[release])
 
     def _keeps(self, release: str, error: TesseraError) -> bool:
-        """Whether an error leaves a release where it is.
+        """Whether a release stays in its state despite an error.
 
-        Once all fragments have arrived owners have spent, and another attempt costs them nothing: only a
-        fragment that is gone ends the release.
+        Once all fragments have arrived, owners have spent, and another attempt costs them nothing. Only a
+        lost fragment ends the release.
         """
         joining = self._releases[release].state is State.JOINING
         return joining and not isinstance(error, LostFragmentError)
@@ -216,7 +216,7 @@ class Conductor:
         return self._releases[release]
 
     def _entered(self, release: Release) -> None:
-        """Do what comes with a new state: tell all owners, watch its deadline, tidy up at the end."""
+        """Act on a new state: wake all owners, watch the deadline, remove files that are no longer needed."""
         step = "" if release.ended else str(release.state)
         self._stopwatch.enters(release.id, step, ago=self.now - release.entered)
         for owner in release.request.owners:
@@ -235,7 +235,7 @@ class Conductor:
             self._intake.remove_all(release.id)
 
     def _go_on(self, release: Release) -> None:
-        """Take the step that is the aggregator's, if it is its turn."""
+        """Run the aggregator's own step, if one is due."""
         if release.state is State.INVITING and not release.missing("described"):
             self._steps.take(release.id, partial(self._plan, release.id))
         elif release.state is State.PLANNED and release.confirmed and not release.ended:
@@ -259,12 +259,12 @@ class Conductor:
             self.record(release, Confirmed(at=self.now))
 
     def _compare_keys(self, release: Release) -> None:
-        """Stop before any owner is asked to link, if they have different linkage keys or are too many."""
+        """End the release before any owner links, if linkage keys differ or there are too many owners."""
         try:
             check_consents(release)
             compare_keys(release)
         except TesseraError as error:
-            # If that cannot be stored, what compares the tokens will find it once more.
+            # If this cannot be stored, the comparison of tokens reports it again.
             with suppress(CannotStoreError):
                 self.fail(release.id, error)
 
@@ -283,14 +283,14 @@ class Conductor:
         digest = await asyncio.to_thread(
             publish_release, known, self._intake, folder.parent, self._signer, self._ca, moment
         )
-        # What has appeared is published, however often it takes to write that down.
+        # A folder that has appeared is published, even if storing that event needs several attempts.
         note = await asyncio.to_thread(note_of, folder, known.request.out)
         published = Published(at=self.now, manifest_digest=digest, directory=str(folder), note=note)
         self.record(release, published)
 
     async def _expire(self, release: str) -> None:
         known = self._releases[release]
-        # It may have gone on to its next step while the disk took nothing.
+        # The release may have gone on to its next step while storing failed.
         if self._deadlines.over(release):
             self.record(release, expired(self.now, known, self._presence.connected))
 
@@ -298,13 +298,13 @@ class Conductor:
         await asyncio.to_thread(self.remove_data, release)
 
     def remove_data(self, release: str) -> None:
-        """Remove the data of a release that was deleted; blocks.
+        """Remove the data of a deleted release; blocks.
 
         Raises:
-            OSError: If they cannot be removed now; the next call goes on.
+            OSError: If they cannot be removed now; the next call resumes.
         """
         self._intake.remove_all(release)
-        # A folder of this name that the release did not make is somebody else's.
+        # A release that was not published did not make a folder of this name.
         if self._releases[release].published is not None:
             remove_folder(self.folder(release))
 
@@ -319,7 +319,7 @@ class Conductor:
             self._of_owner.setdefault(owner, set()).add(release.id)
 
     def resume(self) -> None:
-        """Go on with every release of the journal; needs a running event loop."""
+        """Resume every release of the journal; needs a running event loop."""
         for release in self._journal.replay().values():
             self._adopt(release)
         for release in self.releases:
@@ -329,6 +329,6 @@ class Conductor:
                 self._steps.take(release.id, partial(self._remove, release.id))
 
     async def stop(self) -> None:
-        """Stop acting. A step that runs in a thread is waited for: it is short, or would be repeated."""
+        """Stop. Waits for a step that runs in a thread: it is short, or would be repeated."""
         self._deadlines.stop()
         await self._steps.stop()

@@ -1,8 +1,8 @@
-"""Until when the steps of releases must be over, by a clock that nobody sets.
+"""Deadlines of the steps of releases, by a monotonic clock.
 
-While this process runs, the time of a step is counted: a machine whose clock is set forwards cuts no step
-short, and one whose clock is set back prolongs none. Across a restart only the clock can tell how much time
-has passed; then a step gets at most its own time anew.
+While this process runs, elapsed time is counted: setting the system's clock neither shortens nor prolongs a
+step. Across a restart only the system's clock shows how much time has passed; a step then gets at most its
+full duration again.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from collections.abc import Callable
 from aggregator.protocol.release import Release
 
 _LONGEST_TIMER = 3600.0
-"""A deadline days away is looked at again every hour: timers stand still while a machine sleeps."""
+"""A distant deadline is checked every hour, because timers stand still while a machine sleeps."""
 
 
 def elapsed() -> float:
-    """Return seconds that pass whatever the clock is set to; where the system can tell, asleep or not."""
+    """Return monotonic seconds; where the system allows, they include the time that it was asleep."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -25,9 +25,9 @@ class Deadlines:
     """Watches the deadlines of releases; needs a running event loop.
 
     Args:
-        passed: Is told of a release whose deadline has passed.
+        passed: Called with the id of a release whose deadline has passed.
         clock: The time in Unix seconds.
-        elapsed: Seconds that pass whatever the clock is set to, from any beginning.
+        elapsed: Monotonic seconds, from any origin.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Deadlines:
         return ends is not None and self._elapsed() >= ends
 
     def stop(self) -> None:
-        """Watch nothing any more."""
+        """Stop watching all deadlines."""
         for release in list(self._timers):
             self._cancel(release)
 

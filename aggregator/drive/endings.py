@@ -1,4 +1,4 @@
-"""How a release ends other than by being published, and in which words."""
+"""Events and error texts for releases that end without being published."""
 
 from collections.abc import Callable
 
@@ -22,13 +22,13 @@ _HINTS = {
 
 
 def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
-    """Return what an owner's failure means for the release.
+    """Return the event that ends a release because of an owner's failure.
 
     Args:
         at: Unix time.
         owner: Owner id.
-        code: What the owner sent as a code of the error catalogue.
-        message: What it said.
+        code: Code of the error catalogue, as the owner sent it.
+        message: The owner's message.
     """
     code = by_code(code).code
     kind = Refused if code in ("refused", "balance") else Failed
@@ -37,7 +37,7 @@ def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
 
 
 def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
-    """Return the event of an error that the aggregator found."""
+    """Return the event that ends a release because of an error at the aggregator."""
     kind = Conflicted if error.code == "conflict" and "conflicted" in TRANSITIONS[state] else Failed
     return kind(
         at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=error.details
@@ -45,7 +45,7 @@ def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
 
 
 def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Ending:
-    """Return the event of a deadline that has passed.
+    """Return the event that ends a release because a deadline has passed.
 
     Args:
         at: Unix time.
@@ -80,7 +80,7 @@ def expired(at: int, release: Release, connected: Callable[[str], bool]) -> Endi
 
 
 def halted_by(release: Release, error: TesseraError) -> TesseraError:
-    """Return what an operator is told while the publication of a release is halted.
+    """Return the error that an operator sees while the publication of a release is halted.
 
     Args:
         release: The release.
@@ -99,19 +99,19 @@ def halted_by(release: Release, error: TesseraError) -> TesseraError:
 def spent_by(release: Release) -> str:
     """Return what is known about budgets after a release that ended without being published.
 
-    A charge is spent before noise is drawn: an owner that was asked to mask may have got as far as that.
+    A charge is spent before noise is drawn, so an owner that was asked to mask may have spent already.
     """
     if release.addended is None:
         return "nothing was spent"
     sealed = [owner for owner, progress in release.progress.items() if progress.sealed is not None]
     asked = [owner for owner in release.progress if owner not in sealed]
-    told = [f"spent at {', '.join(sealed)}"] if sealed else []
-    told += (
+    parts = [f"spent at {', '.join(sealed)}"] if sealed else []
+    parts += (
         [f"{', '.join(asked)} {'were' if len(asked) > 1 else 'was'} asked to and may have spent"]
         if asked
         else []
     )
-    return "; ".join(told)
+    return "; ".join(parts)
 
 
 def operator_error(release: Release) -> TesseraError | None:

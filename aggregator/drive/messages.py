@@ -1,4 +1,4 @@
-"""The release as owners are told of it: domain types to protobuf, in one place."""
+"""The work of a release as messages for owners: domain types to protobuf, in one place."""
 
 from collections.abc import Iterable
 
@@ -8,11 +8,11 @@ from common.errors import InternalError, UsageError
 from common.wire.v1 import owner_pb2 as wire
 
 _MOST_BYTES = 3 << 20
-"""Of work in one message; plans are bounded in `aggregator.drive.stages`, consents by `check_consents`."""
+"""Most bytes of work in one message. `drive.stages` bounds plans, `check_consents` bounds consents."""
 
 
 def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
-    """Return as much work as fits into one message; the rest is told with the next poll."""
+    """Return as much work as fits into one message; the rest is sent with the next poll."""
     taken: list[wire.Work] = []
     size = 0
     for message in messages:
@@ -49,7 +49,7 @@ def work_message(release: Release, owner: str, work: Work) -> wire.Work:
 
 
 def check_consents(release: Release) -> None:
-    """Check that what all owners have consented to fits one message, before any owner is told of it.
+    """Check that what all owners have consented to fits one message, before any owner receives it.
 
     Raises:
         UsageError: If there are too many owners for that.

@@ -20,9 +20,9 @@ from common.planning.arguments import ReleaseArguments
 
 
 def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], folder: Path) -> None:
-    """Check what an operator asks for against what is known of the owners.
+    """Check the arguments of a new release against what is known of the owners.
 
-    An owner that is known and not connected is waited for; what it offers may have changed meanwhile.
+    An owner that is known but not connected is waited for; the data sets that it offers may change meanwhile.
 
     Args:
         request: The arguments.
@@ -57,7 +57,7 @@ def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], fold
 
 
 def allowed_seconds(deadlines: Deadlines) -> dict[str, int]:
-    """Return how many seconds each state may last; a release keeps them for its life."""
+    """Return how many seconds each state may last; a release keeps these limits."""
     durations = {
         State.INVITING: deadlines.invite,
         State.PLANNED: deadlines.consent,
@@ -74,7 +74,7 @@ def _named(what: str, names: list[str]) -> str:
 
 
 class Operations:
-    """Carries out what operators ask for.
+    """Carries out the operators' requests.
 
     Args:
         conductor: The releases.
@@ -92,7 +92,7 @@ class Operations:
 
         Args:
             request: The arguments.
-            action: Who asks.
+            action: The operator's request, for the log.
             confirmed: Whether the operator agrees to the plan without seeing it.
 
         Raises:
@@ -108,7 +108,7 @@ class Operations:
             return self._conductor.begin(started, action)
         if existing.request != request:
             raise UsageError(
-                f"release {request.release} was asked for with other arguments",
+                f"release {request.release} was requested with other arguments",
                 "choose another --id, or repeat the same arguments to watch it",
                 {"release": request.release},
             )
@@ -131,7 +131,7 @@ class Operations:
         return existing
 
     def confirm(self, release: str, action: Action) -> Release:
-        """Go on from a plan. Confirming again changes nothing.
+        """Confirm a plan. Idempotent.
 
         Raises:
             UsageError: If there is no such release, or no plan to agree to.
@@ -145,7 +145,7 @@ class Operations:
         return known
 
     def cancel(self, release: str, action: Action) -> Release:
-        """Cancel a release. Cancelling again changes nothing.
+        """Cancel a release. Idempotent.
 
         Raises:
             UsageError: If there is no such release, or it has ended or is about to be published.
@@ -160,7 +160,7 @@ class Operations:
                 f"release {release} is {known.state} and cannot be cancelled",
                 f"it may have appeared: see {folder}; move that away first"
                 if self._conductor.halted(release) is not None
-                else "nothing is under way that could be stopped",
+                else "no step is in progress that could be stopped",
                 {"release": release, "state": str(known.state)},
             )
         event = Cancelled(
@@ -169,16 +169,16 @@ class Operations:
         return self._conductor.record(release, event, action)
 
     async def delete(self, release: str, action: Action) -> Release:
-        """Remove the data of a release that has ended; its history stays. Deleting again changes nothing.
+        """Remove the data of a release that has ended; its history stays. Idempotent.
 
         Raises:
-            UsageError: If there is no such release, it has not ended, or its folder is somewhere else.
-            ConfigurationError: If the folder cannot be removed yet; nobody gets anything of it any more.
+            UsageError: If there is no such release, it has not ended, or its folder is a link.
+            ConfigurationError: If the folder cannot be removed yet; its data are no longer served to anyone.
         """
         known = self._conductor.release(release)
         if not known.ended:
             raise UsageError(
-                f"release {release} is {known.state}: only what has ended can be deleted",
+                f"release {release} is {known.state}: only a release that has ended can be deleted",
                 f"wait for its end, or cancel it first: aggregator cancel {release}",
                 {"release": release, "state": str(known.state)},
             )

@@ -1,4 +1,4 @@
-"""Waking whoever waits for a change, without polling."""
+"""Which owners are connected, and signals that wake waiting tasks without polling."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 
 class Signal:
-    """Something that changes now and then, and that any number of tasks wait for.
+    """Something that changes occasionally, and that any number of tasks wait for.
 
-    A task that looks, takes `ticket()` before looking, and then waits on it, misses no change.
+    A task that takes `ticket()` before it looks, and then waits on the ticket, misses no change.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class Signal:
         return self._next
 
     def fire(self) -> None:
-        """Tell everyone who waits that something has changed."""
+        """Wake all waiting tasks."""
         self._next, changed = asyncio.Event(), self._next
         changed.set()
 
@@ -47,11 +47,11 @@ GRACE_SECONDS = 30
 
 
 class Presence:
-    """The owners' calls, as they come and go.
+    """Which owners are connected, from their calls.
 
     Args:
-        clock: The time in Unix seconds, for what is shown.
-        elapsed: Seconds that pass whatever the clock is set to (`aggregator.drive.deadlines.elapsed`).
+        clock: The time in Unix seconds, for display.
+        elapsed: Monotonic seconds (`aggregator.drive.deadlines.elapsed`).
     """
 
     def __init__(self, clock: Callable[[], float], elapsed: Callable[[], float]) -> None:
@@ -64,7 +64,7 @@ class Presence:
         self._signals: dict[str, Signal] = {}
 
     def heard(self, owner: str) -> None:
-        """Take note of a call of an owner."""
+        """Note that an owner has called."""
         if not self.connected(owner):
             self._since[owner] = self._clock()
         self._note(owner)
@@ -74,7 +74,7 @@ class Presence:
     def polling(self, owner: str) -> Iterator[None]:
         """Count an owner as connected while its poll is held and, if it was answered, for the grace after.
 
-        A poll that is cut off in between is an owner that hung up, or died.
+        If the poll is cut off, the owner counts as disconnected: it hung up or died.
         """
         self.heard(owner)
         self._held[owner] = self._held.get(owner, 0) + 1
@@ -97,7 +97,7 @@ class Presence:
         return until is not None and self._elapsed() <= until and owner not in self._gone
 
     def since(self, owner: str) -> int:
-        """Return since when an owner is connected, or when it was last heard of; 0 if never in this run."""
+        """Return since when an owner is connected, or the time of its last call; 0 if none in this run."""
         times = self._since if self.connected(owner) else self._heard
         return int(times.get(owner, 0))
 

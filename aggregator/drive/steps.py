@@ -1,8 +1,8 @@
-"""The steps that are the aggregator's own, in the background; again after a rest if the disk took nothing.
+"""The aggregator's own steps of a release, run in the background; retried with backoff on storage errors.
 
-A full, read-only or failing disk ends no release: owners have spent for it. The step rests and is tried
-again, and meanwhile the release says what it waits for. An error that another attempt would most likely meet
-again, and that must not end the release either, halts the step until somebody asks for another attempt.
+A full, read-only or failing disk ends no release, because owners have spent for it. The step is retried with
+backoff, and meanwhile the release reports what it waits for. Some errors would most likely repeat at another
+attempt and must not end the release either. They halt the step until an operator requests another attempt.
 """
 
 import asyncio
@@ -14,18 +14,18 @@ from aggregator.drive.presence import wait
 from aggregator.store.database import CannotStoreError
 from common.errors import InternalError, TesseraError
 
-_FIRST_REST_SECONDS = 2.0
-_LONGEST_REST_SECONDS = 60.0
+_FIRST_BACKOFF_SECONDS = 2.0
+_LONGEST_BACKOFF_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
 class Steps:
-    """Carries out steps of releases.
+    """Runs steps of releases.
 
     Args:
-        failed: Is told of the error that a step ended with; may raise what the disk refuses.
+        failed: Called with the error that ended a step; may raise storage errors.
         keeps: Whether a release stays where it is despite an error; then its step halts.
-        changed: Is told that a release waits for something else than before.
+        changed: Called when the reason that a release waits for has changed.
     """
 
     def __init__(
@@ -43,47 +43,47 @@ class Steps:
         self._stopping = asyncio.Event()
 
     def take(self, release: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Carry a step out, as often as it takes.
+        """Run a step in the background, with retries.
 
         Args:
             release: Release id.
-            step: Makes an attempt. It does nothing if it is not due any more, and if it fails it has either
-                done nothing or goes on where it was.
+            step: Makes one attempt. It does nothing if it is no longer due. After a failure it has changed
+                nothing, or the next attempt resumes where this one stopped.
         """
         task = asyncio.create_task(self._carry_out(release, step))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def waiting(self, release: str) -> str:
-        """Return what a release's step waits for; empty if none rests or is halted."""
+        """Return what a release's step waits for; empty if none is waiting for a retry or halted."""
         return self._waiting.get(release, "")
 
     def halted(self, release: str) -> TesseraError | None:
-        """Return the error that halted a release's step, until it is taken again; None if none did."""
+        """Return the error that halted a release's step, until it is run again; None if none did."""
         return self._halted.get(release)
 
     def clear(self, release: str) -> bool:
-        """Forget that a release's step halted, so that it can be taken again; returns whether it had."""
+        """Clear the halt of a release's step, so that it can be run again; returns whether it was halted."""
         if self._halted.pop(release, None) is None:
             return False
         self._note(release, "")
         return True
 
     async def stop(self) -> None:
-        """Wait for what is being done; what rests is taken up at the next start."""
+        """Wait for attempts in progress; steps that wait for a retry are resumed at the next start."""
         self._stopping.set()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _carry_out(self, release: str, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        rest = _FIRST_REST_SECONDS
+        backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
             try:
                 halted = await self._attempt(release, step)
             except (OSError, CannotStoreError) as error:
                 self._note(release, _reason(error))
-                await wait(self._stopping, rest)
-                rest = min(2 * rest, _LONGEST_REST_SECONDS)
+                await wait(self._stopping, backoff)
+                backoff = min(2 * backoff, _LONGEST_BACKOFF_SECONDS)
             else:
                 if halted is not None:
                     self._halted[release] = halted
@@ -93,14 +93,14 @@ class Steps:
     async def _attempt(
         self, release: str, step: Callable[[], Coroutine[Any, Any, None]]
     ) -> TesseraError | None:
-        """Take a step; returns the error that halts it, if one does."""
+        """Make one attempt; returns the error that halts the step, if one does."""
         try:
             await step()
         except (OSError, CannotStoreError):
             raise
         except TesseraError as known:
             error = known
-        except Exception as fault:  # noqa: BLE001 - a release must end in words, whatever went wrong
+        except Exception as fault:  # noqa: BLE001 - a release must end with an error message, whatever went wrong
             _log.error("step failed", extra={"release": release}, exc_info=fault)
             error = InternalError("an internal fault of the aggregator", "see its log")
         else:

@@ -21,7 +21,7 @@ class Event:
     """Name in the table of states and in the journal."""
 
     at: int
-    """When."""
+    """Unix time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,6 @@ class OwnerEvent(Event):
     """Something that an owner said."""
 
     owner: str
-    """Owner id."""
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -44,7 +43,6 @@ class Started(Event):
     name: ClassVar[str] = "started"
 
     request: ReleaseArguments
-    """The arguments."""
     confirmed: bool = False
     """Whether the operator has agreed to the plan without seeing it (--yes)."""
     allowed: Mapping[str, int]
@@ -186,9 +184,7 @@ class Published(Event):
     name: ClassVar[str] = "published"
 
     manifest_digest: str
-    """SHA-256 of manifest.json."""
     directory: str
-    """The folder."""
     note: str = ""
     """What did not go well although it was published: the copy that was asked for."""
 
@@ -200,13 +196,12 @@ class Ending(Event):
     code: str
     """Code of the error catalogue."""
     message: str
-    """Why, in a sentence."""
+    """The reason in one sentence."""
     hint: str = ""
-    """What to do."""
     owner: str = ""
     """Whose answer ended it; empty if nobody's."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the error speaks of."""
+    """Ids, counts and digests of the error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,11 +38,9 @@ class Progress:
     """What an owner has answered so far."""
 
     described: Described | None = None
-    """Its schema."""
     waiting: Waiting | None = None
-    """That a person has to decide."""
+    """Set when a person has to decide."""
     consented: Consented | None = None
-    """Its consent."""
     linked: Linked | None = None
     """Its number of records and tokens."""
     sealed: Sealed | None = None
@@ -50,9 +48,8 @@ class Progress:
     received: Received | None = None
     """The receipt that it was given."""
     refused: Refused | None = None
-    """Its refusal."""
     acknowledged: Acknowledged | None = None
-    """That it knows how the release ended."""
+    """Set once it knows how the release ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,9 @@ class Release:
     """A release after some events."""
 
     request: ReleaseArguments
-    """What was asked for."""
+    """The arguments."""
     created: int
-    """When."""
+    """Unix time."""
     allowed: Mapping[str, int]
     """Seconds that each state may last."""
     confirmed: bool
@@ -70,15 +67,11 @@ class Release:
     progress: Mapping[str, Progress]
     """Owners' answers by owner id, in the order of the request."""
     state: State = State.INVITING
-    """Where it is."""
     entered: int = 0
-    """When it came into this state."""
+    """Unix time at which it came into this state."""
     planned: Planned | None = None
-    """The signed plan."""
     plan: Plan | None = None
-    """The plan."""
     addended: Addended | None = None
-    """The signed addendum."""
     addendum: Addendum | None = None
     """What linking found."""
     published: Published | None = None
@@ -86,7 +79,7 @@ class Release:
     ending: Ending | None = None
     """Why it ended without being published."""
     deleted: Deleted | None = None
-    """That its data were removed."""
+    """Set once its data were removed."""
 
     @property
     def id(self) -> str:

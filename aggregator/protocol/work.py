@@ -22,7 +22,6 @@ class Work:
     """One thing to do for one release."""
 
     release: str
-    """Release id."""
     step: Step
     """What to do; the content comes from the release."""
 

@@ -111,7 +111,6 @@ class Conflict:
     attribute: str
     """Attribute name; empty if none is meant."""
     what: str
-    """What differs."""
     fix: str
     """What would resolve it."""
 

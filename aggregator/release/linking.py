@@ -23,34 +23,34 @@ from numpy.typing import NDArray
 
 from common.arrays import Int64Array, SortableArray, TokenArray, sortable
 from common.errors import ConflictError, ProtocolError, UnusableDataError
-from common.model.matches import Match, likely_cause, told
+from common.model.matches import Match, describe_mismatches, likely_cause
 from common.model.plan import LinkingFound, Plan
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """What an owner tells about its linkage key."""
+    """What an owner reports about its linkage key."""
 
     value: str
     """Key-check value of the release, hexadecimal; equal for equal keys."""
     generation: int = 0
-    """Generation of the key; 0 if an older version did not tell."""
+    """Generation of the key; 0 if an older version did not report it."""
 
 
-def compare_key_checks(told: Mapping[str, KeyCheck]) -> None:
+def compare_key_checks(reported: Mapping[str, KeyCheck]) -> None:
     """Check that all owners used the same linkage key.
 
     Args:
-        told: What each owner tells, by owner id.
+        reported: What each owner reports, by owner id.
 
     Raises:
-        ConflictError: Naming the owners that have each key, its generation, and who gives it to whom: the
-            newest generation is taken on by the others, of equal ones that which most owners have.
+        ConflictError: Naming the owners and generation of each key, and who should export to whom: the others
+            import the newest generation; of equal generations, the one that most owners have.
     """
-    keys = {each.value: each.generation for each in told.values()}
+    keys = {each.value: each.generation for each in reported.values()}
     if len(keys) <= 1:
         return
-    camps = {key: sorted(owner for owner, each in told.items() if each.value == key) for key in keys}
+    camps = {key: sorted(owner for owner, each in reported.items() if each.value == key) for key in keys}
     ranked = sorted(camps, key=lambda key: (-keys[key], -len(camps[key]), camps[key]))
     newest, older = camps[ranked[0]], sorted(owner for key in ranked[1:] for owner in camps[key])
     listed = " | ".join(_text(camps[key], keys[key]) for key in ranked)
@@ -61,7 +61,7 @@ def compare_key_checks(told: Mapping[str, KeyCheck]) -> None:
         {
             "different": older,
             "same": [camps[key] for key in ranked],
-            "generations": {owner: each.generation for owner, each in told.items()},
+            "generations": {owner: each.generation for owner, each in reported.items()},
         },
     )
 
@@ -82,7 +82,7 @@ def union(lists: Sequence[SortableArray]) -> SortableArray:
     return distinct(np.sort(np.concatenate(lists), kind="stable"))
 
 
-def held(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64Array]:
+def count_holders(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64Array]:
     """Return the distinct tokens of sorted lists, and how many of the lists hold each.
 
     Args:
@@ -96,14 +96,14 @@ def held(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64Array]:
     return merged[begins], np.diff(begins, append=len(merged)).astype(np.int64, copy=False)
 
 
-def in_all(sets: Sequence[SortableArray]) -> SortableArray:
-    """Return the tokens that all of several sets hold, sorted."""
-    tokens, lists = held(sets)
+def intersection(sets: Sequence[SortableArray]) -> SortableArray:
+    """Return the tokens that all sets hold, sorted."""
+    tokens, lists = count_holders(sets)
     common: SortableArray = tokens[lists == len(sets)]
     return common
 
 
-def among(tokens: SortableArray, wanted: SortableArray) -> NDArray[np.bool_]:
+def is_member(tokens: SortableArray, wanted: SortableArray) -> NDArray[np.bool_]:
     """Return for each token whether it is in a sorted set; shape of `tokens`."""
     places = np.searchsorted(wanted, tokens)
     found: NDArray[np.bool_] = np.zeros(len(tokens), dtype=np.bool_)
@@ -113,7 +113,7 @@ def among(tokens: SortableArray, wanted: SortableArray) -> NDArray[np.bool_]:
 
 
 def shared_by_pairs(lists: Sequence[SortableArray]) -> dict[tuple[int, int], int]:
-    """Return for every two lists that share persons how many they share, by their places.
+    """Return the number of shared persons for every two lists that share any, by their positions.
 
     The sorted lists are merged once; a token that h lists hold appears h times in a row, so that all pairs
     are found by comparing with neighbours at distance 1, 2, … up to the longest such row.
@@ -135,27 +135,27 @@ def shared_by_pairs(lists: Sequence[SortableArray]) -> dict[tuple[int, int], int
 
 
 def _first(tokens: SortableArray) -> NDArray[Any]:
-    """Return where a sorted list has another token than before."""
+    """Return a mask of the positions at which a sorted list has a new token."""
     first = np.ones(len(tokens), dtype=np.bool_)
     first[1:] = tokens[1:] != tokens[:-1]
     return first
 
 
 MOST_GROUPS = 32
-"""Groups that are compared in pairs: with all of more, the report would grow with their square."""
+"""Most groups that are compared in pairs: the report grows with the square of their number."""
 
 
 def match_groups(groups: Mapping[int, Sequence[tuple[str, SortableArray]]]) -> tuple[Match, ...]:
     """Compare every two groups of owners.
 
-    The sorted lists are merged once and the persons numbered; from there on everything is counting.
+    The sorted lists are merged once and the persons numbered; the rest is counting.
 
     Args:
         groups: Owner ids with their distinct tokens, sorted, each of shape (n_persons,), by group.
 
     Returns:
-        One match per pair of groups, in their order. Of more than `MOST_GROUPS` groups those with the fewest
-        persons are compared.
+        One match per pair of groups, in their order. If there are more than `MOST_GROUPS` groups, those with
+        the fewest persons are compared.
     """
     chosen = sorted(sorted(groups, key=lambda group: _size(groups[group]))[:MOST_GROUPS])
     cells = [(group, owner) for group in chosen for owner, _ in groups[group]]
@@ -200,7 +200,7 @@ class Linked:
     """What linking found; the content of the addendum."""
 
     kind: LinkingFound
-    """In a word."""
+    """The result in one word."""
     records: Mapping[str, int]
     """Exact number of records that each owner masks, by owner id."""
     matches: tuple[Match, ...] = ()
@@ -246,22 +246,23 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
         lacking = _lacking(plan, sets, len(everybody))
         if overlaps or lacking:
             matches = _matches(plan, lists) if lacking else ()
-            raise _conflict(plan, overlaps, lacking, matches, len(in_all(sets)) if lacking else 0)
+            raise _conflict(plan, overlaps, lacking, matches, len(intersection(sets)) if lacking else 0)
         return _found(plan, lists, _all_match(plan, len(everybody)))
-    return _intersected(plan, lists, in_all(sets))
+    return _intersected(plan, lists, intersection(sets))
 
 
 def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: SortableArray) -> Linked:
-    """Bring all owners down to the persons that all groups hold."""
+    """Reduce all owners to the persons that all groups hold."""
     matches = _matches(plan, lists)
     least = plan.linking.min_common
     if len(common) < least:
         raise ConflictError(
-            f"{len(common)} persons are common to all groups, at least {least} are agreed; {told(matches)}",
+            f"{len(common)} persons are common to all groups, at least {least} are agreed; "
+            f"{describe_mismatches(matches)}",
             f"{likely_cause(matches)}; nothing was spent",
             {"common": len(common), "min_common": least, "matches": [each.to_document() for each in matches]},
         )
-    chosen = {owner: among(each, common) for owner, each in lists.items()}
+    chosen = {owner: is_member(each, common) for owner, each in lists.items()}
     kept = {owner: each[chosen[owner]] for owner, each in lists.items()}
     _check_k(plan, {owner: len(each) for owner, each in kept.items()}, "common records")
     overlaps = _overlaps(plan, kept)
@@ -273,12 +274,12 @@ def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: Sortabl
 
 
 def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match, ...]) -> Linked:
-    """Return what was found where nothing stands against the release."""
+    """Return the result of linking where the token lists allow the release."""
     records = {owner: len(each) for owner, each in lists.items()}
     kind: LinkingFound = "equal" if plan.n_groups > 1 else "disjoint"
     if plan.linking.max_overlap == 1:
         return Linked(kind, records, matches)
-    holders = [held([lists[owner] for owner in owners])[1] for owners in plan.groups]
+    holders = [count_holders([lists[owner] for owner in owners])[1] for owners in plan.groups]
     multiples = tuple(int(each.max()) for each in holders)
     if plan.n_groups > 1:
         # A person has as many records as the group that has most of it (`aggregator.release.joining`).
@@ -296,16 +297,18 @@ def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> N
         if records[owner] < k:
             short.append({"owner": owner, "records": records[owner], "k": k})
     if short:
-        told = "; ".join(f"{each['owner']} has {each['records']} {what}, k = {each['k']}" for each in short)
+        short_text = "; ".join(
+            f"{each['owner']} has {each['records']} {what}, k = {each['k']}" for each in short
+        )
         raise UnusableDataError(
-            f"{told}: at least k are needed",
+            f"{short_text}: at least k are needed",
             "ask for a smaller k, or for a release without this owner; nothing was spent",
             {"owners": short},
         )
 
 
 def _checked(plan: Plan, owner: str, tokens: TokenArray | None, records: Mapping[str, int]) -> SortableArray:
-    """Return an owner's list as sortable elements, checked as if a stranger had sent it."""
+    """Return an owner's list as sortable elements, checked as untrusted input."""
     if tokens is None:
         raise _malformed(owner, "is absent")
     if len(tokens) != records[owner]:
@@ -331,8 +334,8 @@ def _malformed(owner: str, what: str) -> ProtocolError:
 def _overlaps(plan: Plan, lists: Mapping[str, SortableArray]) -> list[dict[str, Any]]:
     """Return where more owners of a group hold a person than the plan allows.
 
-    Where it allows one: for every pair of owners that share persons, how many. Else, for every group, how
-    many persons too many owners hold.
+    If the plan allows one owner: the number of shared persons for every pair of owners that share any.
+    Otherwise, by group: the number of persons that too many owners hold.
     """
     found: list[dict[str, Any]] = []
     for group, owners in enumerate(plan.groups):
@@ -343,7 +346,7 @@ def _overlaps(plan: Plan, lists: Mapping[str, SortableArray]) -> list[dict[str, 
                 for (first, second), count in shared_by_pairs(parts).items()
             ]
             continue
-        holders = held(parts)[1]
+        holders = count_holders(parts)[1]
         too_many = int((holders > plan.linking.max_overlap).sum())
         if too_many:
             most = int(holders.max())
@@ -371,7 +374,7 @@ def _matches(plan: Plan, lists: Mapping[str, SortableArray]) -> tuple[Match, ...
 
 
 def _all_match(plan: Plan, n_persons: int) -> tuple[Match, ...]:
-    """Return the same of groups that were found equal, without comparing them once more."""
+    """Return the matches of groups that are known to be equal, without comparing them again."""
     return tuple(
         Match((first, second), n_persons, dict.fromkeys((*first, *second), 0))
         for first, second in combinations(plan.groups[:MOST_GROUPS], 2)
@@ -389,7 +392,7 @@ def _conflict(
         for each in lacking
     ]
     if matches:
-        found.append(told(matches))
+        found.append(describe_mismatches(matches))
     hints = []
     if overlaps:
         more = max((each.get("holders", 2) for each in overlaps), default=2)

@@ -116,7 +116,6 @@ class Blob:
     """What an owner uploads for a release."""
 
     release: str
-    """Release id."""
     owner: str
     """Owner id, from its certificate."""
     kind: Kind

@@ -20,17 +20,15 @@ class KnownOwner:
     """An owner that has connected at least once."""
 
     id: str
-    """Owner id."""
     first_seen: int
     """Unix time."""
     last_seen: int
     """Unix time."""
     version: str
-    """Version of its software."""
     datasets: tuple[str, ...]
     """Data sets that it offers to this aggregator."""
     fingerprint: str
-    """Of its key."""
+    """Fingerprint of its key."""
     certificate_expires: int
     """Unix time."""
 

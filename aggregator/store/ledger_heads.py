@@ -23,7 +23,6 @@ class SignedHead:
     """Where an owner's ledger was, with its signature."""
 
     head: LedgerHead
-    """The statement."""
     signature: bytes
     """Over tessera/v1/ledger-head."""
     certificate: bytes

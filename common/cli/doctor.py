@@ -52,7 +52,6 @@ class Finding:
     text: str
     """What was seen."""
     hint: str = ""
-    """What to do about it."""
     exit_code: ExitCode = ExitCode.DONE
     """What the command ends with if this is its first failure."""
 

@@ -35,7 +35,6 @@ class Addendum(Document):
     """What linking found, signed by the aggregator before any owner masks."""
 
     release: str
-    """Release id."""
     plan_digest: str
     """Digest of the plan it belongs to."""
     linking: str
@@ -70,9 +69,7 @@ class Consent(Document):
     """An owner's answer to a plan, signed by the owner."""
 
     release: str
-    """Release id."""
     owner: str
-    """Owner id."""
     plan_digest: str
     """Digest of the plan that is accepted or refused."""
     key_check: str
@@ -97,9 +94,7 @@ class FragmentStatement(Document):
     """What an owner says about its sealed fragment, signed by the owner."""
 
     release: str
-    """Release id."""
     owner: str
-    """Owner id."""
     plan_digest: str
     """Digest of the plan that the fragment answers."""
     addendum_digest: str
@@ -122,11 +117,8 @@ class Receipt(Document):
     """The aggregator's signed acknowledgement that it holds a fragment."""
 
     release: str
-    """Release id."""
     owner: str
-    """Owner id."""
     plan_digest: str
-    """Digest of the plan."""
     fragment_digest: str
     """SHA-256 of the bytes received."""
     received: str
@@ -143,7 +135,6 @@ class LedgerHead(Document):
     """Where an owner's ledger is, signed by the owner with consents, sealed fragments and polls."""
 
     owner: str
-    """Owner id."""
     sequence: int
     """Number of entries; 0 for an empty ledger."""
     hash: str

@@ -1,4 +1,4 @@
-"""How many records two groups of owners have in common: counts alone, for addenda and errors."""
+"""How many records two groups of owners have in common: only counts, for addenda and errors."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from common.canonical import Document
 from common.model.plan import Plan
 
-MOST_TOLD = 3
-"""Pairs that a sentence names; all of them are in the details."""
+MOST_NAMED = 3
+"""Most pairs that a sentence names; the details have all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Match(Document):
     both: int
     """Number of persons that are in both groups."""
     only: Mapping[str, int]
-    """By owner id: how many of its persons the other group has not."""
+    """By owner id: how many of its persons the other group lacks."""
 
     def __post_init__(self) -> None:
         if not all(self.groups):
@@ -44,16 +44,16 @@ class Match(Document):
         return f"{first} against {second}: {', '.join([matching, *rest])}"
 
 
-def told(matches: Sequence[Match]) -> str:
-    """Return the pairs that match worst in words; empty if all match."""
+def describe_mismatches(matches: Sequence[Match]) -> str:
+    """Describe the pairs that match worst; empty if all match."""
     wrong = sorted((each for each in matches if not each.complete), key=lambda match: match.both)
-    texts = [each.text() for each in wrong[:MOST_TOLD]]
+    texts = [each.text() for each in wrong[:MOST_NAMED]]
     more = len(wrong) - len(texts)
     return "; ".join([*texts, f"and {more} more pairs"] if more else texts)
 
 
 def likely_cause(matches: Iterable[Match]) -> str:
-    """Return what is probably wrong where groups do not have the same persons, and what to do about it."""
+    """Return the probable cause and the remedy where groups do not have the same persons."""
     strangers = [each for each in matches if not each.both]
     if strangers:
         first, second = (" and ".join(group) for group in strangers[0].groups)
@@ -72,16 +72,16 @@ def likely_cause(matches: Iterable[Match]) -> str:
 
 
 def fit(matches: Sequence[Match], plan: Plan, records: Mapping[str, int]) -> bool:
-    """Whether an addendum can have these matches under a plan.
+    """Whether matches are possible under a plan.
 
     Args:
-        matches: What the aggregator says that every two groups have in common.
+        matches: The matches of every two groups, as the aggregator states them.
         plan: The plan.
         records: Exact number of records by owner id, as the addendum has them.
 
     Returns:
-        False if they speak of other groups, of a pair twice, or, where groups have to have the same persons,
-        of any other number than all.
+        False if they name other groups, name a pair twice, or do not cover all records where groups must have
+        the same persons.
     """
     first: dict[tuple[str, ...], int] = {}
     last: dict[tuple[str, ...], int] = {}

@@ -58,7 +58,7 @@ class Carrier:
     """How the released values of an attribute are made."""
 
     name: str
-    """As a plan names it to people."""
+    """Name in plans, for people."""
     equal_values: str
     """What records with the same released value share, with `{names}` of attributes."""
     equal_values_moved: str = ""

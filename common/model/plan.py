@@ -108,7 +108,6 @@ class Plan(Document):
     """
 
     release: str
-    """Release id."""
     aggregator: str
     """SPIFFE ID of the aggregator."""
     created: str
@@ -120,7 +119,6 @@ class Plan(Document):
     layout: Layout
     """Layout as asked for."""
     epsilon: Positive
-    """The release's epsilon."""
     budget_split: BudgetSplit
     """How it is divided."""
     attributes: tuple[Attribute, ...]
@@ -128,7 +126,7 @@ class Plan(Document):
     identifier: IdentifierRules | None
     """How identifiers become comparable; None: the unit of privacy is the record."""
     max_records_per_person: int
-    """g."""
+    """g, the most records that one person has."""
     linking: Linking
     """What linking compares."""
     tasks: tuple[Task, ...]

@@ -56,7 +56,6 @@ class Attribute(Document):
     name: str
     """Column name at the owner and in the release."""
     type: AttributeType
-    """Attribute type."""
     lower: int
     """Lowest value of the domain, in resolution units; 0 for categories and booleans."""
     upper: int
@@ -211,7 +210,6 @@ class Schema(Document):
     min_k: int = SMALLEST_K
     """The smallest k that the owner's policy accepts, so that none is chosen that it would refuse."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
-    """The attributes by name."""
 
     def __post_init__(self) -> None:
         by_name = {attribute.name: attribute for attribute in self.attributes}

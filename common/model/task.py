@@ -19,9 +19,7 @@ class PlannedAttribute(Document):
     """How one owner masks one attribute."""
 
     name: str
-    """Attribute name."""
     mechanism: str
-    """Mechanism id."""
     epsilon: Positive
     """The attribute's share of the budget."""
     k: int | None
@@ -29,11 +27,11 @@ class PlannedAttribute(Document):
     epsilon_joint: Positive | None
     """Bound on the whole rank-ordered list of released values; None where there is none."""
     expected_error: Decimal
-    """Expected squared error as a share of the variance of a uniform attribute; 1: its mean would do."""
+    """Expected squared error as a share of the variance of a uniform attribute; at 1, its mean is as good."""
     rank_noise: Decimal = field(default=NO_RANK_NOISE, metadata=OMITTED)
     """w, the scale of the noise on ranks as a share of the number of records; 0 for none."""
     rank_loss: Decimal | None = field(default=NO_RANK_NOISE, metadata=OMITTED)
-    """2g/w, the bound on what is told about who got which entry of the list; 0 without rank noise, None where
+    """2g/w, the bound on the privacy loss of the record-to-rank assignment; 0 without rank noise, None where
     the order of the values comes from the data, so that there is no bound."""
 
     @property
@@ -54,15 +52,15 @@ class PlannedAttribute(Document):
         """
         if self.epsilon_joint is None or not self.rules.listed:
             return self.epsilon_joint
-        return total_or_unbounded([self.epsilon_joint, self.told_ranks])
+        return total_or_unbounded([self.epsilon_joint, self.assignment_loss])
 
     @property
-    def told_ranks(self) -> Decimal | None:
-        """What is told about who got which entry of the list: 0 where there is no list, None if unbounded."""
+    def assignment_loss(self) -> Decimal | None:
+        """Privacy loss of the record-to-rank assignment: 0 where there is no list, None if unbounded."""
         return self.rank_loss if self.rank_noise or not self.rules.listed else None
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document; of rank noise only where there is some."""
+        """Return the canonical document, with rank noise only where there is some."""
         document = Document.to_document(self)
         return document | {"epsilon_table": self.epsilon_table} if self.rank_noise else document
 
@@ -71,7 +69,7 @@ class PlannedAttribute(Document):
         """Read it from its document.
 
         Raises:
-            ValueError: If it is none, or plans what its mechanism does not take.
+            ValueError: If it is malformed, or plans what its mechanism does not accept.
         """
         found = super(PlannedAttribute, cls).from_document(document)
         if found.mechanism not in MECHANISMS:
@@ -86,11 +84,9 @@ class Task(Document):
     """One owner's share of a release in one group."""
 
     owner: str
-    """Owner id."""
     dataset: str
     """Name of the data set at that owner."""
     group: int
-    """Index of the attribute group."""
     records_rounded: int
     """The owner's number of records, rounded down to its leading digit."""
     attributes: tuple[PlannedAttribute, ...]
@@ -113,8 +109,8 @@ class Task(Document):
 
     @property
     def rank_loss(self) -> Decimal | None:
-        """Sum of what is told about who got which entries; None where it is not bounded."""
-        return total_or_unbounded(attribute.told_ranks for attribute in self.attributes)
+        """Sum of the privacy losses of the record-to-rank assignments; None where one is unbounded."""
+        return total_or_unbounded(attribute.assignment_loss for attribute in self.attributes)
 
     @property
     def has_rank_noise(self) -> bool:
@@ -122,7 +118,7 @@ class Task(Document):
         return any(attribute.rank_noise for attribute in self.attributes)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the canonical document with its sums; of rank noise only where there is some."""
+        """Return the canonical document with its sums; with rank noise only where there is some."""
         sums = {"epsilon": self.epsilon, "epsilon_joint": self.epsilon_joint}
         if self.has_rank_noise:
             sums |= {"epsilon_table": self.epsilon_table, "rank_loss": self.rank_loss}
@@ -182,13 +178,13 @@ class Assignment:
 
     @property
     def largest_k(self) -> int:
-        """The fewest records that all of it can be masked with."""
+        """The smallest number of records with which all its attributes can be masked."""
         return max((each.k for each in self.attributes if each.k is not None), default=1)
 
     def epsilon_at(self, multiples: Sequence[int]) -> Decimal:
-        """Return what the epsilon of all tasks adds up to where persons are shared.
+        """Return the sum of the epsilon of all tasks where persons are shared.
 
-        A person that m owners of a group hold loses m times what each of them takes (sequential composition).
+        The epsilons of all owners that hold the same person add up (sequential composition).
 
         Args:
             multiples: By group of the plan: how many of its owners hold the same person at most.
@@ -196,13 +192,13 @@ class Assignment:
         return total(task.epsilon for task in self.tasks for _ in range(multiples[task.group]))
 
     def epsilon_joint_at(self, multiples: Sequence[int]) -> Decimal | None:
-        """Return the same of the joint bounds; None where there is none."""
+        """Return the same for the joint bounds; None where there is none."""
         return total_or_unbounded(
             task.epsilon_joint for task in self.tasks for _ in range(multiples[task.group])
         )
 
     def rank_loss_at(self, multiples: Sequence[int]) -> Decimal | None:
-        """Return the same of what is told about ranks; None where it is not bounded."""
+        """Return the same for the privacy loss of the record-to-rank assignment; None where unbounded."""
         return total_or_unbounded(task.rank_loss for task in self.tasks for _ in range(multiples[task.group]))
 
     @property
@@ -222,5 +218,5 @@ class Assignment:
 
     @property
     def rank_loss(self) -> Decimal | None:
-        """Sum of what is told about who got which entries; None where it is not bounded."""
+        """Sum of the privacy losses of the record-to-rank assignments; None where one is unbounded."""
         return total_or_unbounded(task.rank_loss for task in self.tasks)

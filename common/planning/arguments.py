@@ -231,16 +231,13 @@ class ReleaseArguments:
     """
 
     release: str
-    """Release id."""
     dataset: str
     """Name of the data set at every owner."""
     layout: Layout
-    """Layout."""
     groups: tuple[tuple[str, ...], ...]
     """Owner ids by attribute group: one group in horizontal, one owner each in vertical layout; in mixed
     layout an owner can be in several."""
     epsilon: Decimal
-    """The release's epsilon."""
     k: int | None = None
     """Minimum cluster size of every attribute; None to have it chosen for each owner and attribute."""
     mechanism: str = DEFAULT_MECHANISM
@@ -260,7 +257,6 @@ class ReleaseArguments:
     min_common: int = 0
     """Fewest common persons to go on with where groups are intersected; 0: the largest k."""
     purpose: str = ""
-    """What the release is for."""
     formats: tuple[str, ...] = FORMATS
     """Data formats of the release folder."""
     out: str = ""

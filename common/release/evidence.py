@@ -51,11 +51,9 @@ class OwnerEvidence:
     consent: Consent
     """Its answer to the plan."""
     consent_signed: Signed
-    """Signature of the consent."""
     statement: FragmentStatement
     """What it stated about its fragment."""
     statement_signed: Signed
-    """Signature of the statement."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the owner's part of the manifest."""
@@ -81,7 +79,6 @@ class Evidence:
     """Everything that was signed while a release was made."""
 
     plan: Plan
-    """The plan."""
     plan_signed: Signed
     """The aggregator's signature of it."""
     addendum: Addendum

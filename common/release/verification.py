@@ -284,9 +284,7 @@ class Verified:
     owners: Mapping[str, OwnerEvidence]
     """What every owner signed."""
     manifest_digest: str
-    """SHA-256 of `manifest.json`."""
     published: datetime
-    """When the release was published."""
     n_records: int
     """Number of records of the release."""
     files: tuple[str, ...]

@@ -103,7 +103,7 @@ class Bundle:
     """What a CA answers to a request that it has approved."""
 
     party: Party
-    """Whom the certificate names."""
+    """The party that the certificate names."""
     chain_pem: str
     """The certificate chain, the party's own first."""
     ca_pem: str

@@ -47,7 +47,6 @@ class Party:
     """A participant of the system, as its certificate names it."""
 
     kind: PartyKind
-    """Owner or aggregator."""
     name: str
     """The owner's id or the aggregator's name."""
     trust_domain: str

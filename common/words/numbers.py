@@ -15,7 +15,7 @@ def rounded_up(bound: Decimal) -> Decimal:
     """Return a bound with four decimal places at most, rounded up; below 1 with four significant digits.
 
     Args:
-        bound: An epsilon, a joint bound, or what is told about ranks.
+        bound: An epsilon, a joint bound, or a privacy loss of ranks.
     """
     places = _PLACES - 1 - bound.adjusted() if 0 < bound < 1 else _PLACES
     quantum = Decimal(1).scaleb(-places)
@@ -26,8 +26,8 @@ def bound_text(bound: Decimal | None, without: str = "unbounded") -> str:
     """Return a bound as text.
 
     Args:
-        bound: What it is; None where there is none.
-        without: What stands there then.
+        bound: The bound; None where there is none.
+        without: The text for None.
     """
     return without if bound is None else f"{rounded_up(bound):f}"
 

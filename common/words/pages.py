@@ -1,7 +1,7 @@
 """Pages for people: one self-contained HTML file each, without script and without network.
 
 A page is a template of the package that makes it, built on `templates/page.html` (structure and style) and
-`templates/charts.html` (drawings of `common.words.charts`). Everything that comes from outside is escaped.
+`templates/charts.html` (drawings of `common.words.charts`). All values are escaped.
 """
 
 import re
@@ -23,11 +23,11 @@ def render(package: str, template: str, values: Mapping[str, Any]) -> str:
     Args:
         package: The package whose folder `templates` holds the page's template.
         template: Name of the template.
-        values: What it shows. Every text is escaped.
+        values: Values of the template. Every text is escaped.
 
     Returns:
-        HTML that asks for nothing else: styles and drawings are inside, and a content security policy forbids
-        all the rest.
+        HTML that loads nothing else: styles and drawings are inline, and a content security policy forbids
+        any other source.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
@@ -56,5 +56,5 @@ def _bound(value: Decimal | None) -> str:
 
 
 def grouped(value: int) -> str:
-    """Return a whole number with its thousands apart."""
+    """Return a whole number with separated thousands."""
     return f"{value:,}"

@@ -12,7 +12,7 @@ from aggregator.release.linking import MOST_GROUPS, link, match_groups
 from common.arrays import sortable
 from common.errors import ConflictError
 from common.model.fragment import Addendum
-from common.model.matches import Match, fit, likely_cause, told
+from common.model.matches import Match, describe_mismatches, fit, likely_cause
 from common.model.schema import Attribute, AttributeType
 from tests.fakes.releases import by_token, make_plan
 
@@ -173,10 +173,13 @@ def test_words():
         Match(((first,), (second,)), 10 * place, {first: 12, second: 0})
         for place, (first, second) in enumerate(pairwise(names), 1)
     ]
-    assert told(matches).startswith("a against b: 10 records match, 12 only at a; b against c: 20 ")
-    assert told(matches).endswith("; and 1 more pairs")
+    assert describe_mismatches(matches).startswith(
+        "a against b: 10 records match, 12 only at a; b against c: 20 "
+    )
+    assert describe_mismatches(matches).endswith("; and 1 more pairs")
     assert likely_cause(matches).startswith("most records of a match nothing")
     assert (
-        told([Match((("a",), ("b",)), 1, {"a": 0, "b": 2})]) == "a against b: 1 record matches, 2 only at b"
+        describe_mismatches([Match((("a",), ("b",)), 1, {"a": 0, "b": 2})])
+        == "a against b: 1 record matches, 2 only at b"
     )
-    assert told([Match((("a",), ("b",)), 1, {"a": 0, "b": 0})]) == ""
+    assert describe_mismatches([Match((("a",), ("b",)), 1, {"a": 0, "b": 0})]) == ""

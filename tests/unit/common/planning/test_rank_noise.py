@@ -158,7 +158,7 @@ def test_rank_noise_on_an_order_of_the_data_has_no_bound(mechanism):
     """One record can swap two categories, and move every record that has either: no number is stated."""
     plan = by_frequency(mechanism)
     ordered, wide = plan.tasks[0].attributes
-    assert (ordered.rank_noise, ordered.rank_loss, ordered.told_ranks) == (DEFAULT, None, None)
+    assert (ordered.rank_noise, ordered.rank_loss, ordered.assignment_loss) == (DEFAULT, None, None)
     assert wide.rank_loss == THIRD
     assert plan.tasks[0].rank_loss is plan.assignment_of("a").rank_loss_at([2]) is plan.epsilon_table is None
     assert Plan.from_bytes(plan.to_bytes()) == plan
