@@ -1,1 +1,1 @@
-"""The one listener: checks schemas, hands out budgets, collects and joins protected fragments."""
+"""The aggregator: checks schemas, plans releases, collects and joins protected fragments."""

@@ -28,7 +28,7 @@ class AggregatorSection(Section):
     trust_domain: Annotated[TrustDomain, Field(description='such as "hospitals.example"')]
     """Trust domain of its SPIFFE ID and of every owner's."""
     state_dir: Annotated[FilePath, Field(description="a folder for its database")]
-    """Holds uploads under way, too."""
+    """Also holds uploads in progress."""
     release_dir: Annotated[FilePath, Field(description="a folder for the releases")]
     control_socket: FilePath = Path()
     """Unix socket of its command line; in the state folder if it is not given."""
@@ -47,7 +47,7 @@ class Deadlines(Section):
     invite: Duration = timedelta(seconds=30)
     """Until every owner has described its data set."""
     consent: Duration = timedelta(days=7)
-    """Until every owner has accepted."""
+    """Until every owner has accepted the plan."""
     link: Duration = timedelta(minutes=10)
     """Until every owner has sent what linking needs."""
     mask: Duration = timedelta(hours=1)
@@ -63,7 +63,7 @@ class EnrolmentSection(Section):
     ca_key: FilePath | None = None
     """Private key of the CA, one of those in `[tls] ca`; None if certificates come from elsewhere."""
     auto_renew: bool = True
-    """Whether the daemon renews certificates that near their end, with that key."""
+    """Whether the daemon renews certificates that expire soon, with that key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The aggregator's process: one object that puts the parts together and takes them apart again."""
+"""The aggregator's process: one object that wires the parts together and shuts them down."""
 
 import asyncio
 import logging
@@ -109,7 +109,7 @@ class Daemon:
         enrolment = Enrolment(journal.db, journal.operators, utc_now)
         service = self._owner_service(conductor, journal, presence, intake, uploads, credentials, enrolment)
         self.address = await self._listen(service, credentials)
-        self._attend(credentials.watch())
+        self._spawn(credentials.watch())
         about = About(section.name, self.address, int(time.time()), credentials)
         await self._listen_for_control(
             ControlService(
@@ -131,23 +131,23 @@ class Daemon:
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
 
     def _deliver_audit(self, journal: Journal) -> None:
-        """Copy operators' actions to where the configuration says, also what is noted at the very end."""
+        """Copy operators' actions to the configured audit sinks, including those noted during shutdown."""
         sinks = open_sinks(self._config.audit, "tessera-aggregator")
         if sinks:
             delivery = Delivery(journal.operators, sinks)
             self._stack.push_async_callback(asyncio.to_thread, delivery.deliver)
             journal.operators.listen(delivery.wake)
-            self._attend(delivery.run())
-            self._attend(journal.watch())
+            self._spawn(delivery.run())
+            self._spawn(journal.watch())
 
     async def stop(self) -> None:
-        """Take no more calls, wait for what is being written, close everything."""
+        """Accept no more calls, wait for writes in progress, close everything."""
         await self._stack.aclose()
         _log.info("stopped")
 
     def _credentials(self) -> Credentials:
         section, tls = self._config.aggregator, self._config.tls
-        # One that holds the CA's key can renew itself even after a long absence.
+        # An aggregator that holds the CA's key can renew its certificate even after a long absence.
         renew_own(tls, self._config.enrolment, utc_now())
         return Credentials(tls, Party(PartyKind.AGGREGATOR, section.name, section.trust_domain), utc_now)
 
@@ -163,7 +163,7 @@ class Daemon:
     ) -> OwnerService:
         section, ca = self._config.aggregator, self._config.enrolment
         renewals = Renewals(self._config.tls, ca, credentials, enrolment, journal, utc_now)
-        self._attend(renewals.watch())
+        self._spawn(renewals.watch())
         statements = Statements(credentials.authorities, enrolment.check, section.trust_domain, time.time)
         return OwnerService(
             conductor=conductor,
@@ -178,8 +178,8 @@ class Daemon:
             clock=time.time,
         )
 
-    def _attend(self, watching: Coroutine[None, None, None]) -> None:
-        """Run something beside the calls until the daemon stops."""
+    def _spawn(self, watching: Coroutine[None, None, None]) -> None:
+        """Run a coroutine in the background until the daemon stops."""
         task = asyncio.create_task(watching)
         self._stack.callback(task.cancel)
 
@@ -198,7 +198,7 @@ class Daemon:
         await server.start()
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         self._stack.push_async_callback(server.stop, _GRACE_SECONDS)
-        # Polls would be held for the whole grace otherwise.
+        # Otherwise polls would stay open for the whole grace period.
         self._stack.callback(service.close)
         return f"{listen.rpartition(':')[0]}:{port}"
 
@@ -228,7 +228,7 @@ def _make_folder(path: Path) -> None:
 
 
 async def serve(config: AggregatorConfig) -> None:
-    """Run an aggregator until the process is told to stop."""
+    """Run an aggregator until the process receives a stop signal."""
     stopping = stop_event()
     daemon = Daemon(config)
     await daemon.start()

@@ -1,4 +1,4 @@
-"""What an aggregator exposes to Prometheus."""
+"""The metrics that an aggregator exposes to Prometheus."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,7 @@ from common.daemon.metrics import gauges
 COUNTED = (RECEIVED_BYTES, STEP_SECONDS)
 """Metrics that are counted as they occur."""
 _MOST_OWNERS = 1000
-"""Most owners with series of their own: those that were seen last."""
+"""Most owners with series of their own: those that connected last."""
 _ANSWER_SECONDS = 4.0
 
 

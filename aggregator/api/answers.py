@@ -1,4 +1,4 @@
-"""Owners' answers become events, after everything in them has been checked."""
+"""Converts owners' answers to events, after checking everything in them."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ _LARGEST_SCHEMA = 2 * 1024 * 1024
 _MOST_ATTRIBUTES = 10_000
 _LONGEST_NAME = 256
 _MOST_RECORDS = 2**28
-"""Of one owner: its tokens are compared, and its fragment is joined, in memory."""
+"""Most records of one owner: its tokens are compared and its fragment is joined in memory."""
 _MOST_PER_PERSON = 2**20
 _INT64 = 2**63
 _COMPATIBLE = "the owner node must run a compatible version"
@@ -159,11 +159,11 @@ class Answers:
         return event
 
     def _keep(self, signed: SignedHead, release: Release, event: OwnerEvent) -> None:
-        """Keep a ledger head that comes with something new; with a repeated answer any number could come.
+        """Store a ledger head that comes with a new answer; repeated answers could bring any number of heads.
 
         Raises:
-            IntegrityError: If another copy of the owner's ledger is at work.
-            ProtocolError, ConflictError: If the release does not take the event.
+            IntegrityError: If another copy of the owner's ledger is in use.
+            ProtocolError, ConflictError: If the release does not accept the event.
         """
         self._journal.heads.compare(signed.head, event.at, release.id)
         if apply(release, event) is not release:
@@ -185,7 +185,7 @@ def check_plan(release: Release, digest: str) -> None:
 
 
 def read_schema(data: bytes) -> str:
-    """Return the text of a schema that a stranger sent.
+    """Return the text of a schema, which is untrusted input.
 
     Raises:
         ProtocolError: If it is not the canonical form of a schema, or is unreasonably large.
@@ -223,10 +223,10 @@ def _check_sizes(schema: Schema) -> None:
 
 
 def most_linked(assignment: Assignment) -> int:
-    """Return the most records that an owner may link: as many as its joint bounds hold for.
+    """Return the most records that an owner may link: the number that its joint bounds hold for.
 
-    Where these do not depend on the number, that is what fits in memory: an owner that leaves out records
-    without a value has more of them for a choice of its attributes than its schema counts.
+    Where these do not depend on the number, memory sets the limit: an owner that leaves out records without a
+    value may have more records for a choice of its attributes than its schema counts.
     """
     most = assignment.most_records
     return max(_MOST_RECORDS, most_records(assignment.records_rounded)) if most is None else most

@@ -1,4 +1,4 @@
-"""What the aggregator's command line calls, over a Unix socket that only its user can reach."""
+"""The gRPC service for the aggregator's command line, on a Unix socket that only its user can reach."""
 
 import secrets
 from collections import Counter
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import grpc
 
 _REFRESH_SECONDS = 1.0
-"""How often a watched release is looked at while nothing happens: uploads grow without an event."""
+"""How often a watched release is refreshed without an event: uploads grow without one."""
 
 _LONGEST_USER = 256
 _PIECE = 200
@@ -43,7 +43,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the daemon says about itself."""
+    """The daemon's description of itself."""
 
     name: str
     listen: str
@@ -51,7 +51,7 @@ class About:
     started: int
     """Unix time."""
     credentials: Credentials
-    """Its identity of now."""
+    """Its current identity."""
 
     @property
     def certificate_expires(self) -> int:
@@ -65,7 +65,7 @@ class ControlService(ControlServiceServicer):
     Args:
         about: The daemon.
         conductor: The releases.
-        operations: What operators do with them.
+        operations: Carries out the operators' requests.
         journal: The owners, and the operators' log.
         presence: Who is connected.
         intake: What has been uploaded.
@@ -95,7 +95,7 @@ class ControlService(ControlServiceServicer):
 
     @raises
     async def Status(self, request: wire.StatusRequest, context: Context) -> wire.StatusResponse:
-        """Tell how the daemon is."""
+        """Return the status of the daemon."""
         return wire.StatusResponse(
             name=self._about.name,
             version=__version__,
@@ -108,7 +108,7 @@ class ControlService(ControlServiceServicer):
 
     @raises
     async def ListOwners(self, request: wire.ListOwnersRequest, context: Context) -> wire.ListOwnersResponse:
-        """Tell which owners have ever connected, by id, a piece at a time."""
+        """List all owners that have ever connected, by id, a page at a time."""
         revoked = self._enrolment.revoked_keys()
         known = self._journal.owners(after=request.after).values()
         owners, more = first_piece(
@@ -145,7 +145,7 @@ class ControlService(ControlServiceServicer):
 
     @raises
     async def Confirm(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
-        """Go on from a plan."""
+        """Confirm a plan."""
         with self._noted(context, "confirm", request.release) as action:
             return self._view(self._operations.confirm(request.release, action))
 
@@ -153,18 +153,18 @@ class ControlService(ControlServiceServicer):
     async def ListReleases(
         self, request: wire.ListReleasesRequest, context: Context
     ) -> wire.ListReleasesResponse:
-        """Tell of every release, oldest first, without the plans, a piece at a time."""
+        """List all releases, oldest first, without the plans, a page at a time."""
         releases, more = first_piece(self._listed(request.after))
         return wire.ListReleasesResponse(releases=releases, last=releases[-1].release if more else "")
 
     @raises
     async def Show(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
-        """Tell of one release."""
+        """Return one release."""
         return self._view(self._conductor.release(request.release))
 
     @raises
     async def Watch(self, request: wire.ReleaseRequest, context: Context) -> AsyncIterator[wire.ReleaseView]:
-        """Tell of a release now and at every change, until it has ended or waits for its operator."""
+        """Send a release now and at every change, until it has ended."""
         last = None
         self._conductor.release(request.release)
         while True:
@@ -194,7 +194,7 @@ class ControlService(ControlServiceServicer):
     async def ListActions(
         self, request: wire.ListActionsRequest, context: Context
     ) -> wire.ListActionsResponse:
-        """Tell what operators asked for, oldest first, a piece at a time."""
+        """List the operators' actions, oldest first, a page at a time."""
         found = self._journal.operators.actions(request.after, _PIECE, request.release)
         return wire.ListActionsResponse(
             actions=[action_view(action) for _, action in found],
@@ -205,7 +205,7 @@ class ControlService(ControlServiceServicer):
     def _noted(
         self, context: Context, name: str, release: str, arguments: wire.StartRequest | None = None
     ) -> Iterator[Action]:
-        """Make the entry of what is asked for; what is refused is stored with the reason."""
+        """Make the log entry of a request; a refused one is stored with the reason."""
         document = MessageToDict(arguments, preserving_proto_field_name=True) if arguments else {}
         action = Action(int(self._clock()), _user(context), name, release, document)
         try:

@@ -1,7 +1,7 @@
-"""What owners call. Every call is checked as if a stranger had made it.
+"""The gRPC service for owners. Every call is checked as untrusted input.
 
-Who calls is read from the TLS certificate, on every call, since a connection outlives its certificate. Only
-participants of a release get anything of it; to everybody else it does not exist.
+The caller is read from the TLS certificate on every call, since a connection outlives its certificate. Only
+participants of a release can access it; for all other callers it does not exist.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = 1
 POLL_SECONDS = 25.0
-"""How long a poll is held when there is nothing to do."""
+"""How long a poll stays open when there is nothing to do."""
 _MOST_DATASETS = 1000
 _LONGEST_TEXT = 256
 _READ_BYTES = 4 * CHUNK_BYTES
@@ -91,13 +91,13 @@ class OwnerService(OwnerServiceServicer):
         self._closing = False
 
     def close(self) -> None:
-        """End all polls that are held; owners call again when the aggregator is back."""
+        """End all pending polls; owners call again when the aggregator is back."""
         self._closing = True
         self._presence.wake_all()
 
     @raises
     async def Connect(self, request: wire.ConnectRequest, context: Context) -> wire.ConnectResponse:
-        """Take note of an owner, and tell it the newest ledger head that it has signed."""
+        """Register a connected owner; returns the newest ledger head that it has signed."""
         certificate = self._certificate(context)
         owner = party_of_certificate(certificate).name
         if request.protocol != PROTOCOL:
@@ -109,7 +109,7 @@ class OwnerService(OwnerServiceServicer):
         if len(names) > _MOST_DATASETS or any(len(name) > _LONGEST_TEXT for name in names):
             raise ProtocolError("too many data sets, or too long names", "offer fewer to this aggregator")
         now = int(self._clock())
-        # For owners that compare clocks: certificates and deadlines are judged by them.
+        # For owners that compare clocks: certificates and deadlines depend on them.
         await context.send_initial_metadata(((TIME_KEY, str(now)),))
         expires = int(certificate.not_valid_after_utc.timestamp())
         key = fingerprint(certificate.public_key())
@@ -130,7 +130,7 @@ class OwnerService(OwnerServiceServicer):
             signed = self._statements.ledger_head(request.ledger_head, owner)
             newest = self._newest_head(owner)
             if newest is not None and newest.hash not in (request.shown, signed.head.hash):
-                # Kept since this owner looked: a copy of its state directory has to see that first.
+                # Stored since this owner last looked: a copy of its state directory has to see it first.
                 self._journal.heads.compare(signed.head, int(self._clock()))
                 return wire.PollResponse(newest_ledger_head=newest)
             self._journal.heads.keep(signed, int(self._clock()))
@@ -153,7 +153,7 @@ class OwnerService(OwnerServiceServicer):
 
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
-        """Take an owner's answer. Told twice, it counts once; other than before, it is refused."""
+        """Accept an owner's answer. Idempotent; an answer that differs from an earlier one is refused."""
         owner = self._caller(context)
         self._presence.heard(owner)
         release = self._release(request.release, owner)
@@ -163,7 +163,7 @@ class OwnerService(OwnerServiceServicer):
             self._conductor.owner_failed(release.id, owner, request.failure.code, request.failure.message)
             return wire.AnswerResponse()
         if release.ended and kind != "acknowledged":
-            # It crossed the end on its way; the owner hears of that with its next poll.
+            # The release ended while the answer was on its way; the next poll reports the end.
             return wire.AnswerResponse()
         event = await self._answers.event(release, owner, request, now)
         self._conductor.record(release.id, event)
@@ -173,7 +173,7 @@ class OwnerService(OwnerServiceServicer):
     async def UploadState(
         self, request: wire.UploadStateRequest, context: Context
     ) -> wire.UploadStateResponse:
-        """Tell from where an upload goes on."""
+        """Return the offset at which an upload resumes."""
         owner = self._caller(context)
         self._presence.heard(owner)
         release = self._release(request.blob.release, owner)
@@ -183,7 +183,7 @@ class OwnerService(OwnerServiceServicer):
     async def Upload(
         self, request_iterator: AsyncIterator[wire.UploadChunk], context: Context
     ) -> wire.UploadResponse:
-        """Take tokens or a fragment from the offset that `UploadState` told."""
+        """Receive tokens or a fragment from the offset that `UploadState` returned."""
         owner = self._caller(context)
         chunks = timely(request_iterator)
         first = await anext(chunks, None)
@@ -224,7 +224,7 @@ class OwnerService(OwnerServiceServicer):
         if not selected or release.state is not State.MASKING:
             raise ProtocolError(
                 f"release {release.id} is {release.state}: there is no selection of records to be sent",
-                "ask for the work that is due",
+                "request the work that is due",
             )
         async for data in _read(self._uploads.selection(release.id, owner), 0):
             yield wire.SelectChunk(data=data)
@@ -258,7 +258,9 @@ class OwnerService(OwnerServiceServicer):
             raise UsageError(f"release {release.id} has no such file", f"its files: {', '.join(files)}")
         size = (folder / request.file).stat().st_size
         if request.offset > size:
-            raise UsageError(f"{request.file} of release {release.id} has {size} bytes", "begin anew")
+            raise UsageError(
+                f"{request.file} of release {release.id} has {size} bytes", "start the download again"
+            )
         async for data in _read(folder / request.file, request.offset):
             yield wire.DownloadChunk(data=data)
 
@@ -269,7 +271,7 @@ class OwnerService(OwnerServiceServicer):
         return certificate
 
     def _newest_head(self, owner: str) -> wire.LedgerHead | None:
-        """Return the newest ledger head that an owner has signed, as it is told."""
+        """Return the newest ledger head that an owner has signed, as a message."""
         newest = self._journal.heads.newest(owner)
         if newest is None:
             return None
@@ -287,7 +289,7 @@ class OwnerService(OwnerServiceServicer):
         return party_of_certificate(self._certificate(context)).name
 
     def _release(self, release: str, owner: str) -> Release:
-        """Return a release that an owner takes part in; of others it does not even hear that they exist."""
+        """Return a release that an owner takes part in; the existence of others is not disclosed to it."""
         known = self._conductor.find(release)
         if known is None or owner not in known.progress:
             raise NotConnectedError(

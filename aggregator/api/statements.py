@@ -1,4 +1,4 @@
-"""Checks what owners sign, as if a stranger had sent it."""
+"""Verifies the statements that owners sign, as untrusted input."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -28,8 +28,8 @@ class Statements:
     """Verifies owners' statements.
 
     Args:
-        authorities: Tells the CAs that owners' certificates must lead to now.
-        refuse: Raises an error for a certificate that is revoked.
+        authorities: Returns the CAs that owners' certificates must lead to now.
+        refuse: Raises an error for a revoked certificate.
         trust_domain: The owners' trust domain.
         clock: The time in Unix seconds.
     """
@@ -49,10 +49,10 @@ class Statements:
         """Return the certificate of an owner and its whole chain as PEM text.
 
         Args:
-            pem: What came.
+            pem: The certificate chain, as received.
             owner: Owner id.
-            since: When the release was planned; then a certificate will do that was valid at some moment
-                since. None asks for one that is valid now.
+            since: When the release was planned: the certificate must have been valid at some moment since
+                then. None requires one that is valid now.
 
         Raises:
             IdentityError: If it is not the certificate of this owner, was not valid, or is revoked.
@@ -107,14 +107,14 @@ class Statements:
         """Return an owner's signed ledger head.
 
         Raises:
-            ProtocolError: If it is none.
+            ProtocolError: If it is malformed.
             IntegrityError, IdentityError: As `check`.
         """
         try:
             head = LedgerHead(owner, message.sequence, message.hash)
         except ValueError:
             raise ProtocolError(
-                f"owner {owner} sent a ledger head that is none",
+                f"owner {owner} sent an invalid ledger head",
                 "the owner node must run a compatible version",
             ) from None
         text = self.check(owner, Domain.LEDGER_HEAD, head, message.signature, message.certificate)

@@ -1,4 +1,4 @@
-"""Which uploads are taken, when, and what is answered to them."""
+"""Accepts uploads: which, in which state of a release, and with which answer."""
 
 import asyncio
 import logging
@@ -39,11 +39,11 @@ RECEIVED_BYTES = bytes_counter(
 _log = logging.getLogger(__name__)
 _KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
 _STALL_SECONDS = 60.0
-"""How long an owner may say nothing in the middle of an upload; it can go on with it later."""
+"""How long an upload may be silent before it is cut off; the owner can resume it later."""
 
 
 class Uploads:
-    """Takes tokens while a release links, and fragments once every owner has sealed.
+    """Accepts tokens while a release links, and fragments once every owner has sealed.
 
     Args:
         conductor: The releases.
@@ -85,17 +85,17 @@ class Uploads:
         first: wire.UploadChunk,
         rest: AsyncIterator[wire.UploadChunk],
     ) -> wire.UploadResponse:
-        """Take a blob to its end.
+        """Receive a blob to its end.
 
         Args:
             release: The release; the owner takes part in it.
             owner: Owner id, from the certificate of the call.
-            key: What the blob is.
+            key: Key of the blob.
             first: The first chunk.
             rest: The other chunks.
 
         Returns:
-            For a fragment, the signed receipt; the same one however often it is uploaded.
+            For a fragment, the signed receipt. Idempotent: repeated uploads return the same receipt.
 
         Raises:
             ProtocolError, ConflictError, IntegrityError: If the blob is not expected or not what was stated.
@@ -112,7 +112,7 @@ class Uploads:
                 _log.error("upload cannot be stored", extra={"release": release.id, "reason": error.strerror})
                 raise CannotStoreError(
                     f"the aggregator cannot store the upload: {error.strerror}",
-                    hint="it is asked for again; the aggregator's operator has to make room",
+                    hint="the upload is retried; the aggregator's operator has to free disk space",
                 ) from None
             if check is not None:
                 await self._received(release, owner, blob, check)
@@ -128,7 +128,7 @@ class Uploads:
         )
 
     async def _received(self, release: Release, owner: str, blob: Blob, check: "_Check") -> None:
-        """Record the receipt of a whole fragment. One that cannot be used will never be another."""
+        """Record the receipt of a complete fragment. An unusable one ends the release: it never changes."""
         try:
             await asyncio.to_thread(check.finish)
         except IntegrityError as error:
@@ -170,7 +170,7 @@ class Uploads:
             yield data
 
     def _expected(self, release: Release, owner: str, key: wire.BlobKey) -> tuple[Blob, bool]:
-        """Return the blob that is uploaded, and whether the aggregator has taken it already."""
+        """Return the blob that is uploaded, and whether the aggregator has it already."""
         check_plan(release, key.plan_digest)
         kind = _KINDS.get(key.kind)
         if kind is None:
@@ -182,7 +182,7 @@ class Uploads:
 
 
 class _Check:
-    """Checks a fragment while it is received; what is wrong with it counts once its digest is right.
+    """Checks a fragment while it is received; an error is raised only once its digest is right.
 
     Args:
         release: The release; the owner has stated its fragment.
@@ -196,19 +196,19 @@ class _Check:
         self._error: TesseraError | None = None
 
     def __call__(self, data: bytes | memoryview) -> None:
-        """Look at the next bytes."""
+        """Check the next bytes."""
         if self._error is not None:
             return
         try:
             if self._fragment is None:
                 self._fragment = fragment_check(self._release, self._owner)
             for _ in self._fragment.update(data):
-                """Every batch is checked when it is asked for."""
+                """Reading a batch checks it."""
         except TesseraError as error:
             self._error = error
 
     def finish(self) -> None:
-        """Say what is wrong.
+        """Raise the first error.
 
         Raises:
             IntegrityError: If the bytes are not the owner's fragment under this plan.
@@ -265,7 +265,7 @@ async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.
                 chunk = await anext(stream, None)
         except TimeoutError:
             raise NotConnectedError(
-                "nothing came for too long", "ask for the offset and go on from there"
+                "the upload was silent for too long", "request the offset and resume there"
             ) from None
         if chunk is None:
             return
@@ -273,4 +273,4 @@ async def timely(chunks: AsyncIterator[wire.UploadChunk]) -> AsyncIterator[wire.
 
 
 def _ended(release: str) -> ProtocolError:
-    return ProtocolError(f"release {release} ended during the upload", "ask for the work that is due")
+    return ProtocolError(f"release {release} ended during the upload", "request the work that is due")

@@ -1,4 +1,4 @@
-"""Releases and owners as their operator sees them: domain types to protobuf, in one place."""
+"""Releases and owners as messages for the operator: domain types to protobuf, in one place."""
 
 import json
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def first_piece(views: Iterable[_Message]) -> tuple[list[_Message], bool]:
     """Return the first of some messages, as many as one answer holds, and whether there are more.
 
     Args:
-        views: The messages, made as they are asked for.
+        views: The messages; an iterator makes them on demand.
     """
     piece: list[_Message] = []
     room = _MOST_BYTES
@@ -42,7 +42,7 @@ def first_piece(views: Iterable[_Message]) -> tuple[list[_Message], bool]:
 
 
 def owner_view(owner: KnownOwner, presence: Presence, *, revoked: bool) -> wire.OwnerView:
-    """Return what the command line is told about an owner.
+    """Return the message about an owner for the command line.
 
     Args:
         owner: What is known of it.
@@ -69,14 +69,14 @@ def release_view(
     waiting: str = "",
     halted: TesseraError | None = None,
 ) -> wire.ReleaseView:
-    """Return what the command line is told about a release.
+    """Return the message about a release for the command line.
 
     Args:
         release: The release.
         presence: Who is connected.
         intake: How much has been uploaded.
-        waiting: What it waits for that no owner can do anything about.
-        halted: Why its publication stopped until its operator asks for it again; None if it did not.
+        waiting: What the aggregator itself waits for.
+        halted: The error that halted publication until an operator retries it; None if it is not halted.
     """
     view = wire.ReleaseView(
         release=release.id,
@@ -165,26 +165,26 @@ def _k(chosen: list[int | None]) -> str:
 
 
 def below_min_k(release: Release) -> str:
-    """Name the owners whose smallest k, which their schemas tell, is more than the plan has; or return ""."""
-    told = []
+    """Name the owners whose smallest k, as in their schemas, exceeds that of the plan; or return ""."""
+    too_small = []
     for owner, assignment in ({} if release.plan is None else release.plan.assignments).items():
         described = release.progress[owner].described
         least = 0 if described is None else Schema.from_document(json.loads(described.schema)).min_k
         smallest = min((each.k for each in assignment.attributes if each.k is not None), default=least)
         if smallest < least:
-            told.append(f"{owner} masks with no k below {least} (the plan has {smallest})")
-    return f"will be refused: {'; '.join(told)}" if told else ""
+            too_small.append(f"{owner} masks with no k below {least} (the plan has {smallest})")
+    return f"will be refused: {'; '.join(too_small)}" if too_small else ""
 
 
 def without_bound(release: Release) -> str:
     """Name the attributes whose list nothing bounds, which policies refuse by default; or return ""."""
     tasks = () if release.plan is None else release.plan.tasks
-    told = dict.fromkeys(
+    unbounded = dict.fromkeys(
         each.name for task in tasks for each in task.attributes if each.epsilon_joint is None
     )
-    if not told:
+    if not unbounded:
         return ""
     return (
         f"will be refused by owners that charge ε joint, as they do by default: it is not bounded for "
-        f"{', '.join(told)} (--mechanism {HISTOGRAM} bounds it)"
+        f"{', '.join(unbounded)} (--mechanism {HISTOGRAM} bounds it)"
     )

@@ -148,7 +148,7 @@ class Authority:
             hosts: DNS names and IP addresses; of an aggregator, and only of one.
 
         Raises:
-            IdentityError: If nobody would accept it: the CA has expired, or may not issue certificates.
+            IdentityError: If no party would accept it: the CA has expired, or may not issue certificates.
         """
         names = [x509.UniformResourceIdentifier(party.uri), *map(general_name, hosts)]
         ends = min(now + LIFETIME, self.certificate.not_valid_after_utc)

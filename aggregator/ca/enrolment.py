@@ -57,14 +57,14 @@ class Enrolled:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """Something that was done."""
+    """One change of the register."""
 
     sequence: int
     """Its number in the operators' log."""
     time: int
     """Unix time."""
     actor: str
-    """User of the aggregator's machine, or owner/ID for what an owner asked over its connection."""
+    """User of the aggregator's machine, or owner/ID for what an owner requested over its connection."""
     action: str
     """approve, renew, replace or revoke."""
     owner: str
@@ -81,7 +81,7 @@ class Enrolment:
     Args:
         db: The aggregator's database.
         operators: Takes what was done with certificates, in the same transaction.
-        clock: Tells the time, with its time zone.
+        clock: Returns the time, with a time zone.
     """
 
     def __init__(self, db: Database, operators: OperatorLog, clock: Callable[[], datetime]) -> None:
@@ -90,7 +90,7 @@ class Enrolment:
     # --- what the daemon asks --------------------------------------------------------------------------
 
     def check(self, certificate: x509.Certificate) -> None:
-        """Let a certificate through that is not revoked.
+        """Check that a certificate is not revoked.
 
         Raises:
             IdentityError: If it is.
@@ -114,9 +114,9 @@ class Enrolment:
         return frozenset(key for (key,) in rows)
 
     def note_seen(self, certificate: x509.Certificate) -> None:
-        """Take note of a certificate that is used here; one that another CA issued is known from then on.
+        """Store a certificate that is used here; one that another CA issued is known from then on.
 
-        Those that ended long ago are forgotten then: some authorities issue one every hour.
+        Such certificates that expired long ago are deleted: some authorities issue one every hour.
         """
         if not self._db.rows("SELECT 1 FROM certificates WHERE digest = ?", (_digest(certificate),)):
             long_ago = int((self._clock() - _FORGOTTEN_AFTER).timestamp())
@@ -135,7 +135,7 @@ class Enrolment:
         Args:
             authority: The CA.
             present: The certificate that the owner calls with, checked.
-            request: What it asks for; only its key counts.
+            request: The request; only its key is used.
 
         Raises:
             IdentityError: If the present certificate is revoked, or was issued by another CA.
@@ -147,7 +147,7 @@ class Enrolment:
                 "the certificate was issued by another CA", "have it renewed by the CA that issued it"
             )
         if now < (begins := renewal_begins(present)):
-            raise ProtocolError(f"the certificate is renewed from {begins:%Y-%m-%d} on", "ask again then")
+            raise ProtocolError(f"the certificate is renewed from {begins:%Y-%m-%d} on", "retry then")
         with self._changing() as tx:
             self.check(present)
             if _known_key(tx, request.key) is not None:
@@ -155,7 +155,7 @@ class Enrolment:
             day_ago = int((now - timedelta(days=1)).timestamp())
             recent = "SELECT count(*) FROM certificates WHERE owner = ? AND origin = 'renewed' AND since > ?"
             if tx.execute(recent, (party.name, day_ago)).fetchone()[0] >= _MOST_RENEWALS_A_DAY:
-                raise ProtocolError("too many renewals in one day", "ask again tomorrow")
+                raise ProtocolError("too many renewals in one day", "retry tomorrow")
             issued = authority.issue(request.key, party, now)
             self._store(tx, issued, "renewed", _digest(present))
             self._log(tx, f"owner/{party.name}", "renew", *_named(issued))
@@ -170,14 +170,14 @@ class Enrolment:
 
         Args:
             authority: The CA.
-            request: What it asks for; only its key counts.
+            request: The request; only its key is used.
             party: Whom the certificate names.
             actor: Who approves.
             replace: Whether other keys of the same owner are revoked.
 
         Raises:
             ConflictError: If the owner holds another key, or the key is another owner's, or revoked.
-            IdentityError: If nobody would accept the certificate.
+            IdentityError: If no party would accept the certificate.
         """
         key, now = fingerprint(request.key), self._clock()
         with self._changing() as tx:
@@ -206,10 +206,10 @@ class Enrolment:
     def revoke(self, actor: str, owner: str = "", serial: str = "") -> list[Enrolled]:
         """Revoke an owner's certificates, or one by its serial number, and their keys, from the next call on.
 
-        With one certificate goes what was renewed from it: whoever stole its key could renew it as well.
+        Revoking a certificate also revokes those renewed from it: anyone who stole its key could renew it.
 
         Returns:
-            What was revoked now; nothing if all of it was already.
+            The certificates that were revoked now; none if all were revoked already.
 
         Raises:
             UsageError: If no such certificate is known.
@@ -234,7 +234,7 @@ class Enrolment:
         return [Enrolled(*row) for row in rows]
 
     def log(self) -> list[LogEntry]:
-        """Return what was done, oldest first."""
+        """Return all changes, oldest first."""
         return [
             LogEntry(sequence, each.at, each.user, each.name.removeprefix(_PREFIX), **each.arguments)
             for sequence, each in self._operators.actions()
@@ -292,7 +292,7 @@ def open_register(state_dir: Path, clock: Callable[[], datetime]) -> Iterator[En
 
     Args:
         state_dir: The aggregator's state directory, created if absent.
-        clock: Tells the time, with its time zone.
+        clock: Returns the time, with a time zone.
 
     Yields:
         The register.

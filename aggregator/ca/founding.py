@@ -1,4 +1,4 @@
-"""The first files of an aggregator: a CA, its own key and certificate, and a commented configuration."""
+"""The first files of an aggregator: a CA, a key and certificate, and a commented configuration."""
 
 import json
 import re
@@ -42,7 +42,7 @@ cert = "tls/aggregator.pem"
 key = "tls/aggregator.key"
 
 [enrolment]
-# The CA's private key. Whoever has it can pose as any party: keep it on this machine, and a copy in a safe.
+# The CA's private key. Anyone who has it can pose as any party. Keep it here, and a copy in a safe.
 # Without it, certificates are neither approved nor renewed here.
 ca_key = {ca_key}
 # Whether owners' certificates, and the aggregator's own, are renewed over the connections that stand.
@@ -78,7 +78,7 @@ def make_first_files(
     """Make an aggregator's first files. No existing file is replaced.
 
     Args:
-        folder: Where they go; made if absent.
+        folder: The folder for the files; created if absent.
         party: The aggregator.
         hosts: Names and addresses that owners dial.
         listen: Address of its port.

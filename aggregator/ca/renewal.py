@@ -1,6 +1,6 @@
-"""Certificates are renewed before they end: owners' over their connections, the aggregator's own by itself.
+"""Renewal of certificates before they expire: owners' over their connections, the aggregator's own by itself.
 
-Both need the CA's key, `[enrolment] ca_key`. It is read when it is used, and not kept.
+Both need the CA's key, `[enrolment] ca_key`. It is read when it is used, and not kept in memory.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bool:
-    """Renew the aggregator's own certificate with a new key, if it is time to; returns whether it was.
+    """Renew the aggregator's own certificate with a new key, if it is due; returns whether it was.
 
-    Its names stay. One that another CA issued is left to that CA.
+    Its names stay. A certificate that another CA issued is not renewed here.
 
     Args:
         tls: The aggregator's files.
@@ -38,7 +38,7 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
 
     Raises:
         ConfigurationError: If a file cannot be used.
-        IdentityError: If nobody would accept the new certificate.
+        IdentityError: If no party would accept the new certificate.
         OSError: If the new files cannot be written.
     """
     if enrolment.ca_key is None or not enrolment.auto_renew:
@@ -57,15 +57,15 @@ def renew_own(tls: TlsSection, enrolment: EnrolmentSection, now: datetime) -> bo
 
 
 class Renewals:
-    """Renews owners' certificates, and keeps watch over the aggregator's own.
+    """Renews owners' certificates, and the aggregator's own in time.
 
     Args:
         tls: The aggregator's files.
         section: `[enrolment]`.
         credentials: The aggregator's identity.
         enrolment: The register of certificates.
-        journal: Knows until when the certificates of owners are valid.
-        clock: Tells the time.
+        journal: Has the expiry of the owners' certificates.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -85,8 +85,8 @@ class Renewals:
         """Issue a certificate for the new key of an owner; blocks.
 
         Args:
-            present: The certificate that it calls with, checked.
-            request: PKCS #10, PEM, as it came.
+            present: The certificate of the call, checked.
+            request: PKCS #10, PEM, as received.
 
         Returns:
             The chain as PEM.
@@ -107,7 +107,7 @@ class Renewals:
         return issued.public_bytes(Encoding.PEM)
 
     async def watch(self) -> None:
-        """Renew the own certificate in time, and tell in the log whose certificates near their end."""
+        """Renew the own certificate in time, and log which owners' certificates expire soon."""
         while True:
             try:
                 if await asyncio.to_thread(renew_own, self._tls, self._section, self._clock()):

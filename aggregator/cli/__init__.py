@@ -34,7 +34,7 @@ def application() -> typer.Typer:
 
 
 def serve(config: console.ConfigOption = None, log_level: console.LogLevelOption = log.LogLevel.INFO) -> None:
-    """Listen for owners and drive releases until told to stop."""
+    """Listen for owners and drive releases until the process receives a stop signal."""
     import asyncio
 
     from aggregator.config import load

@@ -1,7 +1,7 @@
-"""The command line's connection to its daemon, which a Ctrl-C ends at any moment.
+"""The command line's connection to its daemon, which Ctrl-C can end at any moment.
 
 Python raises KeyboardInterrupt between any two steps of the main thread. In the middle of gRPC that leaves
-calls that are counted but never end, so that closing the channel waits for ever. Therefore gRPC runs in an
+calls that are counted but never end, so that closing the channel never returns. Therefore gRPC runs in an
 event loop in a thread of its own, and the main thread only waits for its answers.
 """
 
@@ -65,7 +65,7 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
     finally:
         with interrupts_deferred():
             if calls is not None:
-                calls.hang_up()
+                calls.close()
 
 
 @contextmanager
@@ -118,7 +118,7 @@ class _Calls:
             self._connected.set_result(ControlServiceStub(channel))
             await self._over.wait()
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Cancel all calls and close the channel."""
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.join(_CLOSE_SECONDS)
@@ -147,12 +147,12 @@ class _Calls:
             self._loop.call_soon_threadsafe(call.cancel)
 
 
-def pieces(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:
-    """Yield the answers of a listing that is told in pieces.
+def pages(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:
+    """Yield the pages of a listing.
 
     Args:
-        call: The call, whose answers name the last entry that they have if there are more.
-        request: What is asked for, with the field `after`.
+        call: The call, whose answers name their last entry if there are more.
+        request: The request, with the field `after`.
     """
     while True:
         answer = call(request)
@@ -163,7 +163,7 @@ def pieces(call: Callable[[Any], Any], request: Any) -> Iterator[Any]:
 
 
 def os_user() -> str:
-    """Return who gives a command: this process's user, and who is behind it."""
+    """Return the name of this process's user, with the user behind sudo."""
     try:
         name = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,4 +1,4 @@
-"""What `aggregator doctor` looks at, in the order in which one thing leans on another."""
+"""`aggregator doctor`: its checks, in the order of their dependencies."""
 
 import os
 import socket
@@ -127,7 +127,7 @@ def _port(found: AggregatorConfig, party: Party) -> Iterator[Finding]:
 
 
 def _listens(found: AggregatorConfig) -> str | None:
-    """Return the address that the running daemon tells, None if there is none."""
+    """Return the address that the running daemon reports; None if no daemon runs."""
     from aggregator.cli.connection import daemon
     from common.wire.v1.control_pb2 import StatusRequest
 

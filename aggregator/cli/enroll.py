@@ -33,7 +33,7 @@ OutOption = Annotated[
 ]
 IdOption = Annotated[
     str | None,
-    typer.Option("--id", help="The owner's id; what the request asks for unless given.", show_default=False),
+    typer.Option("--id", help="The owner's id; default: as in the request.", show_default=False),
 ]
 FingerprintOption = Annotated[
     str | None,
@@ -51,7 +51,7 @@ SerialOption = Annotated[
     str | None,
     typer.Option(
         "--serial",
-        help="Serial number of one certificate, hexadecimal; what was renewed from it goes with it.",
+        help="Serial number of one certificate, hexadecimal; revokes those renewed from it, too.",
         show_default=False,
     ),
 ]
@@ -68,7 +68,7 @@ def approve(
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Issue the certificate that an owner asks for. Enrolling admits nobody to a release."""
+    """Issue the certificate that an owner requests. Enrolling alone does not admit an owner to a release."""
     from aggregator.ca.authority import Authority
     from aggregator.config import load
     from common.trust import identity
@@ -123,12 +123,12 @@ def revoke(
     for each in revoked:
         console.print_line(f"revoked: owner {each.owner}, serial {each.serial}, key {each.fingerprint[:16]}")
     if not revoked:
-        console.print_line("everything of that was revoked before")
+        console.print_line("all of these certificates were revoked before")
 
 
 @app.command(name="list")
 def list_(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
-    """List every certificate that was approved, renewed or seen, and what operators did."""
+    """List every certificate that was approved, renewed or seen, and the operators' actions."""
     from aggregator.config import load
 
     with _register(load(config)) as register:
@@ -168,7 +168,7 @@ def _request(file: Path) -> "CertificateRequest":
 
 
 def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: str | None) -> "Party":
-    """Return whom to name: what the operator says, else what is asked for, within the own trust domain."""
+    """Return the party to name: as the operator says, else as requested, within the own trust domain."""
     from common.trust.identity import Party, PartyKind
 
     asked, domain = request.party, settings.aggregator.trust_domain
@@ -186,7 +186,7 @@ def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: s
 
 
 def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
-    """Have the key's fingerprint compared with what the owner reads on the telephone."""
+    """Compare the key's fingerprint with the one that the owner reads on the telephone."""
     from common.trust.identity import parse_fingerprint, spoken
 
     if heard is not None:

@@ -1,11 +1,11 @@
-"""`aggregator history`: what operators asked for, when, and what came of it."""
+"""`aggregator history`: the log of the operators' actions."""
 
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.connection import daemon, pieces
+from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment
 from aggregator.cli.outcome import iso, state
 from common.cli import console
@@ -15,25 +15,23 @@ if TYPE_CHECKING:
 
 ReleaseOption = Annotated[
     str,
-    typer.Option(
-        "--release", help="Only what was asked about this release.", metavar="ID", show_default=False
-    ),
+    typer.Option("--release", help="Only actions on this release.", metavar="ID", show_default=False),
 ]
 
 
 def history(
     release: ReleaseOption = "", config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
-    """Show what operators asked for, oldest first: who, when, with which arguments, and what came of it.
+    """Show the operators' actions, oldest first: who, when, with which arguments, and with which outcome.
 
-    What was asked for about a release is told with where that release is now, or how it ended.
+    An action on a release is shown with the present state of that release.
     """
     from common.wire.v1.control_pb2 import ListActionsRequest, ListReleasesRequest
 
     with daemon(config) as calls:
-        answers = pieces(calls.ListActions, ListActionsRequest(release=release))
+        answers = pages(calls.ListActions, ListActionsRequest(release=release))
         actions: list[ActionView] = [action for answer in answers for action in answer.actions]
-        listed = pieces(calls.ListReleases, ListReleasesRequest())
+        listed = pages(calls.ListReleases, ListReleasesRequest())
         states = {view.release: state(view) for answer in listed for view in answer.releases}
     found = [_document(each, states) for each in actions]
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aggregator.cli.connection import daemon, pieces, stated_user
+from aggregator.cli.connection import daemon, pages, stated_user
 from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, is_over, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
 from common.cli import console
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ReleaseView
 
 ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
-CheckOption = Annotated[bool, typer.Option("--check", help="Say nothing; exit 0 if the daemon is running.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Print nothing; exit 0 if the daemon is running.")]
 
 
 def status(
     check: CheckOption = False, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
-    """Show how the daemon is."""
+    """Show the status of the daemon."""
     from common.wire.v1.control_pb2 import StatusRequest
 
     try:
@@ -71,7 +71,7 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
     from common.wire.v1.control_pb2 import ListReleasesRequest
 
     with daemon(config) as calls:
-        answers = pieces(calls.ListReleases, ListReleasesRequest())
+        answers = pages(calls.ListReleases, ListReleasesRequest())
         views: list[ReleaseView] = [view for answer in answers for view in answer.releases]
     if as_json:
         console.print_json({"releases": [document(view) for view in views]})
@@ -188,10 +188,10 @@ def delete(
 
 
 def warn_of_expiry(whose: str, expires: int) -> None:
-    """Say that a certificate ends soon, or has ended, if that is so.
+    """Warn about a certificate that expires soon or has expired.
 
     Args:
-        whose: Words for the party.
+        whose: The party, in words.
         expires: Unix time.
     """
     from common.trust.enrolment import expiry_warning

@@ -36,9 +36,9 @@ def is_over(view: "ReleaseView") -> bool:
 
 
 def rows(view: "ReleaseView") -> list[tuple[Cell, ...]]:
-    """Return one line per owner; how much of a fragment has arrived is told with the state.
+    """Return one line per owner; the state includes how much of a fragment has arrived.
 
-    What the aggregator itself waits for is a line more.
+    One more line shows what the aggregator itself waits for.
     """
     lines: list[tuple[Cell, ...]] = [
         (owner.id, _records(owner), _epsilon(owner), owner.k or None, _state(view, owner))
@@ -53,12 +53,12 @@ def _epsilon(owner: Any) -> Decimal | None:
 
 
 def state(view: "ReleaseView") -> str:
-    """Return where a release is, and whether its data are still there."""
+    """Return the state of a release, and whether its data were deleted."""
     return f"{view.state}, deleted" if view.deleted else view.state
 
 
 def _records(owner: Any) -> int | str | None:
-    """Until owners have linked only a number rounded down is known."""
+    """Return the number of records; until owners have linked, only a rounded-down number is known."""
     if not owner.records or owner.records_exact:
         return owner.records or None
     return f"≥ {owner.records}"

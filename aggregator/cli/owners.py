@@ -1,8 +1,8 @@
-"""`aggregator owners`: who has ever connected, and how things stand with each."""
+"""`aggregator owners`: all owners that have ever connected, with their state."""
 
 from typing import TYPE_CHECKING, Any
 
-from aggregator.cli.connection import daemon, pieces
+from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment, warn_of_expiry
 from aggregator.cli.outcome import iso
 from common.cli import console
@@ -16,7 +16,7 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
     from common.wire.v1.control_pb2 import ListOwnersRequest
 
     with daemon(config) as calls:
-        answers = pieces(calls.ListOwners, ListOwnersRequest())
+        answers = pages(calls.ListOwners, ListOwnersRequest())
         found: list[OwnerView] = [owner for answer in answers for owner in answer.owners]
     if as_json:
         console.print_json({"owners": [_document(owner) for owner in found]})

@@ -1,4 +1,4 @@
-"""`aggregator plan` and `aggregator release`: ask for a release and watch it to its end."""
+"""`aggregator plan` and `aggregator release`: start a release and watch it to its end."""
 
 import sys
 from pathlib import Path
@@ -44,7 +44,7 @@ ReleaseId = Annotated[
     str | None, typer.Option("--id", help="Id of the release; chosen if absent.", show_default=False)
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start, say how to watch, and return.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start, print how to watch it, and return.")]
 MinCommon = Annotated[
     str,
     typer.Option(
@@ -76,7 +76,7 @@ def plan(
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Check the owners' schemas and show the plan; nothing is asked of any budget."""
+    """Check the owners' schemas and show the plan, without a charge to any budget."""
     release(
         dataset, layout, epsilon, k, owners, groups, mechanism, attributes, budget_split, weights, purpose,
         formats, out, release_id, rank_noise, max_overlap, on_mismatch, min_common,
@@ -109,7 +109,7 @@ def release(
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Make a release: plan it, ask, then wait for every owner and show what happens."""
+    """Make a release: plan it, ask for confirmation, then wait for all owners and show their progress."""
     from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 
     # As text: the daemon checks the arguments.
@@ -147,7 +147,7 @@ def release(
 
 
 def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:
-    """Start a release, have its plan agreed to, watch it to its end."""
+    """Start a release, ask to confirm its plan, watch it to its end."""
     view = _started(calls, request)
     try:
         view = watch_until(
@@ -161,7 +161,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()
-        # A plan that was agreed to beforehand is seen as well, while the daemon is about to go on from it.
+        # A plan that was confirmed in advance is shown as well, before the daemon goes on from it.
         if view.state == "planned" and not (view.dry_run or request.confirmed):
             view = _asked(calls, view)
         if not is_over(view):
@@ -181,7 +181,7 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
     try:
         return calls.Start(request, metadata=stated_user())
     except KeyboardInterrupt:
-        # The request has gone out: under a chosen id nobody would know that it goes on, and charges.
+        # The request was sent: without this note, nobody would know that the release goes on and charges.
         where = f"aggregator show {request.release}" if request.release else "aggregator releases"
         console.note(f"the release may have been started; to see whether it was: {where}")
         raise typer.Exit(int(ExitCode.INTERRUPTED)) from None
@@ -205,16 +205,16 @@ def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
 def watch_until(
     calls: "ControlServiceStub", release: str, done: "Callable[[ReleaseView], bool]", *, as_json: bool
 ) -> "ReleaseView":
-    """Show every owner's state until a release is where it should be.
+    """Show every owner's state until a condition holds.
 
     Args:
         calls: The daemon.
         release: Release id.
-        done: Whether to stop.
-        as_json: Show nothing.
+        done: The condition.
+        as_json: Print nothing.
 
     Returns:
-        The release as it was seen last.
+        The last state of the release.
     """
     from common.wire.v1.control_pb2 import ReleaseRequest
 
@@ -232,7 +232,7 @@ def watch_until(
 
 
 def interrupted(release: str) -> NoReturn:
-    """Leave a release to itself and say how to come back to it."""
+    """End the command, not the release, and print how to watch it again."""
     console.note(f"release {release} goes on; to watch it: aggregator watch {release}")
     raise typer.Exit(int(ExitCode.INTERRUPTED))
 

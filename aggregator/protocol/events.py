@@ -1,7 +1,7 @@
-"""What can happen to a release. The journal stores these, and nothing else decides its state.
+"""The events of a release. The journal stores these, and nothing else determines its state.
 
-Signatures are hexadecimal, documents the text of their canonical JSON, times Unix seconds. `content` is what
-makes an owner's answer the same answer when it is repeated; signatures and times may differ then.
+Signatures are hexadecimal, documents the text of their canonical JSON, times Unix seconds. Two answers of
+an owner are the same answer if their `content` is equal; signatures and times may differ.
 """
 
 import json
@@ -26,7 +26,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerEvent(Event):
-    """Something that an owner said."""
+    """An answer of an owner."""
 
     owner: str
 
@@ -38,7 +38,7 @@ class OwnerEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(Event):
-    """An operator asked for the release."""
+    """An operator requested the release."""
 
     name: ClassVar[str] = "started"
 
@@ -186,7 +186,7 @@ class Published(Event):
     manifest_digest: str
     directory: str
     note: str = ""
-    """What did not go well although it was published: the copy that was asked for."""
+    """What failed although the release was published, such as the requested copy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +199,7 @@ class Ending(Event):
     """The reason in one sentence."""
     hint: str = ""
     owner: str = ""
-    """Whose answer ended it; empty if nobody's."""
+    """Owner whose answer ended it; empty if none did."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Ids, counts and digests of the error."""
 
@@ -241,7 +241,7 @@ class Expired(Ending):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged(OwnerEvent):
-    """An owner knows how the release ended."""
+    """An owner has acknowledged how the release ended."""
 
     name: ClassVar[str] = "acknowledged"
 

@@ -88,7 +88,7 @@ class Release:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen but acknowledgements."""
+        """Whether only acknowledgements and deletion can follow."""
         return self.state in ENDS or (self.state is State.PLANNED and self.request.dry_run)
 
     @property
@@ -163,7 +163,7 @@ def fold(events: Iterable[Event]) -> Release:
 
 
 def apply(release: Release, event: Event) -> Release:
-    """Return the release after an event; the same object if the event repeats what is known.
+    """Return the release after an event; the same object if the event is a repetition.
 
     Raises:
         ProtocolError: If the event does not happen in the release's state, or comes from an owner that
@@ -216,15 +216,15 @@ _BARRIERS = frozenset({"consented_by_all", "sealed_by_all", "received_by_all"})
 
 
 def _ended(release: Release, state: State, event: Ending) -> Release:
-    """End a release. Of several refusals, one that is not for balance is the one that is told."""
+    """End a release. Among several refusals, one that is not for balance is reported."""
     after = release
     if isinstance(event, Refused) and event.owner in release.progress:
         progress = replace(release.progress[event.owner], refused=event)
         after = replace(after, progress={**release.progress, event.owner: progress})
-    told = release.ending
-    if told is None or (told.code == "balance" and event.code != "balance"):
-        told = event
-    return _moved(replace(after, ending=told), state, event)
+    reported = release.ending
+    if reported is None or (reported.code == "balance" and event.code != "balance"):
+        reported = event
+    return _moved(replace(after, ending=reported), state, event)
 
 
 def _deleted(release: Release, event: Deleted) -> Release:

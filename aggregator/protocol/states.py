@@ -1,7 +1,7 @@
 """The states of a release and what may happen in each, as one table.
 
 An owner's answer leaves the state as it is, except the last one that a step waits for: it counts as the
-event `…_by_all`. What is not in the table does not happen.
+event `…_by_all`. An event that is not in the table is an error.
 """
 
 from collections.abc import Mapping
@@ -84,12 +84,12 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
         "cancelled": State.CANCELLED,
         "expired": State.EXPIRED,
     },
-    # The release folder appears in here, and what has appeared cannot be cancelled: only while the disk takes
-    # nothing or publication has failed, and the folder is not there, is there something to stop.
+    # The release folder appears in this state, and a folder that has appeared cannot be cancelled. There is
+    # something to cancel only while storage fails or publication has failed, and the folder is absent.
     State.JOINING: {"published": State.PUBLISHED, "failed": State.FAILED, "cancelled": State.CANCELLED},
     State.PUBLISHED: {"acknowledged": State.PUBLISHED, "deleted": State.PUBLISHED},
     State.CONFLICT: {"acknowledged": State.CONFLICT, "deleted": State.CONFLICT},
-    # Owners that refuse at the same time are all heard.
+    # Refusals of several owners at the same time are all recorded.
     State.REFUSED: {"refused": State.REFUSED, "acknowledged": State.REFUSED, "deleted": State.REFUSED},
     State.FAILED: {"acknowledged": State.FAILED, "deleted": State.FAILED},
     State.CANCELLED: {"acknowledged": State.CANCELLED, "deleted": State.CANCELLED},
@@ -98,16 +98,16 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
 
 
 def next_state(state: State, event: str) -> State:
-    """Look an event up in the table.
+    """Return the state that an event leads to.
 
     Raises:
-        ProtocolError: If the event does not happen in this state.
+        ProtocolError: If the table has no such event in this state.
     """
     try:
         return TRANSITIONS[state][event]
     except KeyError:
         raise ProtocolError(
             f"aggregator: a release in state {state} takes no {event!r}",
-            "ask for the work that is due and answer that",
+            "request the work that is due and answer that",
             {"role": "aggregator", "state": str(state), "event": event},
         ) from None

@@ -1,7 +1,7 @@
 """What an owner should do now, derived from the release alone.
 
-The same work is told until it is answered, so that a lost message, a repeated poll and a restart of either
-side all have the same cure.
+The same work is sent until it is answered. This covers lost messages, repeated polls and restarts of either
+side.
 """
 
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from aggregator.protocol.states import State
 
 Step = Literal["describe", "consent", "link", "mask", "collect", "conclude"]
 
-DRY_RUN_REASON = "only a plan was asked for"
-"""What owners are told when a dry run has ended."""
+DRY_RUN_REASON = "only a plan was requested"
+"""The reason that owners receive when a dry run has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def work_for(release: Release, owner: str) -> Work | None:
 
     Args:
         release: The release.
-        owner: A participant's id; anybody else has nothing to do.
+        owner: A participant's id; for any other id there is no work.
     """
     progress = release.progress.get(owner)
     if progress is None:
@@ -61,13 +61,13 @@ def work_for(release: Release, owner: str) -> Work | None:
 
 
 def conclusion(release: Release) -> tuple[str, str, str]:
-    """Return what an owner is told at the end: state, reason and the manifest's digest."""
+    """Return the result for an owner at the end: state, reason and the manifest's digest."""
     if release.published is not None:
         return str(release.state), "", release.published.manifest_digest
     if isinstance(release.ending, Conflicted):
-        # What owners declare, hold or use does not fit together: they are the ones who can do something.
-        told = (release.ending.message, release.ending.hint)
-        return str(release.state), "; ".join(each for each in told if each), ""
+        # What owners declare, hold or use does not fit together: only they can correct it.
+        texts = (release.ending.message, release.ending.hint)
+        return str(release.state), "; ".join(filter(None, texts)), ""
     if release.ending is not None:
         return str(release.state), release.ending.message, ""
     return str(State.CANCELLED), DRY_RUN_REASON, ""

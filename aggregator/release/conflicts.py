@@ -131,7 +131,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     """Compare the owners' schemas.
 
     Args:
-        request: What the operator asked for.
+        request: The arguments of the release.
         schemas: Every owner's schema by owner id.
 
     Returns:
@@ -140,7 +140,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     held = {name for owner in request.owners for name in schemas[owner].names}
     unknown = [name for name in request.attributes if name not in held]
     if unknown:
-        # What else does not fit may well follow from the name that nobody has.
+        # Other conflicts may follow from the unknown name.
         return tuple(
             Conflict("", name, "no owner has it", "check its spelling in --attributes") for name in unknown
         )
@@ -164,7 +164,7 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
 
 
 def conflict_error(found: Sequence[Conflict]) -> ConflictError:
-    """Return the error that tells all conflicts together."""
+    """Return the error that reports all conflicts."""
     lines = "".join(f"\n  {conflict}" for conflict in found)
     return ConflictError(
         f"the owners' data sets do not fit together, {len(found)} conflicts:{lines}"

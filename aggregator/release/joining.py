@@ -1,8 +1,8 @@
-"""Fragments become one table: stack the parts, align the groups, drop the tokens, shuffle, number anew.
+"""Joins fragments to one table: stack the parts, align the groups, drop the tokens, shuffle, renumber.
 
-Several groups are aligned on persons. A person that several owners of a group hold, if the plan allows that,
-has several records there. It gets as many released records as the group that has most of it, first with first
-in the order of the plan's owners, and the records of a group with fewer are used again.
+Several groups are aligned on persons. If the plan allows it, a person can have several records in a group, at
+several owners. The person then gets as many released records as in the group that has most of them. Records
+are matched in the order of the plan's owners, and a group with fewer records of the person repeats them.
 
 References:
     Del Vasto-Terrientes et al. 2025, §4.2.1 (stacking) and §4.2.2 (joining by identifier).
@@ -94,7 +94,7 @@ def _aligned(stacked: Mapping[int, pa.Table], most_multiples: Sequence[int]) -> 
 def _repeated(
     orders: Mapping[int, Int64Array], counts: Mapping[int, Int64Array], n_persons: int
 ) -> dict[int, Int64Array | None]:
-    """Return the same positions where persons have several records, each as often as it is released.
+    """Return these positions where persons have several records, each as often as it is released.
 
     Args:
         orders: By group: positions that sort its records by person.

@@ -49,14 +49,14 @@ def manifest_document(
     """Return the manifest, still without the digests of the files.
 
     Args:
-        evidence: What was signed.
+        evidence: The signed documents.
         aggregator_certificates: PEM chain of the aggregator that will sign the manifest.
         published: The moment at which the release will be judged, with a time zone.
 
     Returns:
         A document for `to_bytes`.
     """
-    # pyarrow comes with it; command lines that only check their options stay quick.
+    # This imports pyarrow; commands that only check their options stay quick without it.
     from common.release.summary import summary
 
     plan, addendum = evidence.plan, evidence.addendum
@@ -203,11 +203,11 @@ def copy_release(folder: Path, out: Path) -> None:
 
 
 def _check(folder: Path, ca: Path | None) -> None:
-    """Check what users will check before anybody can see it, a certificate that expired included."""
+    """Run the checks of `verify` before the folder is visible, including for expired certificates."""
     try:
         verify_release(folder, ca)
     except IntegrityError as error:
-        # Its hint is for those who have the folder.
+        # Its hint is for readers of the folder.
         raise IntegrityError(
             f"the release would not hold for those who verify it: {error.message}", details=error.details
         ) from None

@@ -268,7 +268,7 @@ def render_report(
 
 
 def _linking(evidence: Evidence) -> str:
-    """Return what linking compared, and what it found of what the plan allows."""
+    """Return what linking compared, and the overlaps that it found within the plan."""
     lines = found(evidence.plan, evidence.addendum)
     more = f" Found: {'; '.join(lines)}." if lines else ""
     how = compared_as(evidence.plan.identifier)

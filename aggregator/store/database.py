@@ -1,6 +1,6 @@
-"""aggregator.db: everything that the aggregator keeps, the register of certificates included.
+"""aggregator.db: everything that the aggregator stores, including the register of certificates.
 
-The daemon's calls are short and block; releases number in the hundreds and their events come at the pace of
+The daemon's calls are short and block: there are hundreds of releases, and events arrive at the pace of
 people and uploads. The operator's `enroll` commands write to the same file, with or without the daemon.
 """
 

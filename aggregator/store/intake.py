@@ -28,13 +28,13 @@ from common.errors import IntegrityError, NotConnectedError, ProtocolError
 from common.files import private_directory, read_chunks, sync_directory, write_atomic
 
 BLOCK_BYTES = 4096
-"""What is written past the cache begins and ends at a multiple of this."""
+"""Alignment of everything that is written past the cache."""
 _FLUSH_BYTES = 64 << 20
 _DIRECT: int = getattr(os, "O_DIRECT", 0)
 
 
 class PartFile:
-    """A file that grows at its end.
+    """A file that bytes are appended to.
 
     It is not read before the join, and copying it into the page cache takes longer than receiving it: an
     upload of 1.2 GB takes 10 seconds with O_DIRECT and 20 without, and 4.8 and 8.2 seconds of processor time
@@ -57,14 +57,14 @@ class PartFile:
         return self._position
 
     def write(self, batch: memoryview, *, last: bool) -> None:
-        """Write a batch; what is cached is flushed along the way, so that the disk works meanwhile.
+        """Write a batch; cached bytes are flushed from time to time, so that the disk works in parallel.
 
         Args:
-            batch: The bytes; past the cache goes what begins on a page and fills whole blocks.
-            last: Whether the file is complete now, and must be on the disk.
+            batch: The bytes; they bypass the cache if they begin on a block boundary and fill whole blocks.
+            last: Whether the file is complete now and must be flushed to the disk.
 
         Raises:
-            OSError: If the disk takes no more.
+            OSError: If the disk is full or fails.
         """
         self._set_direct(wanted=self._position % BLOCK_BYTES == 0 == len(batch) % BLOCK_BYTES)
         while batch:
@@ -91,15 +91,15 @@ class PartFile:
             fcntl(self._stream, F_SETFL, flags | (0 if self._direct else _DIRECT))
             self._direct = not self._direct
         except OSError:
-            # Some file systems are nothing but cache.
+            # Some file systems consist of cache alone.
             self._can_be_direct = False
 
 
 _BATCH_BYTES = 8 << 20
-"""What is handed over at once; a message of a fragment that lies within it is checked where it is."""
+"""Size of a batch; a message of a fragment that lies within one is checked without copying."""
 
 Check: TypeAlias = Callable[[bytes | memoryview], None]
-"""Is shown the bytes of a blob; they may change after the call. Must not raise."""
+"""Called with the bytes of a blob, which may change after the call. Must not raise."""
 
 
 class Kind(StrEnum):
@@ -127,10 +127,10 @@ class Blob:
 
 
 class Intake:
-    """The folder of what is being uploaded and has not been joined yet.
+    """The folder of uploads that have not been joined yet.
 
     Args:
-        directory: The folder; made, for this user alone.
+        directory: The folder; created for this user alone.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -138,7 +138,7 @@ class Intake:
         self._writing: set[Path] = set()
 
     def path(self, release: str, owner: str, kind: Kind) -> Path:
-        """Return where a whole blob is. Ids of releases and owners never hold a slash or begin with a dot."""
+        """Return the path of a complete blob. Ids never hold a slash or begin with a dot."""
         return self._directory / release / f"{owner}.{kind}"
 
     def offset(self, blob: Blob) -> int:
@@ -166,17 +166,17 @@ class Intake:
 
         Args:
             blob: What is uploaded.
-            offset: Where the first chunk belongs; must be what `offset` says.
+            offset: Offset of the first chunk; must equal `offset(blob)`.
             chunks: The bytes.
-            check: Is shown all bytes of the blob in order, also those that were held already, in a thread.
+            check: Called in a thread with all bytes of the blob in order, including those held already.
 
         Returns:
-            The whole file, whose digest is the declared one.
+            The complete file, whose digest is the declared one.
 
         Raises:
             ProtocolError: If the offset is another, there are more bytes than declared, or the stream ends
                 early.
-            NotConnectedError: If an earlier call has not ended yet; another attempt will do.
+            NotConnectedError: If an earlier call has not ended yet; a retry succeeds.
             IntegrityError: If the digest is another; what was received is deleted.
         """
         final = self.path(blob.release, blob.owner, blob.kind)
@@ -202,7 +202,7 @@ class Intake:
         if offset != held:
             raise ProtocolError(
                 f"the upload starts at byte {offset}, {held} bytes are held",
-                "ask for the offset and go on from there",
+                "request the offset and resume there",
                 {"offset": held},
             )
         part, want = _beside(final)
@@ -221,14 +221,14 @@ class Intake:
         return final
 
     def verify(self, blob: Blob) -> bool:
-        """Whether a whole blob is there and is this one. Reads all of it."""
+        """Whether a complete blob is stored and has this digest. Reads all of it."""
         final = self.path(blob.release, blob.owner, blob.kind)
         return (
             final.exists() and final.stat().st_size == blob.size and _replay(final).hexdigest() == blob.digest
         )
 
     def remove(self, release: str, owner: str, kind: Kind) -> None:
-        """Delete an owner's blob, whole or in part; what the disk keeps goes with the rest of the release."""
+        """Delete an owner's blob, whole or in part. Files that cannot be deleted now go with `remove_all`."""
         final = self.path(release, owner, kind)
         for path in (final, *_beside(final)):
             with suppress(OSError):
@@ -244,7 +244,7 @@ def _beside(final: Path) -> tuple[Path, Path]:
 
 
 def _prepare(final: Path, blob: Blob, held: int) -> None:
-    """Make the part's file; begin anew if what is there belongs to another blob."""
+    """Create the part's file; restart from zero if the existing one belongs to another blob."""
     part, want = _beside(final)
     if held == 0:
         private_directory(final.parent)
@@ -255,31 +255,31 @@ def _prepare(final: Path, blob: Blob, held: int) -> None:
 
 
 class _Writer:
-    """Writes, digests and checks what arrives in threads, one batch at a time, while the next is arriving.
+    """Writes, digests and checks an upload in threads, one batch at a time, while the next batch arrives.
 
-    Two buffers take turns for the whole upload. A batch is written by one thread, digested and checked by
-    another: writing waits for the disk, and each call that lets the interpreter go gets it back only when the
-    receiving side lets it go.
+    Two buffers alternate for the whole upload. One thread writes a batch, another digests and checks it:
+    writing waits for the disk, and each call that releases the interpreter's lock gets it back only when the
+    receiving side releases it.
 
     Args:
-        part: Where it is written.
-        running: The digest of what the part holds already.
-        check: Is shown every batch beside its being written.
+        part: The file to write to.
+        running: The running digest of the bytes that the part holds already.
+        check: Called with every batch while it is written.
     """
 
     def __init__(self, part: PartFile, running: Any, check: Check | None) -> None:
         self._part = part
         self._running = running
         self._check = check
-        # Memory of whole pages, as writing past the page cache needs it.
+        # Page-aligned memory, which writing past the page cache needs.
         self._filling, self._writing = mmap(-1, _BATCH_BYTES), mmap(-1, _BATCH_BYTES)
         self._filled = 0
-        # The first batch ends where a block does, wherever an earlier call stopped.
+        # The first batch ends at a block boundary, wherever an earlier call stopped.
         self._most = _BATCH_BYTES - part.position % BLOCK_BYTES
         self._job: asyncio.Task[None] | None = None
 
     async def add(self, chunk: bytes | memoryview) -> None:
-        """Take a chunk; waits only if the disk is slower than the network."""
+        """Add a chunk; waits only if the disk is slower than the network."""
         view = memoryview(chunk)
         while view:
             taken = view[: self._most - self._filled]
@@ -308,14 +308,14 @@ class _Writer:
                 await asyncio.wait((self._job,))
             except asyncio.CancelledError as error:
                 cancelled = error
-        # One that failed is kept: what comes after it must not be written.
+        # A failed job is kept, so that nothing after it is written.
         self._job.result()
         self._job = None
         if cancelled is not None:
             raise cancelled
 
     async def finish(self, *, whole: bool) -> None:
-        """Write what is left; flush it if it is the end of the blob."""
+        """Write the remaining bytes; flush them if the blob is complete."""
         await self.settle()
         view = memoryview(self._filling)[: self._filled]
         self._job = asyncio.create_task(self._work(view, last=whole))
@@ -324,14 +324,14 @@ class _Writer:
     async def _work(self, batch: memoryview, *, last: bool = False) -> None:
         jobs = (
             asyncio.to_thread(self._part.write, batch, last=last),
-            asyncio.to_thread(self._look_at, batch),
+            asyncio.to_thread(self._digest_and_check, batch),
         )
-        # Both of them end before the buffer takes its next turn, also if one fails.
+        # Both jobs end before the buffer is used again, even if one fails.
         for failure in await asyncio.gather(*jobs, return_exceptions=True):
             if failure is not None:
                 raise failure
 
-    def _look_at(self, batch: memoryview) -> None:
+    def _digest_and_check(self, batch: memoryview) -> None:
         self._running.update(batch)
         if self._check is not None:
             self._check(batch)
@@ -357,7 +357,7 @@ async def _append(
         raise ProtocolError(f"more than the declared {blob.size} bytes were sent", "declare the blob's size")
     if held < blob.size:
         raise ProtocolError(
-            f"the upload ended at byte {held} of {blob.size}", "ask for the offset and go on from there"
+            f"the upload ended at byte {held} of {blob.size}", "request the offset and resume there"
         )
     return str(running.hexdigest())
 
@@ -371,7 +371,7 @@ def _damaged(blob: Blob) -> IntegrityError:
 
 
 def _replay(path: Path, check: Check | None = None) -> Any:
-    """Return the running digest of a file, and show its bytes to a check."""
+    """Return the running digest of a file; passes its bytes to a check."""
     running = hashlib.sha256()
     for piece in read_chunks(path, chunk_bytes=_BATCH_BYTES):
         running.update(piece)

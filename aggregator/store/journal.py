@@ -1,4 +1,4 @@
-"""Every event of every release before it is acted on, who the owners are, and the newest ledger heads."""
+"""The journal: every event of every release, stored before it is acted on; the owners; their ledger heads."""
 
 import asyncio
 import json
@@ -37,19 +37,19 @@ class Journal:
     """The parts of the aggregator's database that releases and owners need.
 
     Args:
-        path: The database file, made if absent.
+        path: The database file, created if absent.
 
     Raises:
-        ConfigurationError: If it is no database of this software, or a newer version made it.
+        ConfigurationError: If it is no database of this software, or a newer version wrote it.
     """
 
     def __init__(self, path: Path) -> None:
         self.db = Database(path)
         """The database."""
         self.operators = OperatorLog(self.db)
-        """What operators asked for."""
+        """The log of the operators' actions."""
         self.heads = LedgerHeads(self.db, self.operators)
-        """Where owners' ledgers were."""
+        """Heads of the owners' ledgers."""
 
     def close(self) -> None:
         """Close the database."""
@@ -71,7 +71,7 @@ class Journal:
         Args:
             release: Release id.
             event: The event.
-            action: What an operator asked for, if that is what the event comes from.
+            action: The operator's action that caused the event, if one did.
 
         Raises:
             CannotStoreError: If it could not be stored; then nothing has changed.
@@ -93,7 +93,7 @@ class Journal:
         return [from_json(document) for (document,) in rows]
 
     def replay(self) -> dict[str, Release]:
-        """Return every release as its events make it, oldest first."""
+        """Rebuild every release from its events, oldest first."""
         releases: dict[str, Release] = {}
         for release, document in self.db.rows(
             "SELECT release, document FROM events ORDER BY release, sequence"
@@ -115,11 +115,6 @@ class Journal:
                     *(json.dumps(owner.datasets), owner.fingerprint, owner.certificate_expires),
                 ),
             )
-
-    def left(self, owner: str, at: int) -> None:
-        """Store when an owner was last heard of."""
-        with self.db.transaction() as tx:
-            tx.execute("UPDATE owners SET last_seen = ? WHERE id = ?", (at, owner))
 
     def owners(self, after: str = "") -> dict[str, KnownOwner]:
         """Return every owner that has ever connected, by id.

@@ -1,8 +1,8 @@
-"""Where owners' ledgers were, as they signed it with consents, sealed fragments and polls.
+"""Heads of the owners' ledgers, which owners sign with consents, sealed fragments and polls.
 
 An owner that lost entries of its ledger, by a restored backup or a copy of its state directory, would spend
-a budget twice without knowing. The newest head is shown to it at every connect and with every poll; two heads
-of one place in the ledger cannot both be its own.
+a budget twice without knowing. The newest head is sent to it at every connect and with every poll. Two
+different heads at one sequence number prove that the ledger was forked.
 """
 
 import logging
@@ -14,13 +14,13 @@ from common.errors import IntegrityError
 from common.model.fragment import LedgerHead
 
 _MOST_PLACES = 20_000
-"""Of one owner: about as many as one message takes. Older ones are forgotten."""
+"""Most heads kept of one owner: about as many as fit one message. Older ones are deleted."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """Where an owner's ledger was, with its signature."""
+    """A ledger head with its signature."""
 
     head: LedgerHead
     signature: bytes
@@ -50,7 +50,7 @@ class LedgerHeads:
         return SignedHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
 
     def newest_at(self, owner: str) -> int:
-        """Return when the newest head of an owner came, in Unix seconds; 0 if it has none."""
+        """Return when the newest head of an owner arrived, in Unix seconds; 0 if it has none."""
         rows = self._db.rows(
             "SELECT at FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT 1", (owner,)
         )
@@ -65,7 +65,7 @@ class LedgerHeads:
         return [(int(sequence), str(mark)) for sequence, mark in rows]
 
     def compare(self, head: LedgerHead, at: int, release: str = "") -> None:
-        """Compare a ledger head with what is kept; nothing is stored but what operators must know.
+        """Compare a ledger head with the stored ones. Stores nothing, except a fork in the operators' log.
 
         Args:
             head: A head whose signature has been checked.
@@ -73,22 +73,22 @@ class LedgerHeads:
             release: Id of the release that it came with.
 
         Raises:
-            IntegrityError: If this owner has signed another entry at the same place.
+            IntegrityError: If this owner has signed another entry with the same sequence number.
         """
         known = self._db.rows(
             "SELECT hash FROM ledger_heads WHERE owner = ? AND sequence = ?", (head.owner, head.sequence)
         )
         if known and known[0][0] != head.hash:
-            self._tell(head, at, release)
+            self._report_fork(head, at, release)
             raise IntegrityError(
-                f"another copy of this state directory is at work: {head.owner} has signed another entry "
+                f"another copy of this state directory is in use: {head.owner} has signed another entry "
                 f"{head.sequence} of its ledger before",
                 "stop every copy but one; the one whose ledger lacks entries needs owner-node ledger recover",
                 {"owner": head.owner, "sequence": head.sequence},
             )
 
     def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
-        """Store a ledger head. An older one may come late, and changes nothing.
+        """Store a ledger head. An older one may arrive late and changes nothing.
 
         Args:
             signed: A head whose signature has been checked.
@@ -105,7 +105,7 @@ class LedgerHeads:
                 "INSERT OR IGNORE INTO ledger_heads VALUES (?, ?, ?, ?, ?, ?)",
                 (head.owner, head.sequence, head.hash, signed.signature, signed.certificate, at),
             )
-            # Only the newest is ever shown; of the others, what they said is enough.
+            # Only the newest head is ever sent; the others need no certificate.
             tx.execute(
                 "UPDATE ledger_heads SET certificate = x'' WHERE owner = :owner AND certificate != x'' "
                 "AND sequence < (SELECT max(sequence) FROM ledger_heads WHERE owner = :owner)",
@@ -117,8 +117,8 @@ class LedgerHeads:
                 {"owner": head.owner, "others": _MOST_PLACES - 1},
             )
 
-    def _tell(self, head: LedgerHead, at: int, release: str) -> None:
-        """Tell the operators once for every place at which heads contradict each other."""
+    def _report_fork(self, head: LedgerHead, at: int, release: str) -> None:
+        """Report to the operators, once for every sequence number at which heads contradict each other."""
         _log.error(
             "ledger forked", extra={"owner": head.owner, "sequence": head.sequence, "release": release}
         )
@@ -128,5 +128,5 @@ class LedgerHeads:
             action.name == "fork" and place.items() <= action.arguments.items()
             for _, action in self._operators.actions()
         ):
-            outcome = f"refused: another copy of the state directory of {head.owner} is at work"
+            outcome = f"refused: another copy of the state directory of {head.owner} is in use"
             self._operators.note(Action(at, "", "fork", release, said, outcome))

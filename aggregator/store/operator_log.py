@@ -1,7 +1,7 @@
-"""What operators asked for: who, when, with which arguments, and what came of it. Append-only.
+"""Append-only log of the operators' actions: who, when, with which arguments, and with which outcome.
 
-What changes a release is written together with the event that it caused; what was refused, or changed
-nothing, is written by itself.
+An action that changes a release is written in one transaction with its event. An action that was refused, or
+changed nothing, is written by itself.
 """
 
 import json
@@ -14,32 +14,32 @@ from typing import Any
 from aggregator.store.database import Database
 
 USER_KEY = "tessera-user-bin"
-"""Metadata of a control call in which a command says who gave it. Who reaches the socket has the rights of
-the daemon's user: this tells operators apart, it does not keep any of them out."""
+"""Metadata of a control call that names the operator. Anyone who reaches the socket has the rights of the
+daemon's user: this distinguishes operators, it does not authenticate them."""
 _LONGEST_ARGUMENTS = 8192
-"""Characters of what was asked for; of what is longer, only that is kept. Many entries fit one message."""
+"""Most characters of arguments; of longer ones, only the length is kept. Many entries fit one message."""
 _LONGEST_TEXT = 1000
 DONE = "done"
 UNCHANGED = "nothing to change"
-"""Outcome of what was asked for again."""
+"""Outcome of a repeated request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing that an operator asked for."""
+    """One request of an operator."""
 
     at: int
     """Unix time."""
     user: str
-    """Who asked, as the command line said it."""
+    """The operator, as the command line stated it."""
     name: str
-    """What was asked for: "release", "confirm", "cancel", "delete", or "enroll" and what was done."""
+    """The action: "release", "confirm", "cancel", "delete", or "enroll" with the act."""
     release: str
     """Release id; empty if it is about none."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """The arguments, JSON-serialisable."""
     outcome: str = DONE
-    """What came of it: done, nothing to change, or the code and message of the error."""
+    """The outcome: done, nothing to change, or the code and message of the error."""
 
     def to_document(self) -> dict[str, Any]:
         """Return the form of `history --json` and of audit records."""
@@ -65,7 +65,7 @@ class OperatorLog:
         self._listener: Callable[[], None] = lambda: None
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Have a function called after every entry."""
+        """Register a function to call after every entry."""
         self._listener = listener
 
     def insert(self, tx: Connection, action: Action) -> None:
@@ -83,7 +83,7 @@ class OperatorLog:
         )
 
     def announce(self) -> None:
-        """Say that there are new entries."""
+        """Notify the listener of new entries."""
         self._listener()
 
     def note(self, action: Action) -> None:
@@ -123,6 +123,6 @@ class OperatorLog:
         return int(rows[0][0]) if rows else 0
 
     def note_delivered(self, sink: str, sequence: int) -> None:
-        """Remember how far an audit sink has come."""
+        """Store the number of the entry up to which an audit sink has everything."""
         with self._db.transaction() as tx:
             tx.execute("INSERT OR REPLACE INTO audit_sinks VALUES (?, ?)", (sink, sequence))
