@@ -2,8 +2,8 @@
 
 A line carries ids, counts and digests, never a value of a record, an identifier or a token. Programs log with
 the standard library: `logging.getLogger(__name__).info("connected", extra={"aggregator": name})`. The
-message is the name of the event; what it speaks of goes into `extra`. Errors of libraries quote the values
-that they stumbled over, so a traceback is written as places and types, without texts, and so is a warning.
+message is the name of the event; its fields go into `extra`. Errors of libraries quote the values that caused
+them, so tracebacks and warnings are written as places and types, without texts.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 OUR_LOGGERS = ("aggregator", "common", "owner_node", "deploy")
-"""The packages whose lines `--log-level` decides about; libraries are heard from warning upwards."""
+"""The packages that `--log-level` applies to; libraries log from level warning on."""
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _LONGEST_TEXT = 500
 
@@ -63,7 +63,7 @@ def _plain(value: object) -> Any:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return what a line speaks of: the `extra` of the call, and the places of an exception."""
+    """Return the fields of a line: the `extra` of the call, and the places of an exception."""
     fields = {name: _plain(value) for name, value in vars(record).items() if name not in _STANDARD}
     if record.exc_info and record.exc_info[1] is not None:
         fields["traceback"] = places(record.exc_info[1])
@@ -71,7 +71,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def _event(record: logging.LogRecord) -> str:
-    """Return the name of the event; of what asyncio says its first line, as the others quote errors."""
+    """Return the name of the event; only the first line for asyncio, whose other lines quote errors."""
     message = record.getMessage()
     return message.partition("\n")[0] if record.name == "asyncio" else message
 

@@ -132,7 +132,7 @@ def _numeric(n_columns: int, rows: Rows) -> list[bool]:
 
 
 def refuse_blank(command: Any) -> None:
-    """Have a command and all below it refuse options whose value is blank.
+    """Make a command and all its subcommands refuse options with a blank value.
 
     Args:
         command: What `typer.main.get_command` returns; changed.
@@ -154,7 +154,7 @@ def _check_values(parameter: Any) -> None:
             if isinstance(value, str) and not value.strip():
                 raise UsageError(
                     f"{max(parameter.opts, key=len)} is empty",
-                    "give it a value, or leave it out; in a script, look whether a variable is not set",
+                    "give it a value, or leave it out; in a script, check whether a variable is not set",
                 )
         return consume(context, texts)
 
@@ -167,7 +167,7 @@ ConfigOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
-LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="How much the log tells.")]
+LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Level of detail of the log.")]
 
 _AGAIN_SECONDS = 0.05
 _E = TypeVar("_E", bound=BaseException)
@@ -212,7 +212,7 @@ def application(name: str, about: str, version: str) -> typer.Typer:
 
 
 def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
-    """Be the program of this process: carry out its command line and exit with its code.
+    """Run the command line of this process and exit with its code.
 
     Args:
         make: Returns the commands.
@@ -224,8 +224,8 @@ def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
     except KeyboardInterrupt:
         # Before the command began, or when it had just ended.
         code = ExitCode.INTERRUPTED
-    # What is said is said: while Python leaves, a Ctrl-C would only add a traceback to it. Pressed again, it
-    # does not wait for threads, which end only what they are at.
+    # All output is written. While Python exits, Ctrl-C would only add a traceback. Pressed again after an
+    # interruption, it does not wait for threads, which finish their current work.
     atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGINT, _leave if code == ExitCode.INTERRUPTED else signal.SIG_IGN)
     sys.exit(code)
@@ -249,7 +249,7 @@ def repeat_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
 
 
 def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
-    """Carry out a command line and turn every error into words and an exit code.
+    """Run a command line and turn every error into a message and an exit code.
 
     A command ends well by returning None, with an exit code of its own by returning it or by
     `raise typer.Exit(code)`, and badly by raising a `TesseraError`.
@@ -281,7 +281,7 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
 
 
 def _reader_left() -> int:
-    """Say nothing more, not even when the interpreter flushes on its way out."""
+    """Discard all further output, including the interpreter's flush at exit."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return ExitCode.INTERNAL
@@ -393,7 +393,7 @@ def progress(
         silent: Show nothing, for `--json`.
 
     Yields:
-        A function that takes the whole table anew whenever something may have changed.
+        A function to call with the whole table whenever something may have changed.
     """
     if silent:
         yield lambda _rows: None

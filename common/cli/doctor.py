@@ -1,4 +1,4 @@
-"""What `doctor` finds out about a machine: small checks, each of which passes, warns or fails in words.
+"""The checks that `doctor` runs on a machine: each passes, warns or fails with an explanation.
 
 A check is a function that yields findings. One that meets an error of the catalogue has failed with its
 words; what depends on it is skipped, everything else goes on. Nothing here changes anything.
@@ -46,11 +46,11 @@ class Finding:
     """One thing that was found out."""
 
     check: str
-    """What was looked at."""
+    """Name of the check."""
     outcome: Outcome
     """How it is."""
     text: str
-    """What was seen."""
+    """The observation."""
     hint: str = ""
     exit_code: ExitCode = ExitCode.DONE
     """What the command ends with if this is its first failure."""
@@ -85,10 +85,10 @@ def failed_with(check: str, error: TesseraError) -> Finding:
 
 
 def examine(checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
-    """Run checks one after the other, whatever becomes of each.
+    """Run checks one after the other, whether they fail or not.
 
     Args:
-        checks: The name that a failure is told under, and the check.
+        checks: Name, under which a failure is shown, and check.
 
     Yields:
         Findings as they are made.
@@ -109,19 +109,19 @@ def report(findings: Iterable[Finding], *, as_json: bool) -> ExitCode:
     """Print findings as they are made, or all as one document.
 
     Returns:
-        What the command ends with: 0 unless something failed, then what the first failure says.
+        The exit code of the command: that of the first failure, or 0.
     """
-    told = []
+    shown = []
     for each in findings:
-        told.append(each)
+        shown.append(each)
         if not as_json:
             console.print_line(f"{each.outcome.upper():<5} {each.check}: {each.text}")
             if each.hint:
                 console.print_line(f"      {each.hint}")
-    ends = next((each.exit_code for each in told if each.outcome is Outcome.FAIL), ExitCode.DONE)
-    counts = {str(kind): sum(each.outcome is kind for each in told) for kind in Outcome}
+    ends = next((each.exit_code for each in shown if each.outcome is Outcome.FAIL), ExitCode.DONE)
+    counts = {str(kind): sum(each.outcome is kind for each in shown) for kind in Outcome}
     if as_json:
-        lines = [{key: value for key, value in asdict(each).items() if key != "exit_code"} for each in told]
+        lines = [{key: value for key, value in asdict(each).items() if key != "exit_code"} for each in shown]
         console.print_json({"checks": lines, "counts": counts, "healthy": ends is ExitCode.DONE})
     else:
         console.print_line()
@@ -133,7 +133,7 @@ def report(findings: Iterable[Finding], *, as_json: bool) -> ExitCode:
 
 
 def private_folder(check: str, path: Path) -> Iterator[Finding]:
-    """Check a folder that nobody else may enter."""
+    """Check a folder that only its user may enter."""
     if not path.exists():
         yield skipped(check, f"{path} is not there yet; it is made when it is needed")
         return
@@ -208,7 +208,7 @@ def database(check: str, path: Path) -> Iterator[Finding]:
 
 
 def configured(program: str, load: Callable[[], _Config]) -> tuple[list[Finding], _Config | None]:
-    """Load the configuration that everything else is looked at by; without one, look at the clock alone.
+    """Load the configuration that all other checks need; without one, check only the clock.
 
     Args:
         program: What the program is called.
@@ -262,7 +262,7 @@ def identity(
 
 
 def kept_clock() -> Iterator[Finding]:
-    """Ask the system whether something keeps its clock."""
+    """Check whether a time service keeps the system's clock."""
     ask = getattr(ctypes.CDLL(None), "ntp_adjtime", None)
     state = ask(ctypes.create_string_buffer(_TIMEX_BYTES)) if ask is not None else -1
     if state == _UNSYNCHRONISED:

@@ -1,4 +1,4 @@
-"""What `doctor` finds out about the way to an aggregator: proxy, name, connection, TLS, names, clock."""
+"""The checks of `doctor` on the way to an aggregator: proxy, name, connection, TLS, names, clock."""
 
 import ipaddress
 import os
@@ -33,7 +33,7 @@ _MOST_ADDRESSES = 4
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a server shows to anybody who connects."""
+    """What a server shows to anyone who connects."""
 
     version: str
     """Version of TLS."""
@@ -73,7 +73,7 @@ def name(check: str, host: str) -> Iterator[Finding]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        hint = "correct the address in the configuration, or ask whoever runs the name service"
+        hint = "correct the address in the configuration, or ask the operator of the name service"
         yield failed(check, f"the name {host} is not found", hint, ExitCode.NOT_CONNECTED)
         return
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
@@ -81,7 +81,7 @@ def name(check: str, host: str) -> Iterator[Finding]:
 
 
 def look(host: str, port: int) -> Seen:
-    """Shake hands with a server without believing it, to see what it shows.
+    """Do a handshake with a server without verifying it, to see what it shows.
 
     Raises:
         OSError: If it cannot be reached, or speaks no TLS.
@@ -137,7 +137,7 @@ def reach(check: str, host: str, port: int, *, direct: bool) -> tuple[Finding, S
 
 
 def shown_names(check: str, host: str, seen: Seen, party: Party, now: datetime) -> Iterator[Finding]:
-    """Compare the certificate that a server shows with whom it should be."""
+    """Compare the certificate that a server shows with the expected party and host."""
     shown = seen.certificate
     names = host_names(shown)
     text = f"expected {party.uri} for {host}; seen {describe(shown)} for {', '.join(names) or '(no host)'}"
@@ -188,13 +188,13 @@ def skew(check: str, theirs: float | None, before: float, after: float) -> Findi
 
     Args:
         check: Name of the check.
-        theirs: The other side's, Unix time in seconds; None if it did not tell.
+        theirs: The other side's, Unix time in seconds; None if it did not report it.
         before: Ours when it was asked.
         after: Ours when it had answered.
     """
     if theirs is None:
-        return skipped(check, "the aggregator does not tell its time")
-    # Whole seconds are told, so half of one is in the middle of what it can have been.
+        return skipped(check, "the aggregator does not report its time")
+    # Whole seconds are reported: adding half a second gives the middle of the possible range.
     seconds = theirs + 0.5 - (before + after) / 2
     text = f"the aggregator's clock is {abs(seconds):.0f} s {'ahead' if seconds > 0 else 'behind'}"
     hint = "set both clocks by a time service: certificates and deadlines are judged by them"

@@ -108,7 +108,7 @@ class Stopwatch:
 
 
 class _Snapshot(Collector):
-    """Metrics that are computed when they are asked for; a failure is logged in the form of our own logs."""
+    """Metrics that are computed on request; a failure is logged in the form of our own logs."""
 
     def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families
@@ -118,7 +118,7 @@ class _Snapshot(Collector):
         try:
             return list(self._families())
         except Exception as fault:  # noqa: BLE001 - the edge of a request
-            _log.error("metrics cannot be told", exc_info=fault)
+            _log.error("metrics cannot be computed", exc_info=fault)
             return ()
 
 
@@ -142,7 +142,7 @@ class _Server(ThreadingWSGIServer):
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Answer a request; the connection is closed once the whole of it takes too long."""
-        # The time limit of a socket starts anew with every byte that arrives.
+        # The time limit of a socket restarts with every byte that arrives.
         deadline = Timer(_REQUEST_SECONDS, _disconnect, (request,))
         deadline.daemon = True
         deadline.start()

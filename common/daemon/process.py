@@ -1,4 +1,4 @@
-"""A daemon as a process: when it is told to stop, threads that must end first, and its service manager."""
+"""A daemon as a process: stop signals, threads that must end first, and the service manager."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 READY = "READY=1"
 """The daemon serves."""
 STOPPING = "STOPPING=1"
-"""The daemon was told to stop and finishes its current work."""
+"""The daemon received a stop signal and finishes its current work."""
 _T = TypeVar("_T")
 
 
@@ -36,9 +36,9 @@ def stop_event() -> asyncio.Event:
 
 
 async def in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a blocking function in a thread; a caller that is cancelled waits for its end.
+    """Call a blocking function in a thread; a cancelled caller waits until it ends.
 
-    A thread cannot be stopped. Nobody may take over the state while it still spends, masks or seals.
+    A thread cannot be stopped. No other process may take over the state while it spends, masks or seals.
     """
     future = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
     try:

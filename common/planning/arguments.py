@@ -25,7 +25,7 @@ from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, is_rank_noise, parse
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
-"""What is taken where nothing is said: protection is not lost by naming a mechanism."""
+"""The default: naming a mechanism does not remove this protection."""
 _HINT = (
     "write a share of the ranks from 0 to 1 for all attributes, or for some by name: --rank-noise 0.03, "
     "--rank-noise age=0.1,ward=0"
@@ -34,7 +34,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class RankNoise:
-    """What is asked for."""
+    """The requested rank noise, for all attributes and for single ones."""
 
     everywhere: Decimal = DEFAULT
     """w of all attributes that are not named."""
@@ -57,7 +57,7 @@ class RankNoise:
         unknown = [name for name, _ in self.by_attribute if name not in known]
         if unknown:
             raise UsageError(
-                f"rank noise is asked for attributes that are not released: {', '.join(unknown)}",
+                f"rank noise is given for attributes that are not released: {', '.join(unknown)}",
                 f"released are {', '.join(known)}",
                 {"unknown": unknown},
             )
@@ -77,7 +77,7 @@ def parse_rank_noise(texts: Sequence[str], mechanism: str = DEFAULT_MECHANISM) -
 
     Args:
         texts: `w` for all attributes and `name=w` for single ones; empty for the default.
-        mechanism: The mechanism that is asked for with it.
+        mechanism: The mechanism that is requested with it.
 
     Raises:
         UsageError: If one is no rank noise, an attribute is named twice, or the mechanism takes none.
@@ -125,18 +125,18 @@ def parse_id(text: str) -> str:
 
 
 def parse_mechanism(text: str, k: int | None = None) -> str:
-    """Read a mechanism that may be asked for.
+    """Read a mechanism that may be requested.
 
     Args:
         text: A mechanism id; empty for the default.
-        k: The minimum cluster size that was asked for with it.
+        k: The minimum cluster size that is requested with it.
 
     Raises:
         UsageError: If there is none of that id, it makes no release, or it takes no k.
     """
     if text in MECHANISMS and text not in REQUESTABLE:
         raise UsageError(
-            f"mechanism {text} cannot be asked for: it goes with attributes that their owners declare so",
+            f"mechanism {text} cannot be requested: owners declare attributes for it",
             f'owners declare a taxonomy and method = "{MECHANISMS[text].declared_by}"',
         )
     if text in EVALUATION_ONLY:
@@ -195,7 +195,7 @@ def _weight(name: str, text: str) -> Decimal:
 
 
 def one_of(what: str, text: str, accepted: Sequence[str] | Mapping[str, Any]) -> str:
-    """Return a text that is one of those that are accepted.
+    """Return a text after checking that it is accepted.
 
     Raises:
         UsageError: If it is another.
@@ -206,7 +206,7 @@ def one_of(what: str, text: str, accepted: Sequence[str] | Mapping[str, Any]) ->
 
 
 def distinct(what: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return names each of which is there once.
+    """Return names after checking that they are distinct.
 
     Raises:
         UsageError: If one is there twice.
@@ -289,7 +289,7 @@ class ReleaseArguments:
             "budget_split": BudgetSplit(document["budget_split"]),
             "formats": tuple(document["formats"]),
             "weights": tuple((name, Decimal(weight)) for name, weight in document["weights"]),
-            # What was asked for before there was rank noise had none.
+            # Arguments from before rank noise existed have none.
             "rank_noise": parse_rank_noise(document["rank_noise"]) if "rank_noise" in document else NONE,
         }
         return cls(**{**document, **changed})
@@ -445,7 +445,7 @@ def _overlap(text: str, groups: Sequence[Sequence[str]]) -> int:
     if found > largest:
         raise UsageError(
             f"--max-overlap {found} is more than the owners of any group, {largest} at most",
-            "a person can be at no more owners of a group than there are: ask for less",
+            "a person can be at no more owners of a group than there are: give a smaller number",
         )
     return found
 

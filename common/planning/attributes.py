@@ -35,15 +35,15 @@ def plan_attribute(
 
     Args:
         attribute: Its settings.
-        mechanism: The mechanism that was asked for, or "auto"; attributes that are declared so are drawn from
-            their taxonomy instead.
+        mechanism: The requested mechanism, or "auto"; attributes that are declared so are drawn from their
+            taxonomy instead.
         epsilon: Its share of the budget.
-        k: The minimum cluster size that was asked for; None to have it chosen. A mechanism without clusters
+        k: The requested minimum cluster size; None to choose it. A mechanism without clusters
             takes none.
         records_rounded: The owner's number of records, rounded down to its leading digit.
         g: The most records that one person has.
         least_k: The smallest k that all policies accept.
-        rank_noise: The rank noise that was asked for.
+        rank_noise: The requested rank noise.
 
     Raises:
         UsageError: If it has too many possible values to be counted.
@@ -84,11 +84,11 @@ def stated(
 
 
 def check_k(mechanism: str, k: int | None, g: int) -> None:
-    """Check the k that was asked for.
+    """Check the requested k.
 
     Args:
         mechanism: Mechanism id, or "auto".
-        k: Minimum cluster size; None to have it chosen.
+        k: Minimum cluster size; None to choose it.
         g: The most records that one person has.
 
     Raises:
@@ -96,7 +96,7 @@ def check_k(mechanism: str, k: int | None, g: int) -> None:
     """
     fault = None if k is None else fault_of_k(mechanism, k, g)
     if fault:
-        raise UsageError(f"mechanism {fault}, k = {k} is asked for", "ask for another k, or have it chosen")
+        raise UsageError(f"mechanism {fault}, k = {k} was requested", "choose another k, or auto")
 
 
 def smallest_accepted_k(schemas: Sequence[Schema]) -> int:
@@ -107,7 +107,7 @@ def smallest_accepted_k(schemas: Sequence[Schema]) -> int:
 def check_records(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:
     """Check that every owner can have as many records as its largest k.
 
-    Numbers of records come rounded down: only what is too small whatever was rounded away is refused here.
+    Numbers of records are rounded down. Only those that are too small in any case are refused here.
 
     Raises:
         UnusableDataError: Naming every owner that cannot.
@@ -119,9 +119,9 @@ def check_records(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:
         if most < k:
             short.append({"owner": task.owner, "k": k})
     if short:
-        told = ", ".join(f"{each['owner']} (k = {each['k']})" for each in short)
+        named = ", ".join(f"{each['owner']} (k = {each['k']})" for each in short)
         raise UnusableDataError(
-            f"fewer than k records at {told}: at least k are needed",
+            f"fewer than k records at {named}: at least k are needed",
             "ask for a smaller k, or for a release without these owners; nothing was spent",
             {"owners": short},
         )
@@ -162,10 +162,10 @@ def _fitting(weights: Mapping[str, Decimal], names: Sequence[str]) -> Mapping[st
     lacking = [name for name in names if name not in weights]
     unknown = [name for name in weights if name not in names]
     if lacking or unknown:
-        told = [f"no weight for {', '.join(lacking)}"] if lacking else []
-        told += [f"a weight for {', '.join(unknown)}, not released"] if unknown else []
+        faults = [f"no weight for {', '.join(lacking)}"] if lacking else []
+        faults += [f"a weight for {', '.join(unknown)}, not released"] if unknown else []
         raise UsageError(
-            f"the weights do not fit the attributes: {'; '.join(told)}",
+            f"the weights do not fit the attributes: {'; '.join(faults)}",
             "give every attribute of the release one weight: --weights age=2,income=1",
             {"lacking": lacking, "unknown": unknown},
         )

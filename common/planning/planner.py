@@ -22,13 +22,13 @@ def make_plan(
 ) -> Plan:
     """Make the plan of a release.
 
-    Whether every owner can have as many records as its largest k is checked apart from it
+    Whether every owner can have as many records as its largest k is a separate check
     (`common.planning.attributes.check_records`): an owner that plans for itself knows the exact number.
 
     Args:
-        arguments: What is asked for; every attribute that they name is in some schema.
+        arguments: The arguments; every attribute that they name is in some schema.
         schemas: Every owner's schema by owner id; they do not conflict.
-        aggregator: SPIFFE ID of the aggregator; for an owner's own plan, what stands in its place.
+        aggregator: SPIFFE ID of the aggregator; for an owner's own plan, a placeholder.
         created: ISO 8601 time, UTC.
         version: Version of the software.
 
@@ -96,7 +96,7 @@ def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool
 def _chosen(
     arguments: ReleaseArguments, group: int, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> tuple[Attribute, ...]:
-    """Return a group's attributes, in the order asked for or else as its first owner declares them."""
+    """Return a group's attributes, in the requested order, or else as its first owner declares them."""
     held = schemas[arguments.groups[group][0]].by_name
     return tuple(held[name] for name in arguments.attributes or held if group in homes.get(name, ()))
 
@@ -132,8 +132,8 @@ def groups_of_attributes(
 
     Returns:
         Indices of groups by attribute, in the order of `held_by`. Where the declarations fit together that is
-        one group, held by its owners and nobody else; otherwise all groups that the attribute may have been
-        meant for, so that each can be told what does not fit.
+        one group, whose owners are exactly those that hold it; otherwise all groups that the attribute may
+        have been meant for, so that every conflict can be reported.
     """
     times = Counter(owner for owners in groups for owner in owners)
     return {name: _homes(groups, set(having), times) for name, having in held_by.items()}

@@ -28,9 +28,9 @@ from common.words.numbers import bound_text
 
 _NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
 _SMALL = Decimal(3)
-"""Up to it a factor exp(x) is written out."""
+"""Up to this exponent, the factor exp(x) is written out."""
 _HARDLY = Decimal(1)
-"""Up to it a factor exp(x) is called hardly telling: no result becomes three times as probable."""
+"""Up to this exponent, values are called hardly distinguished: no result becomes three times as probable."""
 
 
 def rank_promises(plan: Plan, notion: str) -> tuple[str, ...]:
@@ -64,12 +64,13 @@ def shown_by_lists(plan: Plan) -> str:
             "table as a whole."
         )
     return (
-        "About which of its values a record has together, and about how high they are: rank noise blurs "
-        "this, near by and not far away. Who knows the original numbers of many attributes of a person can "
-        "still find records. How many depends on the data: of the tens of thousands of records of the data "
-        "set Adult, with ten known attributes and ε = 1, it was 70 % without rank noise, 28 % with 0.03 and "
-        "4 % with 0.1; of fewer records with continuous attributes it can be most of them. For its own data "
-        "each owner sees it with `owner-node explore`, and with `owner-node show` before agreeing."
+        "Which of its values a record has together, and about how high they are: rank noise blurs small "
+        "differences, not large ones. Anyone who knows the original numbers of many attributes of a person "
+        "can still re-identify records. How many depends on the data: of the tens of thousands of records of "
+        "the data set Adult, with ten known attributes and ε = 1, it was 70 % without rank noise, 28 % with "
+        "0.03 and 4 % with 0.1; of fewer records with continuous attributes it can be most of them. Each "
+        "owner can measure it on its own data with `owner-node explore`, and with `owner-node show` before "
+        "agreeing."
     )
 
 
@@ -83,13 +84,13 @@ def shown_by_clusters(plan: Plan, k: str) -> str:
     if not without_rank_noise(plan):
         return (
             f"Which records share a cluster (k = {k}): they have equal released values. Because of the rank "
-            "noise that need not be the cluster which their original values belong to."
+            "noise, that need not be the cluster which their original values belong to."
         )
     return (
         f"Which records share a cluster (k = {k}): they have equal released values, and ε does not limit "
-        "what that pattern of equal values shows. Who knows the original numbers of a few attributes of "
-        "a person can often find that person's record by the pattern alone, whatever ε is (measured: 90 "
-        "to 100 % of the records with two or three continuous attributes at k = 10)."
+        "what that pattern of equal values shows. Anyone who knows the original numbers of a few "
+        "attributes of a person can often re-identify that person's record by the pattern alone, whatever "
+        "ε is (measured: 90 to 100 % of the records with two or three continuous attributes at k = 10)."
     )
 
 
@@ -142,19 +143,20 @@ def _by_distance(share: Decimal, g: int) -> str:
         f"Protection by distance, with rank noise {share:f}: if {records} replaced by one that is 1 % of "
         f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
         f"depends on ranks; at 10 % {far}; whatever it is replaced by, {_factor(whole)}. "
-        f"{_what_is_told(whole * _NEAR)}"
+        f"{_distinguished(whole * _NEAR)}"
     )
 
 
-def _what_is_told(near: Decimal) -> str:
-    """Say which values the release tells apart, given the exponent for values 1 % of the ranks away."""
+def _distinguished(near: Decimal) -> str:
+    """Say which values the release distinguishes, given the exponent for values 1 % of the ranks away."""
     if near > _HARDLY:
         return (
-            "With so little rank noise the release can tell a value even from one that is 1 % of the ranks "
-            "away."
+            "With so little rank noise the release can distinguish a value even from one that is 1 % of the "
+            "ranks away."
         )
     return (
-        "So the release hardly tells a value from its neighbours, and does tell it from very different ones."
+        "So the release hardly distinguishes a value from its neighbours, but does distinguish it from very "
+        "different ones."
     )
 
 
@@ -173,7 +175,7 @@ def _unbounded(plan: Plan) -> tuple[str, ...]:
 
 
 def _factor(exponent: Decimal, then: str = "") -> str:
-    """Return exp of it; a small one as a number that is at least as large, and what closes the insertion."""
+    """Return exp(exponent) as text; a small one also as a number, rounded up, and followed by `then`."""
     written = f"exp({bound_text(exponent)})"
     if exponent > _SMALL:
         return f"{written} times"
@@ -194,8 +196,8 @@ def _table(plan: Plan, notion: str) -> str:
         f"The released table as a whole, all attributes of one {unit} and who has which value included"
         f"{at_most}: "
         f"{notion} with ε = {bound_text(plan.epsilon_table)}. It is the sum of the ε above and, for every "
-        "attribute, of what can be told about ranks at most. Taken alone so large a number promises next to "
-        "nothing; what it is worth is the protection by distance."
+        "attribute, of the bound on the privacy loss of ranks. Taken alone, so large a number promises next "
+        "to nothing; its worth is the protection by distance."
     )
 
 
@@ -244,18 +246,18 @@ def composition(plan: Plan) -> str:
     return " ".join([
         *rules,
         f"{sequential}.",
-        "Releases from the same data add up as well: every owner's ledger counts them, for ever.",
+        "Releases from the same data add up as well: every owner's ledger counts them for ever.",
     ])  # fmt: skip
 
 
 def _parallel(plan: Plan) -> str:
-    """Say what owners of the same attributes make of their epsilons, and what that takes as given."""
+    """Say how the epsilons of owners of the same attributes combine, and under which assumption."""
     shared = plan.linking.max_overlap
     if not plan.linking.tokens:
         return (
             "The owners of the same attributes assert that they hold different persons, which was not "
-            "checked: so the largest of their ε counts and not the sum (parallel composition). Of a person "
-            "who is at two owners all the same, they add up."
+            "checked: so the largest of their ε counts and not the sum (parallel composition). For a person "
+            "who is at two owners nevertheless, they add up."
         )
     how = compared_as(plan.identifier)
     if shared == 1:
@@ -265,7 +267,7 @@ def _parallel(plan: Plan) -> str:
         )
     return (
         f"An identifier can be at up to {shared} owners of the same attributes ({how}), so the ε of as many "
-        "of them add up, the largest ones (sequential composition); those of the others do not. "
+        "of them, the largest ones, add up (sequential composition); those of the others do not. "
         f"{WRITTEN_DIFFERENTLY}"
     )
 
@@ -277,7 +279,7 @@ _INTERSECTED = (
 
 
 def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
-    """Say what linking found about persons at several owners, and what that makes of their ε.
+    """Say what linking found about persons at several owners, and the resulting ε.
 
     Args:
         plan: A plan that lets owners hold the same person.
@@ -301,7 +303,7 @@ def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
 
 
 def _charged(plan: Plan, multiples: Sequence[int]) -> str:
-    """Say how often the owners of each group are charged what the plan says."""
+    """Say how often the owners of each group are charged the planned share."""
     attributes = {task.group: [each.name for each in task.attributes] for task in plan.tasks}
     times = [
         f"{'once' if multiple == 1 else f'{multiple} times'} for {', '.join(attributes[group])} at "
@@ -319,7 +321,7 @@ def invariants(plan: Plan) -> tuple[str, ...]:
     several = plan.n_groups > 1
     return (
         "The exact number of records, of the release and of every owner.",
-        "That a record exists: what is protected are the values of a record, not that it is there.",
+        "That a record exists: the values of a record are protected, not its existence.",
         "Which owner a record came from.",
         "Which values are missing, where a record was left out or a category stands for a missing value.",
         *(["That the owners' attributes are about the same records."] if several else []),
@@ -348,7 +350,7 @@ def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
 
 
 def _has_lists(plan: Plan) -> bool:
-    """Whether for any attribute a list and its attachment to records are two things."""
+    """Whether any attribute has a list that is separate from its assignment to records."""
     return any(each.rules.listed for task in plan.tasks for each in task.attributes)
 
 
@@ -381,8 +383,8 @@ def _attribute_promises(plan: Plan) -> list[str]:
 def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
     rules = MECHANISMS[kind.mechanism]
     promise = rules.sentence(frequency_order=kind.by_frequency)
-    told = promise.format(notion=rules.notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
-    return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {told}"
+    text = promise.format(notion=rules.notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
+    return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {text}"
 
 
 def _total(plan: Plan) -> str:
@@ -405,8 +407,8 @@ def _unit(plan: Plan) -> str:
         )
     if not plan.linking.tokens:
         return (
-            "The unit of privacy is the record: no identifier was compared. That no person has records at "
-            "several owners is asserted by the owners: disjointness asserted, not checked."
+            "The unit of privacy is the record: no identifier was compared. The owners assert that no "
+            "person has records at several owners: disjointness asserted, not checked."
         )
     g = plan.max_records_per_person
     held = "one record" if g == 1 else f"at most {g} records"
@@ -423,5 +425,5 @@ def _unit(plan: Plan) -> str:
         )
     checked = " and ".join(checks)
     how = "compared before anything is masked, by keyed tokens of identifiers; else there is no release"
-    told = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
-    return f"The unit of privacy is the person: every person has {held} at an owner.{told}"
+    linked = f" {checked[:1].upper()}{checked[1:]} is {how}." if checks else ""
+    return f"The unit of privacy is the person: every person has {held} at an owner.{linked}"

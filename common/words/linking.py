@@ -1,4 +1,4 @@
-"""What a plan lets linking find, and what linking found, in words for operators and owners."""
+"""What a plan allows linking to find, and what linking found, in words for operators and owners."""
 
 from common.model.fragment import Addendum
 from common.model.plan import Plan
@@ -7,11 +7,11 @@ from common.model.schema import IdentifierRules
 WRITTEN_DIFFERENTLY = (
     "A person who is written differently at two owners counts as two there, and then their ε add up."
 )
-"""What no comparison of identifiers can rule out."""
+"""The case that no comparison of identifiers can exclude."""
 
 
 def compared_as(rules: IdentifierRules | None) -> str:
-    """Say how identifiers are written before they are compared; equal ones are all that is ever found."""
+    """Say how identifiers are normalised before they are compared; only equal ones match."""
     if rules is None:
         return "not compared"
     of_columns = [f"column {n}: {', '.join(steps)}" for n, steps in enumerate(rules.also, 1) if steps]
@@ -20,14 +20,14 @@ def compared_as(rules: IdentifierRules | None) -> str:
 
 
 def allowed(plan: Plan) -> tuple[str, ...]:
-    """Say what linking may find besides disjoint parts and equal groups; nothing if no more than these."""
+    """Say what linking may find besides disjoint parts and equal groups; empty if nothing else."""
     lines = []
     if plan.linking.max_overlap > 1:
         most = plan.linking.max_overlap
         lines.append(
             f"A person may be at up to {most} owners of the same attributes. Every owner reserves its charge "
-            "as often as that, but no more often than there are owners of these attributes, spends it as "
-            "often as linking finds such owners, and has the rest returned."
+            "that many times, but no more often than there are owners of these attributes. It spends the "
+            "charge as often as linking finds such owners, and the rest is returned."
         )
     if plan.linking.intersects:
         lines.append(
@@ -39,7 +39,7 @@ def allowed(plan: Plan) -> tuple[str, ...]:
 
 
 def found(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
-    """Say what linking found of that."""
+    """Say what linking found besides disjoint parts and equal groups."""
     lines = []
     for owners, multiple in zip(plan.groups, addendum.multiples, strict=False):
         if multiple > 1:
@@ -47,5 +47,5 @@ def found(plan: Plan, addendum: Addendum) -> tuple[str, ...]:
     if addendum.multiples and not lines:
         lines.append("nobody at two owners of the same attributes, by equal identifiers")
     if addendum.common is not None:
-        lines.append(f"{addendum.common:,} persons whom the owners of all attributes hold, alone masked")
+        lines.append(f"{addendum.common:,} persons at the owners of all attributes; only these are masked")
     return tuple(lines)

@@ -104,7 +104,7 @@ async def test_what_cannot_be_told_is_left_out(opened, caplog):
     assert "tessera_test_state" not in text
     assert "process_" in text
     assert "tessera_test_bytes" in text
-    assert [record.getMessage() for record in caplog.records] == ["metrics cannot be told"]
+    assert [record.getMessage() for record in caplog.records] == ["metrics cannot be computed"]
 
 
 async def test_other_methods_are_refused(opened):

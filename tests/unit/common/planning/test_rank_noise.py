@@ -285,14 +285,16 @@ def test_words_do_not_praise_little_rank_noise(share, hardly):
     threefold.
     """
     told = " ".join(promises(planned(RankNoise(Decimal(share)))))
-    assert ("hardly tells a value from its neighbours" in told) is hardly
-    assert ("With so little rank noise the release can tell a value even from one" in told) is not hardly
+    assert ("hardly distinguishes a value from its neighbours" in told) is hardly
+    assert (
+        "With so little rank noise the release can distinguish a value even from one" in told
+    ) is not hardly
 
 
 def test_words_of_what_rank_noise_does_not_hide():
     """With rank noise it is not said that nothing limits the pattern, nor that nobody can be found."""
     told = " ".join(invariants(planned()))
-    assert "can still find records. How many depends on the data" in told
+    assert "can still re-identify records. How many depends on the data" in told
     assert "not of the attachment" not in told
     partly = planned(RankNoise(DEFAULT, (("few", Decimal(0)),)))
     assert "not of the attachment" in " ".join(invariants(partly))

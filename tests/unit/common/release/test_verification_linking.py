@@ -138,6 +138,6 @@ def test_common_persons_are_told(tmp_path: Path) -> None:
     found: dict[str, Any] = {"common": 30, "selections": SELECTIONS}
     made = make_release(tmp_path, plan=COMMON, n_records=30, linking="intersected", **found)
     lines = " ".join(verify_release(made.folder).to_lines())
-    assert "30 persons whom the owners of all attributes hold" in lines
+    assert "30 persons at the owners of all attributes" in lines
     report = (made.folder / "report.html").read_text()
     assert "only persons at the owners of all attributes were masked" in report
