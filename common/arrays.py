@@ -26,7 +26,7 @@ def sortable(tokens: TokenArray) -> SortableArray:
 
 
 def random_order(n_records: int) -> Int64Array:
-    """Return a permutation of 0…n_records-1 that nobody can foresee.
+    """Return a permutation of 0…n_records-1 from the system's secure randomness.
 
     The records are sorted by 64-bit random keys. Two of n keys are equal with a probability below
     n²/2^65; such a pair keeps its order, nothing else.

@@ -163,7 +163,7 @@ def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
 
     Args:
         path: The lock file. It stays when the lock is let go: deleting it would let two holders in.
-        holder: What holds the lock, told to whoever comes second ("owner-node run").
+        holder: What holds the lock, reported to the second process ("owner-node run").
 
     Raises:
         UsageError: If another process holds it; names that process and what it said it is.
@@ -191,7 +191,7 @@ def exclusive_lock(path: Path, holder: str) -> Iterator[None]:
 
 
 def _held(path: Path, content: bytes) -> UsageError:
-    """Tell who holds a lock; the holder may be between taking it and writing its name."""
+    """Return the holder of a lock; the holder may be between taking it and writing its name."""
     try:
         written = json.loads(content)
         who = {"holder": str(written["holder"]), "pid": int(written["pid"])}
@@ -288,7 +288,7 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
         chunk_bytes: Size of a chunk.
 
     Yields:
-        Chunks, never an empty one. All are read into one place: each is there until the next is asked for.
+        Chunks, never an empty one. All are read into one buffer: each is valid until the next is read.
 
     Raises:
         ProtocolError: If the offset is not within the file.

@@ -22,9 +22,9 @@ LINKINGS = ("disjoint", "overlapping", "equal", "intersected", "asserted")
 DECISIONS = ("accept", "refuse")
 """What an owner can answer to a plan."""
 MOST_ENTRIES = 2**62
-"""No ledger has so many entries; more than 64 bits hold is no number to store."""
+"""Upper limit of the entries of a ledger: the number must fit into 64 bits."""
 MOST_GENERATIONS = 999_999_999
-"""No linkage key was replaced so often."""
+"""Upper limit of the generation of a linkage key."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -132,7 +132,7 @@ class Receipt(Document):
 
 @dataclass(frozen=True, slots=True)
 class LedgerHead(Document):
-    """Where an owner's ledger is, signed by the owner with consents, sealed fragments and polls."""
+    """Head of an owner's ledger, signed by the owner with consents, sealed fragments and polls."""
 
     owner: str
     sequence: int
@@ -172,7 +172,7 @@ def _check_counts(*counts: int) -> None:
 
 
 def contradictions(plan: Plan, addendum: Addendum) -> Iterator[str]:
-    """Find what an addendum says that cannot be so.
+    """Find statements of an addendum that cannot be true.
 
     Args:
         plan: The plan.
@@ -200,7 +200,7 @@ def multiples_of(plan: Plan, addendum: Addendum) -> tuple[int, ...]:
 
 
 def bounds_of_person(plan: Plan, addendum: Addendum) -> dict[str, Decimal | None]:
-    """Return what holds for one person with what linking found, by name; None where there is no bound."""
+    """Return the bounds for one person given the result of linking, by name; None where there is no bound."""
     multiples = multiples_of(plan, addendum)
     return {
         "epsilon_person": plan.epsilon_of_person(multiples),
@@ -236,7 +236,7 @@ def _of_counts(plan: Plan, addendum: Addendum) -> Iterator[str]:
     multiples = multiples_of(plan, addendum)
     if len(multiples) != len(totals):
         return
-    # Where nobody is shared, a group has one record of every person.
+    # Where no person is shared, a group has one record of every person.
     persons = {total for total, most in zip(totals, multiples, strict=True) if most == 1}
     persons |= {addendum.common} if addendum.common is not None else set()
     if plan.n_groups > 1 and len(persons) > 1:

@@ -41,7 +41,7 @@ class PublicNumbers:
 
     @property
     def epsilon_per_record(self) -> Fraction:
-        """ε/g: noise grows with g as if ε were divided by it."""
+        """ε/g: noise grows with g, as for ε divided by g."""
         return Fraction(self.epsilon) / self.g
 
 
@@ -176,9 +176,9 @@ def _error_of_drawn_categories(k: int, public: PublicNumbers) -> Decimal:
         mixed = Decimal(public.n_values * k) / max(public.n_records, 1)
         # Beyond e^99 nothing is left of the second term in six digits.
         steadiness = min(_STEADINESS * k * public.epsilon / public.g, Decimal(99))
-        apart = 1 - mixed / (mixed + _MIXED)
+        unmixed = 1 - mixed / (mixed + _MIXED)
         drawn = 1 - Decimal(others) / (others + steadiness.exp())
-        return plain(1 - apart * drawn)
+        return plain(1 - unmixed * drawn)
 
 
 def _error_of_counts(_k: int, public: PublicNumbers) -> Decimal:
@@ -243,7 +243,7 @@ class Mechanism:
     trimmed: bool = False
     """Whether centroids are trimmed means, which takes k of at least 2g + 1."""
     declared_by: TaxonomyMethod | None = None
-    """The method by which owners declare attributes for it; nobody asks for such a mechanism in a release."""
+    """The method by which owners declare attributes for it; no release can request such a mechanism."""
 
     @property
     def individual(self) -> bool:
@@ -404,7 +404,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
     )
 }  # fmt: skip
 REQUESTABLE = tuple(each.id for each in MECHANISMS.values() if each.declared_by is None)
-"""Mechanisms that a release may ask for."""
+"""Mechanisms that a release may request."""
 EVALUATION_ONLY: Mapping[str, str] = {
     "ir": "it adds no noise to the means of clusters, so there is nothing that it promises"
 }
@@ -418,7 +418,7 @@ _CROSSOVER = Fraction(3, 2)
 
 
 def rules_of(name: str) -> Mechanism:
-    """Return the entry whose rules hold for a mechanism that was asked for by name.
+    """Return the entry whose rules hold for a mechanism that was requested by name.
 
     Args:
         name: A mechanism id. For "auto" the rules are those of its mechanism for clusters, which takes
@@ -462,7 +462,7 @@ def declared_mechanism(attribute: Attribute) -> str | None:
 
 
 def resolve(attribute: Attribute, asked: str, public: PublicNumbers) -> Mechanism:
-    """Return the mechanism of one attribute: as declared, else as asked for, for "auto" the better carrier.
+    """Return the mechanism of one attribute: as declared, else as requested, for "auto" the better carrier.
 
     Args:
         attribute: Its settings.

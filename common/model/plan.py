@@ -1,7 +1,7 @@
 """The agreed release: a grid of attribute groups and record parts, and every owner's task in it.
 
 A plan is plain data with one canonical form; its SHA-256 digest is its name. The aggregator makes and
-signs it, every owner checks it as if it came from a stranger (`owner_node.consent.judge`).
+signs it; every owner checks it as untrusted input (`owner_node.consent.judge`).
 """
 
 import re
@@ -23,14 +23,14 @@ from common.model.task import Assignment, PlannedAttribute, Task
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
 LONGEST_PURPOSE = 400
-"""Characters of what a release is for: people read it before they approve."""
+"""Most characters of a purpose: people read it before they approve."""
 
 LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "asserted"]
 """What linking can have found: parts hold different persons, or share some; groups hold the same, or only
 what they have in common is masked; or nothing was compared."""
 
 ON_MISMATCH = ("stop", "intersect")
-"""What happens when the token sets of two groups differ: no release, or one of the common persons alone."""
+"""What happens when the token sets of two groups differ: no release, or only the common persons."""
 
 
 def is_purpose(text: str) -> bool:
@@ -96,7 +96,7 @@ class Linking(Document):
 
     @property
     def intersects(self) -> bool:
-        """Whether groups that differ are brought down to the persons that all of them hold."""
+        """Whether groups that differ are reduced to the persons that all of them hold."""
         return self.on_mismatch == "intersect"
 
 
@@ -104,7 +104,7 @@ class Linking(Document):
 class Plan(Document):
     """The agreed release. Everything that owners consent to is in here and under its digest.
 
-    What follows from the fields is computed once: a plan of a thousand owners is asked for it at every poll.
+    Derived values are cached: every poll reads them, also for a plan of a thousand owners.
     """
 
     release: str
@@ -117,7 +117,7 @@ class Plan(Document):
     purpose: str
     """What the release is for, in the operator's words."""
     layout: Layout
-    """Layout as asked for."""
+    """The requested layout."""
     epsilon: Positive
     budget_split: BudgetSplit
     """How it is divided."""
@@ -219,7 +219,7 @@ class Plan(Document):
         """Return the joint bound for one person; None where there is none.
 
         Within a group the owners that hold it add up, so the largest bounds count, as many as there can be
-        such owners: one where nobody is shared (parallel composition). Groups add up (sequential).
+        such owners: one where no person is shared (parallel composition). Groups add up (sequential).
 
         Args:
             multiples: By group: how many owners hold the same person at most.

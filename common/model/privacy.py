@@ -18,7 +18,7 @@ SMALLEST_K = 3
 """The smallest k of any release with a clustered mechanism (DESIGN §5)."""
 _EXACT = Context(prec=60)
 LARGEST_EPSILON = Decimal(10**6)
-"""Above it nothing is protected."""
+"""Above this epsilon nothing is protected."""
 LARGEST_JOINT = Decimal(10**18)
 """Joint bounds may grow with the number of clusters."""
 
@@ -102,7 +102,7 @@ def share(epsilon: Decimal, parts: int) -> Decimal:
     part = round_down(_EXACT.divide(epsilon, Decimal(parts)))
     if part <= 0:
         raise UsageError(
-            f"epsilon {epsilon} cannot be divided into {parts} shares", "ask for a larger epsilon"
+            f"epsilon {epsilon} cannot be divided into {parts} shares", "choose a larger epsilon"
         )
     return part
 
@@ -117,7 +117,7 @@ def weighted_share(epsilon: Decimal, weight: Decimal, whole: Decimal) -> Decimal
     if part <= 0:
         raise UsageError(
             f"a weight of {weight} among {whole} leaves nothing of epsilon {epsilon}",
-            "ask for a larger epsilon, or for weights that differ less",
+            "choose a larger epsilon, or weights that differ less",
         )
     return part
 

@@ -1,4 +1,4 @@
-"""What a data set looks like without showing any of it: attributes, domains, identifier rules.
+"""The schema of a data set, without any of its values: attributes, domains, identifier rules.
 
 Every value is an integer in *resolution units* (MECHANISMS §Notation): a number times 10^decimals, a
 date as days since 1970-01-01, a category or boolean as its index in the declared list. `Domain` keeps the
@@ -19,7 +19,7 @@ from common.model.privacy import SMALLEST_K
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
 RESERVED_NAMES = ("record", "token")
-"""Names of columns that a release and a fragment bring along themselves: no attribute can have them."""
+"""Names of columns that releases and fragments have in any case: no attribute can have them."""
 _MOST_DIGITS = 40
 _EPOCH = date(1970, 1, 1).toordinal()
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -192,15 +192,15 @@ class IdentifierRules(Document):
 
     def __post_init__(self) -> None:
         if self.also and (len(self.also) != self.n_columns or not any(self.also)):
-            raise ValueError("further steps are told for every column, or for none")
+            raise ValueError("further steps are given for every column, or for none")
 
 
 @dataclass(frozen=True, slots=True)
 class Schema(Document):
-    """What an owner says about a data set when it is invited."""
+    """What an owner discloses about a data set when it is invited."""
 
     attributes: tuple[Attribute, ...]
-    """Attributes the owner's policy lets take part, in declared order."""
+    """Attributes that the owner's policy admits, in declared order."""
     identifier: IdentifierRules | None = None
     """None: the unit of privacy is the record, and disjointness can only be asserted."""
     max_records_per_person: int = 1
@@ -226,7 +226,7 @@ class Schema(Document):
 
 
 def round_to_leading_digit(n_records: int) -> int:
-    """Round a number of records down to its leading digit (7,122 to 7,000): all that an invitation tells."""
+    """Round a number of records down to its leading digit (7,122 to 7,000), as invitations disclose it."""
     magnitude: int = 10 ** (len(str(n_records)) - 1)
     return n_records // magnitude * magnitude
 

@@ -1,6 +1,6 @@
-"""What was signed while a release was made, as a manifest carries it.
+"""The documents that were signed while a release was made, as a manifest carries them.
 
-Written by the aggregator, read by whoever verifies; both forms are here, so that they cannot drift apart.
+Written by the aggregator, read by anyone who verifies; both forms are here, so that they stay consistent.
 """
 
 import base64
@@ -102,7 +102,7 @@ class Evidence:
 
 
 def _checked(part: Mapping[str, Any]) -> bytes:
-    """Return the canonical bytes of a part's document, of which the shown digest must be."""
+    """Return the canonical bytes of a part's document, whose digest must be the shown one."""
     data = canonical(part["document"])
     if digest(data) != part["digest"]:
         raise ValueError("a digest is not that of its document")

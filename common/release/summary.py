@@ -43,7 +43,7 @@ def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
 
 
 def n_records(plan: Plan, addendum: Addendum) -> int:
-    """Return how many records a release has: those of any one group, where nobody is shared."""
+    """Return how many records a release has: those of any one group, where no person is shared."""
     if addendum.released is not None:
         return addendum.released
     return sum(addendum.records[owner] for owner in plan.owners_of(0))

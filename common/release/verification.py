@@ -242,8 +242,8 @@ def _are_texts(value: Any) -> bool:
 def _says_what_follows(manifest: Mapping[str, Any], evidence: Evidence) -> bool:
     """Whether guarantee, invariants and composition are, word by word, what this version derives."""
     guarantee, not_hidden = promised(evidence)
-    told = manifest["guarantee"], manifest["invariants"], manifest["composition"]
-    return bool(told == (guarantee, not_hidden, composition(evidence.plan)))
+    shown = manifest["guarantee"], manifest["invariants"], manifest["composition"]
+    return bool(shown == (guarantee, not_hidden, composition(evidence.plan)))
 
 
 def promised(evidence: Evidence) -> tuple[list[str], list[str]]:
@@ -352,14 +352,14 @@ class Verified:
         bounds = bounds_of_person(self.plan, self.addendum)
         unit = "person" if self.plan.linking.tokens else "record"
         as_found = ", as linking found" if self.addendum.multiples else ""
-        told = [f"ε of one {unit}{as_found}: {bound_text(bounds['epsilon_person'])}"]
-        told.append(f"joint {bound_text(bounds['epsilon_joint'])}")
+        texts = [f"ε of one {unit}{as_found}: {bound_text(bounds['epsilon_person'])}"]
+        texts.append(f"joint {bound_text(bounds['epsilon_joint'])}")
         if "epsilon_table" in bounds:
-            told.append(f"table {bound_text(bounds['epsilon_table'])}")
-        return ", ".join(told)
+            texts.append(f"table {bound_text(bounds['epsilon_table'])}")
+        return ", ".join(texts)
 
     def to_lines(self) -> tuple[str, ...]:
-        """Return what `verify` tells a person."""
+        """Return the lines that `verify` prints."""
         owners = ", ".join(f"{owner} ({self.addendum.records[owner]:,})" for owner in self.plan.owners)
         return (
             f"release {self.plan.release}: signatures, consents, digests and numbers hold",
@@ -534,7 +534,7 @@ def _step(what: str) -> Iterator[None]:
 def _read(folder: Path, name: str) -> bytes:
     path = folder / name
     try:
-        # A pipe or device has no end, or never begins.
+        # Reading a pipe or device may never end.
         if path.is_symlink() or not S_ISREG(path.stat().st_mode) or path.stat().st_size > _LARGEST_MANIFEST:
             raise IntegrityError(f"{name} is not a file of a release", _HINT)
         return path.read_bytes()

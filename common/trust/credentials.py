@@ -38,7 +38,7 @@ def _next(path: Path) -> Path:
 
 
 def requested_key(key: Path) -> Path:
-    """Return where the key waits that a certificate has been asked for."""
+    """Return the file of a key whose certificate has been requested."""
     return key.with_name(f"{key.name}.requested")
 
 
@@ -82,7 +82,7 @@ def finish_switch(certificate: Path, key: Path) -> None:
 
 
 def _was_replaced(certificate: Path, key: Path) -> bool:
-    """Whether the pair in place was put there after the one that waits was written, by somebody's hand."""
+    """Whether the pair in place was installed by hand after the waiting pair was written."""
     if not _belong_together(certificate, key) or not _belong_together(_next(certificate), _next(key)):
         return False
     # Not by what the certificates say: one that is installed on purpose may begin before the present one.
@@ -98,7 +98,7 @@ def _belong_together(certificate: Path, key: Path) -> bool:
 
 
 LOOK_SECONDS = 5.0
-"""How often the files are looked at."""
+"""How often the files are checked."""
 _WARN_EVERY = timedelta(days=1)
 _log = logging.getLogger(__name__)
 
@@ -160,8 +160,8 @@ class Credentials:
 
     Args:
         tls: The files.
-        party: Whom they must name.
-        clock: Tells the time.
+        party: The party that they must name.
+        clock: Returns the time.
 
     Raises:
         ConfigurationError: If a file cannot be used, or the certificate is another party's.
@@ -171,7 +171,7 @@ class Credentials:
     def __init__(self, tls: TlsSection, party: Party, clock: Callable[[], datetime]) -> None:
         self._tls, self._party, self._clock = tls, party, clock
         self._lock = threading.Lock()
-        self._told = ""
+        self._reported = ""
         self._warned: datetime | None = None
         self._changed = asyncio.Event()
         self._seen = self._stamps()
@@ -179,11 +179,11 @@ class Credentials:
 
     @property
     def current(self) -> Identity:
-        """The identity of now."""
+        """The current identity."""
         return self._current
 
     def current_signer(self) -> Signer:
-        """Return the key of now."""
+        """Return the current key."""
         return self._current.signer
 
     def authorities(self) -> tuple[x509.Certificate, ...]:
@@ -200,7 +200,7 @@ class Credentials:
             await self._changed.wait()
 
     async def look(self) -> bool:
-        """Look at the files once; returns whether another identity is in use now."""
+        """Check the files once; returns whether another identity is in use now."""
         found = await asyncio.to_thread(self._refresh)
         if found:
             self._changed, changed = asyncio.Event(), self._changed
@@ -208,7 +208,7 @@ class Credentials:
         return found
 
     async def watch(self) -> None:
-        """Look at the files for ever, and tell in the log when the certificate nears its end."""
+        """Check the files periodically, and log when the certificate expires soon; never returns."""
         while True:
             await self.look()
             self._warn()
@@ -239,7 +239,7 @@ class Credentials:
         return identity
 
     def _refresh(self) -> bool:
-        """Take the files if they have changed and fit; blocks."""
+        """Load the files if they have changed and fit together; blocks."""
         with self._lock:
             seen = self._stamps()
             if seen == self._seen:
@@ -247,14 +247,14 @@ class Credentials:
             try:
                 identity = self._usable()
             except TesseraError as error:
-                # Perhaps they are being written: looked at again, and told once.
-                if error.message != self._told:
+                # They may still be being written: checked again, and reported once.
+                if error.message != self._reported:
                     _log.warning("changed files not taken", extra={"reason": error.message})
-                    self._told = error.message
+                    self._reported = error.message
                 return False
             if self._stamps() != seen:
                 return False
-            self._seen, self._told = seen, ""
+            self._seen, self._reported = seen, ""
             if identity.files == self._current.files:
                 return False
             self._current, self._warned = identity, None

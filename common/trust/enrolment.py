@@ -1,7 +1,7 @@
-"""What travels in files between an owner and the CA: a request for a certificate, and the bundle in answer.
+"""The files that an owner and the CA exchange: a request for a certificate, and the bundle in answer.
 
-Both are read as from a stranger. A request proves that its sender has the key it names, nothing else; a
-bundle is believed because the fingerprint of its CA was heard on the telephone.
+Both are untrusted input. A request only proves that its sender has the key it names. A bundle is trusted
+because the fingerprint of its CA was compared on the telephone.
 """
 
 import json
@@ -43,7 +43,7 @@ class CertificateRequest:
     key: ec.EllipticCurvePublicKey
     """The key that the certificate is for; the sender has its private half."""
     party: Party | None
-    """Whom the sender wants to be named, if it says so. That is a wish, not a fact."""
+    """The party that the sender wants to be, if it names one: a wish, not a fact."""
 
 
 def make_request(key: ec.EllipticCurvePrivateKey, party: Party) -> bytes:
@@ -181,7 +181,7 @@ def expiry_warning(
         One sentence; empty if there is time.
     """
     if now > ends:
-        return f"the certificate of {whose} expired on {ends:%Y-%m-%d}: renew it, or enrol anew"
+        return f"the certificate of {whose} expired on {ends:%Y-%m-%d}: renew it, or enrol again"
     left = ends - now
     if left >= warned_before:
         return ""

@@ -1,8 +1,8 @@
-"""Who a certificate says its holder is, and whether it may say so (DESIGN §8).
+"""The party that a certificate names, and whether the certificate is valid for it (DESIGN §8).
 
 Parties are named by SPIFFE IDs in a URI SAN: `spiffe://TRUST-DOMAIN/owner/ID` and
-`spiffe://TRUST-DOMAIN/aggregator/NAME`. A certificate with two URI names, or none, names nobody. Nothing
-here reads a clock or a file: the moment and the certificates come in.
+`spiffe://TRUST-DOMAIN/aggregator/NAME`. A certificate with two URI names, or none, names no party. Nothing
+here reads a clock or a file: time and certificates are arguments.
 """
 
 import hashlib
@@ -128,7 +128,7 @@ def _alternative_names(certificate: x509.Certificate) -> x509.SubjectAlternative
         return None
     except ValueError:
         raise IdentityError(
-            "a certificate's names cannot be read", "have the certificate issued anew"
+            "a certificate's names cannot be read", "have the certificate issued again"
         ) from None
 
 
@@ -158,7 +158,7 @@ def parse_fingerprint(text: str) -> str:
 
 
 def load_certificates(pem: bytes) -> list[x509.Certificate]:
-    """Read the certificates of a PEM text, however strange what a stranger sent.
+    """Read the certificates of a PEM text, which are untrusted input.
 
     Raises:
         IdentityError: If there is none in it, or a part of one cannot be read.
@@ -190,7 +190,7 @@ def _check_readable(certificate: x509.Certificate) -> None:
             raise ValueError
     except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension):
         raise IdentityError(
-            "a certificate is damaged, or its key is of an unknown kind", "have the certificate issued anew"
+            "a certificate is damaged, or its key is of an unknown kind", "have the certificate issued again"
         ) from None
 
 

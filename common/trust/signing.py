@@ -1,7 +1,7 @@
 """Signatures: ECDSA with SHA-256 over a domain line and canonical bytes (DESIGN §7).
 
-The domain line keeps a signature made for one purpose from being shown for another: a signed receipt is
-never a signed plan, even if someone finds bytes that read as both.
+The domain line prevents a signature made for one purpose from being used for another: a signed receipt is
+never a signed plan, even if some bytes are valid as both.
 """
 
 from collections.abc import Mapping
@@ -50,10 +50,10 @@ def signed_bytes(domain: Domain, payload: bytes) -> bytes:
 
 
 class SignerSource(Protocol):
-    """Where the key to sign with comes from: it is renewed while a daemon runs."""
+    """Provides the signing key, which is renewed while a daemon runs."""
 
     def current_signer(self) -> "Signer":
-        """Return the key of now. Sign and take the chain from one of these, not from two."""
+        """Return the current key. Use one result for both signature and chain."""
 
 
 class Signer:

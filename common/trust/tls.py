@@ -1,7 +1,7 @@
-"""gRPC over mutual TLS: credentials, limits, and who is at the other end (DESIGN §3, §8).
+"""gRPC over mutual TLS: credentials, limits, and the identity of the peer (DESIGN §3, §8).
 
 gRPC checks chains and host names when a connection is made and says only UNAVAILABLE when that fails.
-Here is what it leaves out: the sender's identity is checked again on every call, since a live connection
+This module adds what is missing: the sender's identity is checked on every call, since a live connection
 outlives its certificate, and `explain_handshake` finds out why a connection cannot be made.
 """
 
@@ -46,7 +46,7 @@ _HOST_MISMATCH = frozenset({62, 64})  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR
 
 
 class CallContext(Protocol):
-    """The part of a gRPC call's context that says who calls."""
+    """The part of a gRPC call's context that identifies the caller."""
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """Return the properties of the connection's TLS session."""
@@ -105,13 +105,13 @@ def channel_credentials_of(identity: Identity) -> grpc.ChannelCredentials:
 def server_credentials(identity: Callable[[], Identity]) -> grpc.ServerCredentials:
     """Return the aggregator's credentials; a connection without a client certificate is refused.
 
-    They are for one port: what has changed is told once. gRPC frees what it made of the former certificate
+    They serve one port: a change is reported once. gRPC frees what it made of the former certificate
     when it takes a new one, and a handshake in another thread may be about to use that: it ends the process
     (grpc/grpc#36693). So a certificate is handed over only where it has changed, and a moment late. Those
     handshakes that begin meanwhile are held back by gRPC, those that had begun are past it.
 
     Args:
-        identity: Asked at every handshake, so that a renewed certificate needs no restart.
+        identity: Called at every handshake, so that a renewed certificate needs no restart.
     """
     given = identity()
 
@@ -138,7 +138,7 @@ def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
 
 
 def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> x509.Certificate:
-    """Return the certificate of the owner that makes a call, checked anew on every call.
+    """Return the certificate of the owner that makes a call; checked on every call.
 
     TLS has checked when the connection was made that it leads to the CA and that its holder has its key.
 

@@ -1,4 +1,4 @@
-"""Check a fragment as its bytes arrive, and decode it where that is wanted.
+"""Check a fragment as its bytes arrive, and decode it on request.
 
 Arrow reads what its format allows, and the format allows more than a fragment needs: compressed buffers
 that unpack to any size, dictionaries that are replaced or grow, batches of any length. The stream is
@@ -78,14 +78,14 @@ class FragmentCheck:
                 raise IntegrityError("the size of the fragment does not fit its number of records")
 
     def update(self, data: bytes | memoryview) -> Iterator[list[pa.Array]]:
-        """Check the next bytes; they are checked as far as the batches are asked for.
+        """Check the next bytes; they are checked as far as batches are read.
 
         Args:
-            data: Any number of them; they may change once all batches were asked for.
+            data: Any number of them; they may change once all batches were read.
 
         Yields:
             The columns of every batch that is whole now, the token first where there is one. They are there
-            until the next batch is asked for; only dictionaries may be kept.
+            until the next batch is read; only dictionaries may be kept.
 
         Raises:
             IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
@@ -303,7 +303,7 @@ def _table(data: bytes, position: int | None) -> int:
 
 
 class _Feed:
-    """Hands whole messages to Arrow as if they were a file, without copying them."""
+    """Presents whole messages to Arrow as a file, without copying them."""
 
     closed = False
 
@@ -415,7 +415,7 @@ def _own(column: pa.Array) -> pa.Array:
     """Return a column as integers, or tokens, in memory of its own."""
     if isinstance(column, pa.FixedSizeBinaryArray):
         return token_array(token_view(column).copy())
-    # In numpy's memory: Arrow's pool keeps more than it has been asked for.
+    # In numpy's memory: Arrow's pool keeps more than was requested.
     if isinstance(column, pa.DictionaryArray):
         return pa.array(column.dictionary.to_numpy()[column.indices.to_numpy()])
     return pa.array(column.to_numpy().copy())

@@ -1,4 +1,4 @@
-"""A fragment as an Arrow IPC stream: written with bounded memory, read as if a stranger had made it.
+"""A fragment as an Arrow IPC stream: written with bounded memory, read as untrusted input.
 
 One int64 column per attribute that the owner masks, in plan order, in resolution units; a column is
 dictionary-encoded where that is smaller, with the smallest index type that fits. In layouts with several

@@ -1,7 +1,7 @@
 """The error catalogue across gRPC: an error keeps its class, hint and details on the other side.
 
-The status code is what tools understand; the whole error travels as JSON in a trailing metadata entry. What
-is not of the catalogue becomes INTERNAL without its text, which could quote a value; the log has the place.
+The status code is what tools understand; the whole error travels as JSON in a trailing metadata entry. Any
+other error becomes INTERNAL without its text, which could quote a value; the log has the place.
 """
 
 import inspect
