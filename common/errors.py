@@ -61,7 +61,7 @@ class InternalError(TesseraError):
 
 
 class UsageError(TesseraError):
-    """The command line asks for something that does not exist or does not fit together."""
+    """The arguments name something that does not exist or does not fit together."""
 
     code = "usage"
     exit_code = ExitCode.USAGE

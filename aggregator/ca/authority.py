@@ -172,7 +172,7 @@ class Authority:
             IdentityError: If it would end before it begins.
         """
         if ends <= begins:
-            raise IdentityError("the CA certificate has expired", "make a new CA, and enrol all parties anew")
+            raise IdentityError("the CA certificate has expired", "make a new CA and enrol all parties again")
         identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         builder = (
             x509.CertificateBuilder()

@@ -24,7 +24,7 @@ def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
 
 
 def work_message(release: Release, owner: str, work: Work) -> wire.Work:
-    """Return the message that tells an owner what to do.
+    """Return the message of a piece of work for an owner.
 
     Args:
         release: The release.

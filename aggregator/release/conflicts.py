@@ -241,7 +241,7 @@ def _alike(declarations: Sequence[Attribute | None]) -> bool:
 def _between(
     request: ReleaseArguments, homes: Mapping[str, Sequence[int]], schemas: Mapping[str, Schema]
 ) -> list[Conflict]:
-    """Return the conflicts between groups: each attribute belongs to one, and is held by nobody else."""
+    """Return the conflicts between groups: each attribute belongs to one, and only its owners hold it."""
     found = []
     for name, (first, *others) in homes.items():
         known = request.groups[first]

@@ -65,7 +65,7 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
 _KILLED_WHILE_WRITING = """
 import os, sys, signal
 from pathlib import Path
-from common.durable import atomic_writer
+from common.files import atomic_writer
 with atomic_writer(Path(sys.argv[1])) as stream:
     stream.write(b"half")
     stream.flush()
@@ -125,7 +125,7 @@ def test_read_private(tmp_path: Path) -> None:
 _HOLD = """
 import sys
 from pathlib import Path
-from common.durable import exclusive_lock
+from common.files import exclusive_lock
 with exclusive_lock(Path(sys.argv[1]), "owner-node run"):
     print("held", flush=True)
     sys.stdin.read()
