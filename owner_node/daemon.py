@@ -1,4 +1,4 @@
-"""The owner node's process: it works for every aggregator and exposes metrics to Prometheus."""
+"""The owner node's daemon: one connection per aggregator, audit delivery, and metrics for Prometheus."""
 
 import asyncio
 import logging
@@ -29,7 +29,7 @@ from owner_node.trust import Trust
 
 
 class Metrics:
-    """The metrics of the moment. Decimals become binary floats here and nowhere else.
+    """Current metrics of an owner node. Decimals become binary floats here and nowhere else.
 
     Args:
         config: The owner's configuration.
@@ -55,23 +55,23 @@ class Metrics:
             ),
             GaugeMetricFamily(
                 "tessera_owner_certificate_expires_timestamp_seconds",
-                "Until when the owner's certificate is valid, in Unix time.",
+                "Expiry of the owner's certificate, in Unix time.",
                 certificate.not_valid_after_utc.timestamp(),
             ),
             GaugeMetricFamily(
                 "tessera_owner_halted",
-                "Whether all work is stopped because the ledger lacks what was signed, 1 or 0.",
+                "Whether all work is stopped because the ledger lacks signed entries, 1 or 0.",
                 records.ledger.losses.reason() is not None,
             ),
             gauges(
                 "tessera_owner_connected",
-                "Whether the connection to an aggregator stands, 1 or 0.",
+                "Whether the connection to an aggregator is up, 1 or 0.",
                 ["aggregator"],
                 [((each.name,), each.name in connected) for each in aggregators],
             ),
             gauges(
                 "tessera_owner_sessions",
-                "How many releases are in each state at this owner, those that ended included.",
+                "Number of releases in each state at this owner, including ended ones.",
                 ["state"],
                 [((state,), sessions.get(state, 0)) for state in State],
             ),
@@ -91,9 +91,9 @@ class Metrics:
                 [(labels, float(getattr(balance, part))) for labels, balance in balances],
             )
             for part, documentation in (
-                ("total", "What the budget of a data set holds for its lifetime."),
-                ("reserved", "What of it is reserved for releases under way."),
-                ("remaining", "What is left of it, reservations taken off."),
+                ("total", "Total epsilon of the budget of a data set, for its lifetime."),
+                ("reserved", "Epsilon that is reserved for open releases."),
+                ("remaining", "Remaining epsilon, after spends and reservations."),
             )
         ]
 
@@ -112,12 +112,12 @@ class Daemon:
         self._config = config
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Attend to every aggregator until told to stop; the first internal fault ends all.
+        """Work for every aggregator until `stopping` is set; the first internal fault ends all.
 
         Raises:
             ConfigurationError: If a file or folder cannot be used.
             UsageError: If another process works on the same state.
-            IntegrityError: If the ledger does not hold.
+            IntegrityError: If the ledger is not intact.
         """
         if not self._config.aggregators:
             raise ConfigurationError(
@@ -141,7 +141,7 @@ class Daemon:
                 stack.push_async_callback(endpoint.close)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(connection.attend()) for connection in connections]
+                tasks = [group.create_task(connection.run()) for connection in connections]
                 tasks += [group.create_task(credentials.watch()), group.create_task(audit.run())]
                 notify(READY)
                 await stopping.wait()
@@ -162,7 +162,7 @@ class Daemon:
         return records
 
     def _audit(self, records: Records) -> Delivery:
-        """Return what copies the history to the configured sinks, woken by every commit."""
+        """Return the task that copies the history to the configured sinks after every commit."""
         feed = AuditFeed(records.db, records.history, self._config.owner.id)
         delivery = Delivery(feed, open_sinks(self._config.audit, "tessera-owner-node"))
         records.db.committed = delivery.wake
@@ -184,5 +184,5 @@ class Daemon:
 
 
 async def run(config: OwnerConfig) -> None:
-    """Run an owner node until the process is told to stop."""
+    """Run an owner node until a stop signal arrives."""
     await Daemon(config).run(stop_event())

@@ -1,4 +1,4 @@
-"""What `owner-node doctor` looks at, in the order in which one thing leans on another."""
+"""The checks of `owner-node doctor`, in the order of their dependencies."""
 
 import os
 import time
@@ -37,13 +37,13 @@ from owner_node.state.presence import Presence
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
-    """Look at everything that an owner node needs, enrolled or not.
+    """Check everything that an owner node needs, enrolled or not.
 
     Args:
-        path: What `--config` named.
+        path: Value of `--config`.
 
     Yields:
-        Findings as they are made.
+        Findings, as soon as they are made.
     """
     findings, owner = configured("owner-node", lambda: config.load(path))
     yield from findings
@@ -73,7 +73,7 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
 
 
 def _ledger(state: Path) -> Iterator[Finding]:
-    """Re-check both chains, and whether the ledger is known to lack entries."""
+    """Verify both chains, and check whether the ledger is known to lack entries."""
     with Database(state, make=False) as db:
         book = Ledger(db, utc_now)
         book.verify()
@@ -123,7 +123,7 @@ def _of_aggregator(
 def _network(
     owner: OwnerConfig, aggregator: AggregatorSection, own: Identity | None, check: str
 ) -> Iterator[Finding]:
-    """Go the way to an aggregator step by step, as far as it leads."""
+    """Check the route to an aggregator step by step, up to the first failure."""
     from common.cli import doctor_network as network
 
     host, port = _place(aggregator)

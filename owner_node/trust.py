@@ -1,7 +1,8 @@
-"""Whom this owner node believes: one aggregator by name, under its CA, and itself.
+"""Checks of signatures that an owner node trusts: by one aggregator, by other owners, and by itself.
 
-The certificate of a TLS session says which host was dialled; who plans, says its own signature, checked here
-(DESIGN §8). A ledger head that the aggregator returns is believed if this owner itself signed it.
+The certificate of a TLS session identifies the host that was dialled. The author of a plan is identified by
+the plan's own signature, which is checked here (DESIGN §8). A ledger head that the aggregator returns is
+trusted if this owner itself signed it.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,14 +24,14 @@ from common.trust.signing import Domain, verify
 
 
 class Trust:
-    """Checks what comes from one aggregator.
+    """Checks signed documents that one aggregator sends.
 
     Args:
-        authorities: Tells the CAs that are trusted now.
+        authorities: Returns the CAs that are trusted now.
         trust_domain: Trust domain of owner and aggregator.
         owner: This owner's id.
         aggregator: The aggregator's name.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -61,12 +62,13 @@ class Trust:
             payload: The document's bytes.
             signature: DER.
             chain_pem: The aggregator's certificate chain.
-            since: When the release began, as this owner wrote it down; then a certificate will do that was
-                valid at some moment since. None asks for one that is valid now.
+            since: Begin of the release, as this owner recorded it: a certificate that was valid at some
+            moment
+                since then is accepted. None: it must be valid now.
 
         Raises:
             IdentityError: If the certificate is not the aggregator's, or not valid.
-            IntegrityError: If the signature does not hold.
+            IntegrityError: If the signature is invalid.
         """
         leaf, *intermediates = load_certificates(chain_pem)
         now = self._clock()
@@ -90,14 +92,14 @@ class Trust:
             payload: The document's bytes.
             signature: DER.
             chain_pem: That owner's certificate chain.
-            since: When the release began, as this owner wrote it down.
+            since: Begin of the release, as this owner recorded it.
 
         Returns:
             The fingerprint of its key.
 
         Raises:
             IdentityError: If the certificate is not that owner's, or was not valid since.
-            IntegrityError: If the signature does not hold.
+            IntegrityError: If the signature is invalid.
         """
         leaf, *intermediates = load_certificates(chain_pem)
         moment = valid_moment(leaf, since, self._clock())
@@ -111,8 +113,8 @@ class Trust:
         verify(leaf, domain, payload, signature)
         return fingerprint(leaf.public_key())
 
-    def own(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> bool:
-        """Whether this owner signed something, by a certificate that leads to a trusted CA.
+    def is_own(self, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes) -> bool:
+        """Whether this owner signed something, with a certificate under a trusted CA.
 
         Args:
             domain: What the signature is for.

@@ -1,7 +1,7 @@
-"""A daemon without pandas.
+"""An import hook that keeps pandas out of the daemon.
 
-Arrow imports pandas with its first array, so as to know pandas's objects when it is handed one. The daemon
-never hands it one, and loading pandas would take it longer than masking does, and 35 MB.
+Arrow imports pandas with its first array, in order to recognise pandas objects. The daemon never passes it
+one, and loading pandas would take longer than masking does, and 35 MB.
 """
 
 import sys
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 class _NoPandas(MetaPathFinder):
-    """Finds that pandas is not there."""
+    """A finder that reports pandas as missing."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if fullname == "pandas":
@@ -19,5 +19,5 @@ class _NoPandas(MetaPathFinder):
 
 
 def leave_out_pandas() -> None:
-    """Let this process never import pandas; for processes that have nothing to do with DataFrames."""
+    """Make every import of pandas fail in this process; for processes that use no DataFrames."""
     sys.meta_path.insert(0, _NoPandas())

@@ -1,1 +1,1 @@
-"""The way to the aggregators: identity, trust, calls, and work taken from them."""
+"""Connections to aggregators: credentials, calls, and the work that they request."""

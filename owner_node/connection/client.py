@@ -1,4 +1,8 @@
-"""The calls to one aggregator. Errors of the other side arrive as errors of the catalogue."""
+"""gRPC client of one aggregator. Errors of the other side are raised as errors of the catalogue.
+
+`AggregatorClient` is the asynchronous client of the daemon. `greet` is one synchronous call without an event
+loop, which returns the version and the clock of the aggregator.
+"""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -42,12 +46,12 @@ SENT_BYTES = bytes_counter(
 
 
 class NotTakenError(Exception):
-    """The aggregator did not take an answer or an upload, or did not send a selection.
+    """The aggregator rejected an answer or an upload, or did not send a selection.
 
-    It says nothing about this owner's own work.
+    This is no fault in this owner's own work.
 
     Args:
-        error: What the aggregator said.
+        error: The aggregator's error.
     """
 
     def __init__(self, error: TesseraError) -> None:
@@ -60,7 +64,7 @@ class AggregatorClient:
 
     Args:
         address: "host:port".
-        tls: The owner's files, or what a daemon has taken from them.
+        tls: The owner's files, or the identity that a daemon has loaded from them.
     """
 
     def __init__(self, address: str, tls: TlsSection | Identity) -> None:
@@ -83,7 +87,7 @@ class AggregatorClient:
         await self._channel.close(None)
 
     async def connect(self, datasets: Sequence[str]) -> wire.ConnectResponse:
-        """Say who is there; learn the newest ledger head that the aggregator keeps."""
+        """Announce this owner; the response has the newest ledger head that the aggregator keeps."""
         request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
         response: wire.ConnectResponse = await _call(
             lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
@@ -93,11 +97,11 @@ class AggregatorClient:
     async def poll(
         self, busy: Iterable[tuple[str, str]], head: SignedHead | None = None, shown: str = ""
     ) -> wire.PollResponse:
-        """Wait for work other than that which this owner is busy with.
+        """Wait for work other than the work in progress.
 
         Args:
-            busy: Such work, as (release, step).
-            head: Where this owner's ledger is, if the aggregator is to keep that.
+            busy: Work in progress, as (release, step).
+            head: Head of this owner's ledger for the aggregator to keep; None if it has that one.
             shown: Hash of the newest head that the aggregator showed, which the ledger has.
         """
         keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
@@ -110,7 +114,7 @@ class AggregatorClient:
 
         Raises:
             NotConnectedError: If the answer may not have arrived.
-            NotTakenError: If the aggregator did not take it.
+            NotTakenError: If the aggregator rejected it.
         """
         await _hand_over(lambda: self._calls.Answer(request, timeout=_CALL_SECONDS))
 
@@ -137,7 +141,7 @@ class AggregatorClient:
     async def upload_fragment(
         self, release: str, plan_digest: str, fragment: Fragment
     ) -> wire.UploadResponse:
-        """Send a fragment from where the aggregator has it, and return the receipt."""
+        """Send a fragment from the offset that the aggregator has received, and return the receipt."""
         blob = wire.BlobKey(
             release=release, plan_digest=plan_digest, kind=wire.BLOB_KIND_FRAGMENT, digest=fragment.digest,
             size=fragment.size,
@@ -154,12 +158,12 @@ class AggregatorClient:
         Args:
             release: Release id.
             plan_digest: The accepted plan.
-            size: How many bytes that is.
+            size: Expected size in bytes.
 
         Raises:
-            NotConnectedError: If the connection broke before all of it came.
+            NotConnectedError: If the connection broke before it was complete.
             NotTakenError: If the aggregator did not send it, or not all of it.
-            IntegrityError: If something longer comes.
+            IntegrityError: If the aggregator sends more than `size` bytes.
         """
         request = wire.SelectRequest(release=release, plan_digest=plan_digest)
         found = bytearray()
@@ -175,7 +179,7 @@ class AggregatorClient:
         return bytes(found)
 
     async def recall(self) -> AsyncIterator[wire.RecallItem]:
-        """Ask what this owner signed at this aggregator: its ledger heads, and for its releases."""
+        """Request everything that this owner signed for this aggregator: ledger heads, and releases."""
         async for item in _stream(lambda: self._calls.Recall(wire.RecallRequest(), timeout=_RECALL_SECONDS)):
             yield item
 
@@ -183,15 +187,16 @@ class AggregatorClient:
         """Return the files of a published release by name, with their sizes in bytes.
 
         Raises:
-            IntegrityError: If the aggregator tells something else.
+            IntegrityError: If the answer is no such list.
         """
         async for chunk in self._download(release, "", _CALL_SECONDS):
             if len(chunk.files) != len(chunk.sizes) or not 0 < len(chunk.files) <= _MOST_FILES:
                 raise IntegrityError(
-                    "the aggregator lists no release folder", "both sides must run compatible versions"
+                    "the aggregator's list of release files is malformed",
+                    "both sides must run compatible versions",
                 )
             return dict(zip(chunk.files, chunk.sizes, strict=True))
-        raise IntegrityError("the aggregator answers nothing to a download")
+        raise IntegrityError("the aggregator's answer to a download is empty")
 
     async def download(self, release: str, name: str, to: Path, size: int) -> None:
         """Write one file of a published release.
@@ -202,7 +207,7 @@ class AggregatorClient:
         with to.open("xb") as stream:
             async for chunk in self._download(release, name, _transfer_seconds(size)):
                 if not chunk.data or stream.tell() + len(chunk.data) > size:
-                    raise IntegrityError(f"the aggregator sends something else than the {size} bytes listed")
+                    raise IntegrityError(f"the aggregator does not send the {size} bytes that it listed")
                 stream.write(chunk.data)
             if stream.tell() != size:
                 raise IntegrityError(f"the aggregator sent {stream.tell()} of the {size} bytes listed")
@@ -232,13 +237,13 @@ class AggregatorClient:
 def explain(
     aggregator: AggregatorSection, tls: TlsSection, now: datetime
 ) -> NotConnectedError | IdentityError | None:
-    """Find out by a handshake why an aggregator cannot be reached (`common.trust.tls`)."""
+    """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.tls`)."""
     host, _, port = aggregator.address.rpartition(":")
     return explain_handshake((host.strip("[]"), int(port)), tls.ca, tls.cert, tls.key, now)
 
 
 def ledger_head(head: SignedHead) -> wire.LedgerHead:
-    """Put a signed ledger head on the wire."""
+    """Return a signed ledger head as its wire message."""
     return wire.LedgerHead(
         sequence=head.head.sequence,
         hash=head.head.hash,
@@ -248,13 +253,13 @@ def ledger_head(head: SignedHead) -> wire.LedgerHead:
 
 
 def _transfer_seconds(size: int) -> float:
-    """Return how long a transfer may take: a side that neither goes on nor hangs up is not waited for."""
+    """Return the time-out of a transfer in seconds, so that a stalled peer does not block it."""
     return _CALL_SECONDS + size / _SLOWEST_BYTES_PER_SECOND
 
 
 @contextmanager
 def _catalogued() -> Iterator[None]:
-    """Let what gRPC raises in a call be an error of the catalogue."""
+    """Convert exceptions of gRPC calls to errors of the catalogue."""
     try:
         yield
     except grpc.RpcError as error:
@@ -265,7 +270,7 @@ def _catalogued() -> Iterator[None]:
 
 @contextmanager
 def _handing_over() -> Iterator[None]:
-    """Let an error of the other side in the middle of a piece of work say nothing about that work."""
+    """Convert errors of the other side to `NotTakenError`: they are no faults of this owner."""
     try:
         yield
     except NotConnectedError:
@@ -286,9 +291,9 @@ async def _stream(make: Callable[[], Any]) -> AsyncIterator[Any]:
 
 
 def _readable(response: Any) -> Any:
-    """Return a response; gRPC gives none for bytes that are no message, and calls that a success."""
+    """Return a response; for bytes that are no message, gRPC returns None and reports success."""
     if response is None:
-        raise ProtocolError("the answer cannot be read", "both sides must run compatible versions")
+        raise ProtocolError("the answer cannot be decoded", "both sides must run compatible versions")
     return response
 
 
@@ -298,18 +303,18 @@ async def _hand_over(make: Callable[[], Any]) -> Any:
 
 
 def greet(address: str, identity: Identity, datasets: Sequence[str]) -> tuple[str, float | None]:
-    """Connect to an aggregator, tell who is there as a daemon does, and hang up.
+    """Connect to an aggregator, announce this owner as a daemon does, and hang up.
 
     Args:
         address: `host:port`.
-        identity: What the owner connects with.
+        identity: Certificate and key of the owner.
         datasets: Names of the data sets that it offers.
 
     Returns:
-        The aggregator's version, and its clock as Unix time in seconds, if it tells that.
+        The aggregator's version, and its clock as Unix time in seconds, if it sends that.
 
     Raises:
-        TesseraError: If it cannot be reached, or takes no call of this owner.
+        TesseraError: If it cannot be reached, or rejects calls of this owner.
     """
     request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
     credentials = channel_credentials_of(identity)
@@ -319,5 +324,5 @@ def greet(address: str, identity: Identity, datasets: Sequence[str]) -> tuple[st
             response, call = calls.Connect.with_call(request, timeout=_CALL_SECONDS)
         except grpc.RpcError as error:
             raise from_rpc_error(error) from None
-        told = dict(call.initial_metadata()).get(TIME_KEY, "")
-    return response.version[:64], float(told) if str(told).isdigit() else None
+        moment = dict(call.initial_metadata()).get(TIME_KEY, "")
+    return response.version[:64], float(moment) if str(moment).isdigit() else None

@@ -1,4 +1,4 @@
-"""The connection to one aggregator: kept for ever, work taken from it, and explained when it breaks."""
+"""The connection to one aggregator: it reconnects with backoff, takes work, and reports why it broke."""
 
 import asyncio
 import logging
@@ -34,18 +34,18 @@ from owner_node.trust import Trust
 _FIRST_WAIT_SECONDS = 0.5
 _LONGEST_WAIT_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
-"""How long work is left alone whose answer found no connection."""
+"""Delay before a retry of work whose answer found no connection."""
 _PAUSE_SECONDS = 0.1
 _REST_SECONDS = 5.0
-"""How long work is left alone that failed for another passing reason."""
+"""Delay before a retry of work that failed for another transient reason."""
 _MOST_TASKS = 64
-"""Most pieces of work that are done, or rest, at a time; an aggregator tells the others again."""
+"""Limit of work in progress or waiting for a retry; an aggregator repeats all other work."""
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def _contained() -> Iterator[None]:
-    """Keep what nobody thought of with the aggregator that it came from: the others are worked for."""
+    """Confine an unexpected exception to the connection that it occurred in; others keep working."""
     try:
         yield
     except TesseraError:
@@ -62,7 +62,7 @@ def _head(response: wire.ConnectResponse | wire.PollResponse) -> Head | None:
 
 
 class Connection:
-    """Attends to one aggregator.
+    """Keeps the connection to one aggregator and does its work.
 
     Args:
         config: The owner's configuration.
@@ -70,10 +70,10 @@ class Connection:
         node: Does the work.
         records: The owner's state.
         trust: Checks the ledger head that the aggregator returns.
-        credentials: What the owner connects with.
-        renewal: Renews that.
+        credentials: The owner's current identity.
+        renewal: Renews the certificate.
         guard: Stops the work for all aggregators.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class Connection:
         self._identity = credentials.current
         self._worker = Worker(node)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        # Work that a person has to decide about: told to the aggregator as busy, and nobody works on it.
+        # Work that waits for a person: it is reported to the aggregator as busy, and no task works on it.
         self._waiting: set[tuple[str, str]] = set()
         self._looking: set[asyncio.Task[None]] = set()
         self._rested = asyncio.Event()
         self._room = asyncio.Event()
         self._turns: dict[str, asyncio.Lock] = {}
         self._reason = ""
-        self._told: Head | None = None
+        self._reported: Head | None = None
 
-    async def attend(self) -> None:
-        """Connect, work, and connect again, until cancelled."""
+    async def run(self) -> None:
+        """Connect, work and reconnect until cancelled."""
         try:
             while True:
                 async with await self._connected() as client:
@@ -127,7 +127,7 @@ class Connection:
         return await retrying(self._connect)
 
     async def _connect(self) -> AggregatorClient:
-        # A channel of its own for every attempt: one that failed would wait out gRPC's own, longer pauses.
+        # Every attempt gets a new channel: a failed one would apply gRPC's own, longer backoff.
         self._identity = self._credentials.current
         client = AggregatorClient(self._aggregator.address, self._identity)
         try:
@@ -142,7 +142,7 @@ class Connection:
         self._guard.check()
         response = await client.connect(self._datasets())
         await self._examine(response)
-        self._reason, self._told = "", _head(response)
+        self._reason, self._reported = "", _head(response)
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
         _log.info("connected", extra={"aggregator": self._aggregator.name, "version": response.version[:64]})
 
@@ -150,12 +150,12 @@ class Connection:
         return [dataset.name for dataset in self._config.datasets]
 
     async def _examine(self, response: wire.ConnectResponse | wire.PollResponse) -> None:
-        """Refuse all work if the ledger lacks what this owner once signed."""
+        """Refuse all work if the ledger lacks entries that this owner signed."""
         if response.HasField("newest_ledger_head"):
             await self._guard.examine(self._trust, self._aggregator.name, response.newest_ledger_head)
 
     async def _work(self, client: AggregatorClient) -> None:
-        """Take work until the connection breaks, or is to be made anew with a renewed certificate."""
+        """Take work until the connection breaks, or the certificate was renewed."""
         self._worker.answer_through(client)
         while self._credentials.current is self._identity:
             await self._renewal.renew(client, self._aggregator.name)
@@ -163,28 +163,28 @@ class Connection:
             known = len(self._tasks)
             for work in await self._poll(client):
                 if not RELEASE_ID.fullmatch(work.release):
-                    raise ProtocolError("the aggregator names a release by what is no release id")
+                    raise ProtocolError("the aggregator sends a malformed release id")
                 key = (work.release, work.WhichOneof("step") or "")
                 if key not in self._tasks and self._has_room():
                     self._tasks[key] = asyncio.create_task(self._do(work, key))
             if len(self._tasks) <= known:
-                # A poll that is answered at once with nothing new must not be repeated as fast as it can be.
+                # Rate limit: a poll may be answered at once without anything new.
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     def _has_room(self) -> bool:
         return len(self._tasks) - len(self._waiting) < _MOST_TASKS
 
     async def _wait_for_room(self) -> None:
-        """Ask for nothing more while there is as much to do as this owner takes on at a time."""
+        """Wait until the work in progress is below its limit."""
         while not self._has_room():
             self._room.clear()
             await self._room.wait()
 
     async def _poll(self, client: AggregatorClient) -> list[wire.Work]:
-        """Wait for work; a poll that still names rested work as busy is given up for a new one."""
+        """Wait for work; a poll is cancelled when work that it names as busy is to be retried."""
         self._rested.clear()
-        head = await self._untold()
-        shown = self._told.hash if self._told else ""
+        head = await self._unreported_head()
+        shown = self._reported.hash if self._reported else ""
         poll = asyncio.create_task(client.poll(list(self._tasks), head, shown))
         changes: tuple[Coroutine[Any, Any, object], ...] = (
             self._rested.wait(),
@@ -199,7 +199,7 @@ class Connection:
                 return []
             response = await self._answered(client, poll)
             await self._examine(response)
-            self._told = _head(response)
+            self._reported = _head(response)
             return list(response.work)
         finally:
             for task in (poll, *events):
@@ -208,41 +208,41 @@ class Connection:
     async def _answered(
         self, client: AggregatorClient, poll: asyncio.Task[wire.PollResponse]
     ) -> wire.PollResponse:
-        """Wait for the answer to a poll; one that refuses the ledger head is followed up at once."""
+        """Wait for the answer to a poll; if it rejects the ledger head, examine the newest one at once."""
         try:
             return await poll
         except IntegrityError:
-            # Another copy of the state directory was first: what it signed is shown to who asks, and stops
-            # the work for all aggregators.
+            # Another copy of the state directory signed a head before. A new connection shows that head, and
+            # examining it stops the work for all aggregators.
             await self._examine(await client.connect(self._datasets()))
             raise
 
-    async def _untold(self) -> SignedHead | None:
-        """Return where the ledger is, signed, if this aggregator does not know that yet.
+    async def _unreported_head(self) -> SignedHead | None:
+        """Return the signed head of the ledger if it was not reported to this aggregator yet.
 
-        Charges of `mask` and `query` have no other way to an aggregator; without it, a ledger that was set
-        back to before them would not be found out.
+        Charges of `mask` and `query` reach an aggregator in no other way. Without it, the loss of these
+        entries would not be detected.
         """
         self._guard.check()
         try:
             head = await asyncio.to_thread(self._records.ledger.head)
-            if head.sequence == 0 or head == self._told:
+            if head.sequence == 0 or head == self._reported:
                 return None
             return await asyncio.to_thread(self._node.head)
         except PASSING:
-            # A full disk: what is known already goes on, and the head with a later poll.
+            # For example a full disk: a later poll sends the head.
             return None
 
     async def _do(self, work: wire.Work, key: tuple[str, str]) -> None:
         rest = 0.0
         try:
-            # One step of a release at a time, in the order they were asked for.
+            # One step of a release at a time, in the order of the requests.
             async with self._turns.setdefault(work.release, asyncio.Lock()):
                 self._guard.check()
                 outcome = await self._worker.do(work)
             if outcome is Outcome.WAITS:
                 self._waiting.add(key)
-            # An aggregator that asks for the same again at once is not answered as fast as it can ask.
+            # Rate limit: the aggregator may repeat a refused request at once.
             rest = _REST_SECONDS if outcome is Outcome.REFUSED else 0.0
             if key[1] == "conclude":
                 self._end_waiting(work.release)
@@ -254,7 +254,7 @@ class Connection:
             _log.info("not answered", extra={"release": key[0], "step": key[1]})
             rest = _RETRY_SECONDS
         except NotTakenError as refusal:
-            # The fault may be the aggregator's own: what is sealed stays sealed, and is offered again.
+            # The fault may be the aggregator's: a sealed fragment stays sealed, and is offered again.
             extra = {"release": key[0], "step": key[1], "code": refusal.error.code}
             _log.warning("answer not taken", extra=extra)
             rest = _REST_SECONDS
@@ -264,21 +264,21 @@ class Connection:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             _log.error("cannot work now", extra={"release": key[0], "step": key[1], "reason": reason})
             rest = _REST_SECONDS
-        except Exception as error:  # noqa: BLE001 - the edge of a task; told again after a rest
+        except Exception as error:  # noqa: BLE001 - the edge of a task; retried after a delay
             _log.error("internal fault", exc_info=error, extra={"release": key[0], "step": key[1]})
             rest = _REST_SECONDS
         finally:
-            # Busy until then, so that the aggregator does not tell the same again at once.
+            # The work stays busy until then, so that the aggregator does not repeat it at once.
             if rest:
                 asyncio.get_running_loop().call_later(rest, self._take_up, key)
             elif key in self._waiting:
-                # A person may have decided while this was on its way.
+                # A person may have decided in the meantime.
                 self.look_again()
             else:
                 self._drop(key)
 
     def look_again(self) -> None:
-        """Take up work that waited for a person, where one has decided."""
+        """Resume work that waited for a person who has decided."""
         task = asyncio.create_task(self._look())
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
@@ -298,14 +298,14 @@ class Connection:
         self._rested.set()
 
     def _drop(self, key: tuple[str, str]) -> None:
-        """Be busy with a piece of work no longer; nothing is kept of a release without any."""
+        """Remove work from the work in progress, and the lock of a release without any."""
         self._tasks.pop(key, None)
         if all(release != key[0] for release, _ in self._tasks):
             self._turns.pop(key[0], None)
         self._room.set()
 
     def _end_waiting(self, release: str) -> None:
-        """Let nobody wait for a release that has ended."""
+        """Stop waiting for decisions about a release that has ended."""
         for key in [each for each in self._waiting if each[0] == release]:
             self._take_up(key)
 
@@ -315,7 +315,7 @@ class Connection:
             await self._note_broken(error)
 
     async def _note_broken(self, error: TesseraError) -> None:
-        """Say why there is no connection, once for every reason."""
+        """Log and record why there is no connection, once per reason."""
         if isinstance(error, NotConnectedError):
             error = await self._handshake() or error
         if error.message == self._reason:

@@ -1,4 +1,10 @@
-"""The files that this owner proves its identity with, checked before anything leans on them."""
+"""The owner's certificate: its checks before use, and its renewal for a new key before it expires.
+
+Renewal runs over the live connection. The aggregator that issued the present certificate can renew it;
+another one refuses and is asked again later. Without such an aggregator, an organisation's own CA or an agent
+that exchanges the files has to renew it. The private key never leaves this node: it is generated here, and
+written to disk only together with its certificate.
+"""
 
 import asyncio
 import logging
@@ -27,24 +33,24 @@ from owner_node.connection.client import AggregatorClient
 
 
 def own_party(config: OwnerConfig) -> Party:
-    """Return whom the owner's certificate must name."""
+    """Return the party that the owner's certificate must name."""
     return Party(PartyKind.OWNER, config.owner.id, config.owner.trust_domain)
 
 
 def own_credentials(config: OwnerConfig, clock: Callable[[], datetime]) -> Credentials:
-    """Load the owner's key and certificate, which are followed from then on.
+    """Load the owner's key and certificate; later changes of the files are followed.
 
     Args:
         config: The owner's configuration.
-        clock: Tells the time.
+        clock: Returns the time.
 
     Raises:
-        ConfigurationError: If a file cannot be used, or the certificate is another party's.
+        ConfigurationError: If a file cannot be used, or the certificate names another party.
         IdentityError: If the certificate is not valid now.
     """
     if not config.tls.cert.exists():
         raise ConfigurationError(
-            f"{config.tls.cert} is not there: this owner has no certificate yet",
+            f"{config.tls.cert} does not exist: this owner has no certificate yet",
             hint="get one: owner-node enroll request --out FILE, then owner-node enroll install",
         )
     return Credentials(config.tls, own_party(config), clock)
@@ -57,25 +63,25 @@ def check_issued(
     authorities: Sequence[x509.Certificate],
     now: datetime,
 ) -> x509.Certificate:
-    """Check a certificate that was issued to this owner, before it is put to use.
+    """Check a certificate that was issued to this owner, before it is used.
 
     Args:
-        key: The key it was asked for.
-        chain_pem: What came.
-        party: Whom it must name.
-        authorities: The CAs that it must lead to.
+        key: The key that it was requested for.
+        chain_pem: The received chain.
+        party: The party that it must name.
+        authorities: The trusted CAs, one of which must have issued it.
         now: The present moment.
 
     Returns:
         The certificate.
 
     Raises:
-        IdentityError: If it is for another key or party, not valid now, or not of these CAs.
+        IdentityError: If it is for another key or party, not valid now, or not issued under these CAs.
     """
     leaf, *intermediates = load_certificates(chain_pem)
     if fingerprint(leaf.public_key()) != fingerprint(key):
         raise IdentityError(
-            "the certificate is for another key than it was asked for",
+            "the certificate is for another key than the requested one",
             "install the bundle that answers the newest request of this owner",
         )
     named = party_of_certificate(leaf)
@@ -95,20 +101,20 @@ def check_issued(
 def check_renewed(
     key: ec.EllipticCurvePublicKey, chain_pem: bytes, party: Party, present: Identity, now: datetime
 ) -> None:
-    """Check a certificate that is to take the place of the present one.
+    """Check a certificate that is to replace the present one.
 
-    It must be as good at every aggregator of this owner: under a CA that the present one leads to, and valid
-    for longer.
+    It must be valid at every aggregator of this owner, so it must be under a CA of the present one, and
+    expire later.
 
     Args:
-        key: The key it was asked for.
-        chain_pem: What came.
-        party: Whom it must name.
-        present: What is in use.
+        key: The key that it was requested for.
+        chain_pem: The received chain.
+        party: The party that it must name.
+        present: The identity in use.
         now: The present moment.
 
     Raises:
-        IdentityError: If it is not.
+        IdentityError: If it does not meet these conditions.
     """
     first, *intermediates = present.signer.chain
     same = [each for each in present.authorities if _leads_to(first, intermediates, each, now)]
@@ -144,8 +150,8 @@ class Renewal:
     Args:
         credentials: The owner's identity.
         tls: Its files.
-        party: Whom its certificate names.
-        clock: Tells the time.
+        party: The party that its certificate names.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -156,7 +162,7 @@ class Renewal:
         self._asked: dict[str, datetime] = {}
 
     async def renew(self, client: AggregatorClient, aggregator: str) -> None:
-        """Renew the certificate if it is time to; what goes wrong is told in the log, and tried again."""
+        """Renew the certificate if it is due; failures are logged and retried later."""
         if self._lock.locked() or not self._due(aggregator):
             return
         async with self._lock:
@@ -174,7 +180,7 @@ class Renewal:
                 await self._credentials.look()
 
     def _check_folders(self) -> None:
-        """Ask for nothing that could not be stored."""
+        """Check that the files can be written, before a certificate is requested."""
         for folder in {self._tls.cert.parent, self._tls.key.parent}:
             if not os.access(folder, os.W_OK):
                 raise ConfigurationError(
@@ -188,7 +194,7 @@ class Renewal:
         return rested and self._credentials.renewal_due()
 
     def _install(self, key: ec.EllipticCurvePrivateKey, chain: bytes) -> None:
-        """Check what came as from a stranger, then let it take the place of the present pair."""
+        """Check the received chain as untrusted input, then replace the present pair."""
         if len(chain) > _LONGEST_CHAIN:
             raise IdentityError("a certificate chain of this length is not accepted")
         check_renewed(key.public_key(), chain, self._party, self._credentials.current, self._clock())

@@ -1,4 +1,4 @@
-"""Fetch a published release into a folder that appears whole, verified, or not at all."""
+"""Download of a published release into a folder that appears atomically, after verification."""
 
 import shutil
 from collections.abc import Mapping
@@ -24,15 +24,15 @@ async def download(config: OwnerConfig, release: str, out: Path, aggregator: str
         config: The owner's configuration.
         release: Release id.
         out: An empty or absent folder.
-        aggregator: Name of the aggregator; may be left out if only one made a release of this id.
+        aggregator: Name of the aggregator; optional if only one made a release of this id.
 
     Returns:
-        What was found to hold in it, identities included.
+        The result of verifying it, identities included.
 
     Raises:
         UsageError: If this owner took no part in such a release, or the folder cannot be used.
         NotConnectedError: If the aggregator cannot be reached.
-        IntegrityError: If what came does not hold, or is not what the aggregator had told this owner.
+        IntegrityError: If the release is invalid, or not the one that the aggregator announced.
     """
     from common.release.verification import verify_release
     from owner_node.release.own_fragment import check_told
@@ -61,8 +61,8 @@ def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
     needed, free = sum(listed.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(
-            f"the release has {needed} bytes, and there is room for {free}",
-            "name a folder on a disk with room",
+            f"the release needs {needed} bytes, and {free} are free",
+            "name a folder on a disk with more free space",
             {"needed": needed, "free": free},
         )
 

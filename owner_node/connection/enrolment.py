@@ -1,7 +1,7 @@
-"""How an owner gets its certificate: a request for a key made here, and the bundle that the CA answers.
+"""Enrolment of an owner: a certificate request for a key generated here, and installation of the CA's bundle.
 
-What the bundle is worth hangs on one thing: that the fingerprint of its CA was heard from the aggregator's
-operator on the telephone.
+The security of the bundle depends on one thing: that a person heard the fingerprint of its CA from the
+aggregator's operator by telephone.
 """
 
 from dataclasses import dataclass
@@ -26,10 +26,9 @@ _PUBLIC_FILE = 0o644
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A certificate that was put in place."""
+    """An installed certificate."""
 
     certificate: x509.Certificate
-    """The certificate."""
     authorities: tuple[x509.Certificate, ...]
     """The CAs that are trusted from now on."""
 
@@ -37,11 +36,11 @@ class Installed:
 def request(config: OwnerConfig, *, anew: bool) -> tuple[bytes, str]:
     """Return a request for a certificate.
 
-    The key waits beside the present one, if there is one, which stays in use until the bundle is installed.
+    The new key is stored beside the present one, if any, which stays in use until the bundle is installed.
 
     Args:
         config: The owner's configuration.
-        anew: Whether to make a new key although one waits for its certificate.
+        anew: Whether to generate a new key even if one waits for its certificate.
 
     Returns:
         PKCS #10 as PEM, and the fingerprint of its key.
@@ -63,18 +62,18 @@ def request(config: OwnerConfig, *, anew: bool) -> tuple[bytes, str]:
 def install(
     config: OwnerConfig, data: bytes, ca_fingerprint: str, now: datetime, *, add_ca: bool
 ) -> Installed:
-    """Check a bundle and put its certificate, with the key that was made for it, in place.
+    """Check a bundle, and install its certificate with the key that was generated for it.
 
     Args:
         config: The owner's configuration.
         data: The bundle.
-        ca_fingerprint: Fingerprint of the CA, as heard.
+        ca_fingerprint: Fingerprint of the CA, as heard by telephone.
         now: The present moment.
-        add_ca: Whether to trust this CA besides those that are trusted already.
+        add_ca: Whether to trust this CA in addition to those that are trusted already.
 
     Raises:
-        UsageError: If the fingerprint is none.
-        IntegrityError: If the bundle is another CA's.
+        UsageError: If the fingerprint is malformed.
+        IntegrityError: If the bundle was made by another CA.
         ProtocolError, IdentityError: If it is damaged, for another key or owner, or not valid.
         ConfigurationError: If other CAs are trusted already, or a file cannot be written.
     """
@@ -130,7 +129,7 @@ def _key_of(path: Path, certificate: x509.Certificate) -> tuple[ec.EllipticCurve
 
 
 def _trust(path: Path, authority: x509.Certificate, *, add_ca: bool) -> tuple[x509.Certificate, ...]:
-    """Write the file of trusted CAs; returns what is trusted."""
+    """Write the file of trusted CAs; returns the trusted CAs."""
     known = tuple(load_chain(path)) if path.exists() else ()
     if authority in known:
         return known
@@ -157,5 +156,5 @@ def _write(path: Path, data: bytes, mode: int = 0o600) -> None:
 def _cannot_write(path: Path, error: OSError) -> ConfigurationError:
     return ConfigurationError(
         f"{path} cannot be written: {error.strerror}",
-        hint="check [tls] in owner.toml, and whose folder it is",
+        hint="check [tls] in owner.toml, and the owner of the folder",
     )

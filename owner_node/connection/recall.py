@@ -1,4 +1,9 @@
-"""Watches what aggregators show of this owner's ledger, and stops all work once it lacks what was signed."""
+"""Comparison of this owner's ledger with what aggregators keep of it.
+
+`LedgerGuard` watches the ledger heads that aggregators show, and stops all work once the ledger lacks an
+entry that this owner signed. `recall` requests everything that this owner signed from every aggregator and
+checks it, for `owner_node.release.recovery`.
+"""
 
 import asyncio
 import logging
@@ -21,9 +26,9 @@ _log = logging.getLogger(__name__)
 
 
 class LedgerGuard:
-    """Whether any aggregator has shown that this owner's ledger lost entries: then no connection works.
+    """Stops the work of all connections once an aggregator shows that this owner's ledger lost entries.
 
-    The reason is kept in owner.db (`owner_node.ledger.losses`): a restart does not forget it.
+    The reason is stored in owner.db (`owner_node.ledger.losses`), so it survives a restart.
 
     Args:
         records: The owner's state.
@@ -33,13 +38,13 @@ class LedgerGuard:
     def __init__(self, records: Records, owner: str) -> None:
         self._records, self._owner = records, owner
         self.broken = asyncio.Event()
-        """Set once, and for as long as the process runs."""
+        """Set when the ledger is known to lack entries; never cleared while the process runs."""
         self._seen: dict[str, Head] = {}
         self._error: IntegrityError | None = None
         self._look()
 
     def check(self) -> None:
-        """Check that work may go on.
+        """Check that work may continue.
 
         Raises:
             IntegrityError: If the ledger lost entries.
@@ -53,14 +58,14 @@ class LedgerGuard:
         Args:
             trust: Knows this owner's certificates.
             aggregator: Name of the aggregator.
-            shown: What it keeps.
+            shown: The head that it keeps.
 
         Raises:
             IntegrityError: If the ledger lacks it, which stops the work for all aggregators; or if this owner
-                cannot have signed it, which stops it for this one.
+                cannot have signed it, which stops the work for this one.
         """
         if shown.sequence >= MOST_ENTRIES:
-            raise IntegrityError(f"aggregator {aggregator} shows a place that no ledger has")
+            raise IntegrityError(f"aggregator {aggregator} shows a ledger entry number out of range")
         head = Head(shown.sequence, shown.hash)
         if self._seen.get(aggregator) == head:
             return
@@ -109,9 +114,9 @@ def own_head(records: Records, owner: str, trust: Trust, shown: wire.LedgerHead)
 def own_signature(
     records: Records, trust: Trust, domain: Domain, payload: bytes, signature: bytes, chain_pem: bytes
 ) -> bool:
-    """Whether this owner signed something: by a key it is known to have had, or by its certificate.
+    """Whether this owner signed something, by a key stored in owner.db or by its certificate.
 
-    A key outlives the CA that certified it; a certificate is what is left when owner.db was lost.
+    A stored key outlives the CA that certified it; the certificate still proves it if owner.db was lost.
 
     Args:
         records: The owner's state.
@@ -121,7 +126,7 @@ def own_signature(
         signature: DER.
         chain_pem: The certificate chain that came with it.
     """
-    return records.own_keys.signed(domain, payload, signature) or trust.own(
+    return records.own_keys.signed(domain, payload, signature) or trust.is_own(
         domain, payload, signature, chain_pem
     )
 
@@ -129,13 +134,13 @@ def own_signature(
 _MOST_PLACES = 100_000
 _MOST_RELEASES = 100_000
 _MOST_BYTES = 1 << 30
-"""Of one aggregator: what is collected lies in memory until all of it is there."""
+"""Limits per aggregator, since the answer is collected in memory."""
 
 
 async def recall(
     config: OwnerConfig, records: Records, without: Iterable[str], clock: Callable[[], datetime]
 ) -> tuple[Shown, ...]:
-    """Ask every aggregator of the configuration what this owner signed for it.
+    """Request from every configured aggregator what this owner signed for it.
 
     Args:
         config: The owner's configuration.
@@ -145,7 +150,7 @@ async def recall(
 
     Raises:
         NotConnectedError: If one does not answer; nothing was changed.
-        IntegrityError: If what one shows is not about this owner.
+        IntegrityError: If one shows something that is not this owner's.
     """
     asked = [section for section in config.aggregators if section.name not in set(without)]
     return tuple([await _ask(config, section, records, clock) for section in asked])
@@ -169,8 +174,8 @@ async def _ask(
         found = explain(section, config.tls, clock()) or error
         raise NotConnectedError(
             f"aggregator {section.name} does not answer: {found.message}",
-            "every aggregator has to show what it knows; one that is gone for ever is left out with "
-            f"--without {section.name}, and what was released there is then not charged",
+            "every aggregator has to show what it knows; leave out one that is gone for ever with "
+            f"--without {section.name}: its releases are then not charged",
             {"aggregator": section.name},
         ) from None
     shown = response.newest_ledger_head
@@ -180,10 +185,10 @@ async def _ask(
 
 
 async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> AsyncIterator[wire.RecallItem]:
-    """Pass on what an aggregator shows, as long as an honest one could.
+    """Yield what an aggregator shows, up to the limits of an honest one.
 
     Raises:
-        IntegrityError: If it shows more than that, or a place that no ledger has.
+        IntegrityError: If it exceeds a limit, or shows an entry number out of range.
     """
     n_places = n_releases = n_bytes = 0
     async for item in items:
@@ -194,8 +199,7 @@ async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> As
         if too_many or any(each.sequence >= MOST_ENTRIES for each in item.heads):
             raise IntegrityError(
                 f"aggregator {aggregator} shows more than this owner can have signed",
-                f"ask its operator; --without {aggregator} leaves it out, and what was released there is "
-                "then not charged",
+                f"ask its operator; --without {aggregator} leaves it out: its releases are then not charged",
                 {"aggregator": aggregator},
             )
         yield item
@@ -204,13 +208,13 @@ async def _bounded(items: AsyncIterator[wire.RecallItem], aggregator: str) -> As
 def _checked(
     item: wire.RecalledRelease, owner: str, aggregator: str, records: Records, trust: Trust
 ) -> Recalled:
-    """Check one release; the aggregator may be mistaken, or lie, and what is charged stays charged.
+    """Check one release as untrusted input: a charge that follows from it is final.
 
     Raises:
-        IntegrityError: If it is about another owner, or not what it says.
+        IntegrityError: If it concerns another owner, or contradicts itself.
     """
     refused = IntegrityError(
-        f"aggregator {aggregator} shows a release that is not this owner's, or not readable",
+        f"aggregator {aggregator} shows a release that is not this owner's, or is malformed",
         "both sides must run compatible versions; ask the aggregator's operator",
         {"aggregator": aggregator},
     )

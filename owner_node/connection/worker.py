@@ -1,4 +1,4 @@
-"""One piece of work from the wire to the node and its answer back to the wire."""
+"""Work requests of an aggregator: decode from the wire, let the node do the step, encode the answer."""
 
 import asyncio
 import logging
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 PASSING = (OSError, CannotStoreError)
-"""A full disk, a database that is busy: nothing that a release should end for."""
+"""Transient errors, such as a full disk or a busy database, which must not end a release."""
 STEPS = ("describe", "consent", "link", "mask", "collect", "conclude")
-"""What an aggregator can ask for."""
+"""The steps that an aggregator can request."""
 STEP_SECONDS = step_histogram(
     "tessera_owner_step_seconds",
     "How long this owner worked at each step of releases, since the start.",
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 def _load_libraries() -> None:
-    """Import what an idle daemon does without, and a release cannot."""
+    """Import the libraries that a release needs and an idle daemon does not."""
     import scipy.sparse  # noqa: F401
 
     import owner_node.masking.forecast
@@ -44,14 +44,14 @@ def _failure(failure: Failure) -> wire.AnswerRequest:
 
 
 class Outcome(StrEnum):
-    """What came of a piece of work."""
+    """Outcome of a work request."""
 
     DONE = "done"
-    """It was done and answered."""
+    """Done and answered."""
     WAITS = "waits"
     """A person has to decide."""
     REFUSED = "refused"
-    """It was answered that this owner will not or cannot do it."""
+    """Answered that this owner will not or cannot do it."""
 
 
 class Worker:
@@ -75,7 +75,7 @@ class Worker:
         }
 
     def answer_through(self, client: AggregatorClient) -> None:
-        """Send answers through this connection from now on; work outlives the connection it came by."""
+        """Send answers through this connection from now on; work outlives the connection of its request."""
         self._connected = client
 
     @property
@@ -85,16 +85,11 @@ class Worker:
         return self._connected
 
     async def do(self, work: wire.Work) -> Outcome:
-        """Do one piece of work and answer it.
-
-        What this owner will not or cannot do is answered, too.
-
-        Returns:
-            What came of it.
+        """Do one work request and answer it; a refusal or failure is answered as well.
 
         Raises:
-            NotConnectedError: If the answer did not arrive; the work is told again.
-            NotTakenError: If the aggregator did not take it; the work is told again.
+            NotConnectedError: If the answer did not arrive; the aggregator repeats the request.
+            NotTakenError: If the aggregator rejected the answer; it repeats the request.
             OSError, CannotStoreError: If this machine cannot do it now (a full disk).
         """
         step = work.WhichOneof("step") or ""
@@ -102,7 +97,7 @@ class Worker:
         outcome = Outcome.REFUSED
         try:
             if step not in self._steps:
-                raise ProtocolError("the aggregator asked for a step that this version does not know")
+                raise ProtocolError("the aggregator requested a step that this version does not know")
             with STEP_SECONDS.labels(step).time():
                 answer = await self._steps[step](work)
             outcome = Outcome.WAITS if answer and answer.HasField("waiting") else Outcome.DONE
@@ -130,7 +125,7 @@ class Worker:
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
         describe = self._node.invitations.describe
         schema = await in_thread(describe, work.release, work.describe.dataset)
-        # While others answer there is time to load what masking will need.
+        # The libraries for masking are loaded while other owners answer.
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
         return wire.AnswerRequest(described=wire.Described(schema=schema))
 

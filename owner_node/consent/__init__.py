@@ -1,1 +1,1 @@
-"""May a plan be accepted? By the owner's rules, by what the data forecast, and by a person."""
+"""Consent: the rules by which a plan, or an owner's own work, is accepted or refused."""

@@ -1,11 +1,11 @@
-"""May this be done with an owner's data? The owner's own arithmetic and policy.
+"""Decision whether work with an owner's data is allowed, by the owner's own arithmetic and policy.
 
-`judge` answers an aggregator's plan, as if it came from a stranger; `check_local` and `check_forecast` answer
-masks and queries that the owner makes for itself.
+`judge` decides about an aggregator's plan, which is untrusted input. `check_local` and `check_forecast`
+decide about masks and queries that the owner makes for itself.
 
-Every rule is a function that yields its objections; all of them are collected, in an order that puts what
-makes the plan wrong before what the policy does not want, and the balance last. The first is the one that
-decides. The owner's history gets all of them in full; the aggregator hears a code and one fixed sentence.
+Every rule is a function that yields its objections. All objections are collected: first those that make the
+plan invalid, then those of the policy, then the balance. The first one decides. The owner's history records
+all of them in full; the aggregator receives a code and one fixed sentence.
 """
 
 from collections.abc import Sequence
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """The plan may be accepted; what is charged for it."""
+    """The plan may be accepted for this charge."""
 
     charge: Decimal
-    """What the ledger takes."""
+    """Amount that the ledger reserves."""
     budget: str
-    """Which budget it is taken from."""
+    """Name of the budget that is charged."""
     epsilon: Decimal
-    """Sum of the shares of the owner's attributes, as often as the plan lets owners hold the same person."""
+    """Sum of the shares of the owner's attributes, times the multiplicity that the plan allows per person."""
     epsilon_joint: Decimal | None
     """Sum of their joint bounds; None where one has none."""
     accounting: Accounting
     """Which of the two is charged."""
     asks: str = ""
-    """The rule by which a person decides; empty if the policy alone does."""
+    """The rule that requires a person's decision; empty if the policy alone decides."""
     rank_loss: Decimal | None = None
-    """What is told about who got which entries; None where that is not bounded."""
+    """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ def judge(
     """Judge a plan.
 
     Args:
-        plan: The plan, its signature and certificate checked already.
-        assignment: What the owner masks in it.
+        plan: The plan, with its signature and certificate already checked.
+        assignment: This owner's share of it.
         owner_id: This owner's id.
         aggregator_name: The aggregator that sent it, by its certificate.
         trust_domain: The configured trust domain.
@@ -89,8 +89,8 @@ def judge(
         schema: The owner's own schema of it: from the configuration as it is now, with the number of records
             that was sent for this release, so that no answer depends on the data beyond that.
         balance: What remains of the data set's budget.
-        today: The date.
-        rank_lost: What charges to the budget have told about who got which entries of lists.
+        today: The present date.
+        rank_lost: Sum of the rank losses of earlier charges to the budget.
 
     Returns:
         Accept with the charge, or Refuse with every rule that objects.
@@ -112,10 +112,10 @@ def judge(
 
 
 def check_local(work: Work) -> None:
-    """Check work that an owner does for itself. Who runs a command is the person that `approval` would ask.
+    """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
 
     Args:
-        work: What would be done and charged.
+        work: The work and its charge.
 
     Raises:
         RefusedError: With every rule of the policy that objects.
@@ -124,7 +124,7 @@ def check_local(work: Work) -> None:
 
 
 def check_forecast(forecast: Forecast, policy: "PolicyConfig") -> None:
-    """Check what local work is expected to do to the data against the policy's limits.
+    """Check the forecast of local work against the policy's limits.
 
     Raises:
         RefusedError: With every limit that is exceeded.
@@ -144,7 +144,7 @@ def _check(rules: Sequence[str]) -> None:
 def _verdict(request: Request) -> Verdict:
     objections = [*plan_rules.parties(request), *plan_rules.settings(request)]
     shares = list(plan_rules.shares(request))
-    # Sums of decimals that are out of bounds would be rounded, so nothing is computed with them.
+    # Sums of decimals that are out of bounds would be rounded, so rules that compute are skipped for them.
     objections += shares or [each for rule in _BY_AMOUNT for each in rule(request)]
     objections += [each for rule in _BY_NAME for each in rule(request)]
     if objections:
@@ -160,7 +160,7 @@ def _verdict(request: Request) -> Verdict:
 
 
 def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
-    """Return the rule by which a person is asked; only about what nothing else stands against."""
+    """Return the rule that requires a person's decision; called only if there is no objection."""
     if policy.approval == "manual":
         return 'policy.approval = "manual"'
     limit = policy.manual_above_epsilon
@@ -171,7 +171,7 @@ def _asks(policy: "PolicyConfig", amount: Decimal) -> str:
 
 def _refuse(request: Request, objections: list[Objection]) -> Refuse:
     rules = tuple(dict.fromkeys(each.rule for each in objections))
-    # Data that cannot take part are told as such only if nothing else stands against the plan.
+    # Unusable data are reported as the cause only if there is no other objection.
     refused = [each for each in objections if each.cause is RefusedError]
     deciding = (refused or objections)[0]
     error = deciding.cause(

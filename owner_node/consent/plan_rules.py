@@ -1,4 +1,8 @@
-"""What the rules of consent look at, and what they answer."""
+"""Rules that make a plan invalid whatever the owner's policy: it contradicts itself or this owner's data set.
+
+`Work` and `Request` are the input of all rules of consent, and `Objection` is their output. `check_texts`
+checks the texts of a plan before any of it is stored: a person reads them, and decides by what is shown.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,37 +34,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What an owner's policy is asked about: its share of a release, or a mask or query for itself."""
+    """Work that an owner's policy judges: its share of a release, or a mask or query for itself."""
 
     assignment: Assignment
-    """What is done with its attributes. A query counts as an attribute masked without clusters."""
+    """Tasks for its attributes. A query counts as an attribute masked without clusters."""
     policy: "PolicyConfig"
-    """The owner's policy."""
     dataset: "DatasetConfig"
-    """The data set that is used."""
     today: date
-    """The date."""
     rank_lost: Decimal = Decimal(0)
     """Rank loss of earlier charges to the data set's budget."""
 
     @property
     def most(self) -> Part:
-        """The most that the ledger may have to take, of each kind."""
+        """The most that the ledger may have to charge, of each kind."""
         own = self.assignment
         return Part(own.epsilon, own.epsilon_joint, own.rank_loss)
 
     @property
     def charge(self) -> Decimal | None:
-        """What the ledger would reserve; None where the owner's accounting knows no bound."""
+        """The amount to reserve; None where the owner's accounting has no bound."""
         return charge(self.policy.accounting, self.most.epsilon, self.most.epsilon_joint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request(Work):
-    """An aggregator asks the owner to take part in a release."""
+    """An aggregator's request that the owner takes part in a release."""
 
     plan: Plan
-    """The plan."""
     owner_id: str
     """This owner's id."""
     aggregator_name: str
@@ -68,13 +68,13 @@ class Request(Work):
     trust_domain: str
     """The configured trust domain."""
     schema: Schema
-    """The owner's own schema of it, with the number of records that was sent for this release."""
+    """The owner's own schema of the data set, with the number of records that was sent for this release."""
     balance: Decimal
-    """What remains of its budget."""
+    """Remaining balance of its budget."""
 
     @property
     def most(self) -> Part:
-        """The owner's shares, as often as the plan lets owners hold one person."""
+        """The owner's shares, times the multiplicity that the plan allows per person."""
         own, multiples = self.assignment, self.plan.most_multiples
         joint, ranks = own.epsilon_joint_at(multiples), own.rank_loss_at(multiples)
         return Part(own.epsilon_at(multiples), joint, ranks)
@@ -82,26 +82,26 @@ class Request(Work):
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """What a rule has against a plan."""
+    """The objection of a rule to a plan."""
 
     rule: str
     """The rule in full, for the owner."""
     cause: type[TesseraError] = RefusedError
-    """What kind of refusal it makes."""
+    """Error class of the refusal."""
 
 
-# Decimals pass `shares` before they are multiplied; a product that had to be rounded would be a fault.
+# Decimals pass `shares` before they are multiplied, so that a product is never rounded.
 _EXACT = Context(prec=60, traps=[Inexact])
 
 
 def parties(request: Request) -> Iterator[Objection]:
-    """Object to a plan for others, or of a grid that is not the layout it names."""
+    """Object to a plan for other parties, and to tasks that contradict its layout."""
     plan, own = request.plan, request.assignment
     expected = f"spiffe://{request.trust_domain}/aggregator/{request.aggregator_name}"
     if plan.aggregator != expected:
         yield Objection(f"plan.aggregator must be {expected}, which sent the plan")
     if tuple(each for each in plan.tasks if each.owner == request.owner_id) != own.tasks:
-        yield Objection(f"plan.tasks must hold the tasks of owner {request.owner_id!r}, and these")
+        yield Objection(f"plan.tasks must hold exactly the tasks of owner {request.owner_id!r}")
     if own.dataset != request.dataset.name:
         yield Objection(f"plan.tasks must name data set {request.dataset.name!r}")
     if plan.layout is Layout.HORIZONTAL and plan.n_groups > 1:
@@ -113,7 +113,7 @@ def parties(request: Request) -> Iterator[Objection]:
 
 
 def settings(request: Request) -> Iterator[Objection]:
-    """Object to attributes, identifiers, linking and a number of records that are not those stated here."""
+    """Object to attributes, identifiers, linking or numbers of records that differ from those declared."""
     plan, schema, policy = request.plan, request.schema, request.policy
     for planned in request.assignment.attributes:
         own, name = schema.by_name.get(planned.name), planned.name
@@ -148,11 +148,11 @@ def _linking(request: Request) -> Iterator[Objection]:
     if linking.tokens and request.schema.identifier is None:
         yield Objection("linking by tokens needs an identifier, and none is declared here")
     if request.schema.identifier is not None and len(plan.tasks) > 1 and not linking.tokens:
-        yield Objection("an identifier is declared here, so overlaps must be checked, and the plan does not")
+        yield Objection("an identifier is declared here, so the plan must check overlaps, and it does not")
 
 
 def shares(request: Request) -> Iterator[Objection]:
-    """Object to budgets that no sum keeps exact, before anything is computed with them."""
+    """Object to budgets whose sums would not be exact, before anything is computed with them."""
     own = request.assignment
     named = [("epsilon", request.plan.epsilon, LARGEST_EPSILON)]
     named += [(f"epsilon of {each.name!r}", each.epsilon, LARGEST_EPSILON) for each in own.attributes]
@@ -176,7 +176,7 @@ def shares(request: Request) -> Iterator[Objection]:
 
 
 def composition(request: Request) -> Iterator[Objection]:
-    """Object to shares that add up to more: sequential in an owner, parallel in a group (MECHANISMS §5)."""
+    """Object to shares that exceed epsilon: sequential in an owner, parallel in a group (MECHANISMS §5)."""
     plan, own = request.plan, request.assignment
     if plan.budget_split is not BudgetSplit.OWNER:
         yield from _shares_of_person(plan)
@@ -184,7 +184,7 @@ def composition(request: Request) -> Iterator[Objection]:
     else:
         own_tasks = own.tasks
     for task in own_tasks:
-        # Multiplied, not divided: a share that was rounded down stays comparable without rounding.
+        # Multiply instead of dividing: shares that were rounded down are compared without rounding.
         if _EXACT.multiply(task.epsilon, Decimal(plan.n_groups)) > plan.epsilon:
             where = f" in group {task.group}" if len(own.tasks) > 1 else ""
             yield Objection(
@@ -194,7 +194,7 @@ def composition(request: Request) -> Iterator[Objection]:
 
 
 def bounds(request: Request) -> Iterator[Objection]:
-    """Object to numbers that are not the public formulas': what is charged, and what a person decides by."""
+    """Object to charges, and to numbers a person decides by, that differ from the public formulas."""
     for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
         fault, correct = (
             fault_of_rank_noise(planned.mechanism, planned.rank_noise),
@@ -216,9 +216,9 @@ def bounds(request: Request) -> Iterator[Objection]:
 def _correct(request: Request, planned: PlannedAttribute) -> PlannedAttribute:
     """Return a planned attribute with the numbers that follow from this owner's own declarations."""
     plan, schema = request.plan, request.schema
-    # The order that counts is the one this owner masks with; without one the plan's is as good as any.
+    # The owner masks with its own order of categories, so that order counts; without it, the plan's is used.
     attribute = schema.by_name.get(planned.name) or plan.attribute(planned.name)
-    # Of this owner's own rounded number of records: the plan's could be made to state a smaller bound.
+    # Use this owner's own rounded number of records: the plan's could be chosen to state a smaller bound.
     public = PublicNumbers(
         schema.records_rounded, attribute.n_values, planned.epsilon, plan.max_records_per_person
     )
@@ -236,7 +236,7 @@ def _bound_text(bound: Decimal | None) -> str:
 
 
 def cluster_sizes(request: Request) -> Iterator[Objection]:
-    """Object to a k that the mechanism does not take."""
+    """Object to a k that the mechanism does not allow."""
     for planned in (each for each in request.assignment.attributes if each.mechanism in MECHANISMS):
         fault = fault_of_k(planned.mechanism, planned.k, request.plan.max_records_per_person)
         if fault:
@@ -244,7 +244,7 @@ def cluster_sizes(request: Request) -> Iterator[Objection]:
 
 
 def records(request: Request) -> Iterator[Objection]:
-    """Object to a k that the rounded number of records rules out; the exact one is judged at linking."""
+    """Object to a k above the rounded number of records; the exact number is checked when data are loaded."""
     most = most_records(request.schema.records_rounded)
     for planned in request.assignment.attributes:
         if (planned.k or 1) > most:
@@ -260,10 +260,10 @@ _LONGEST_NAME = 256
 
 
 def check_texts(plan: Plan) -> None:
-    """Refuse a plan whose texts could pass for other lines of what a person is shown, or fill the screen.
+    """Refuse a plan whose texts could imitate other lines of the display for a person, or fill the screen.
 
     Raises:
-        ProtocolError: Saying which text is none; it quotes nothing.
+        ProtocolError: Naming the kind of the invalid text, without quoting it.
     """
     fault = next(_faults(plan), None)
     if fault is not None:

@@ -1,8 +1,8 @@
-"""The owner's policy: every rule that a key of `[policy]` stands for, and nothing else.
+"""Rules of the owner's policy: each stands for a key of `[policy]`.
 
-A new rule is a key of `[policy]` and a function here, in the tuple below of the work that it is for.
-`owner_node.consent.judge` applies them, to releases and to masks and queries that an owner makes for itself.
-Layouts, aggregators, co-owners, purposes and linking speak of releases alone.
+A new rule is a key of `[policy]` and a function here, listed in the tuple below for the work that it judges.
+`owner_node.consent.judge` applies the rules to releases, and to masks and queries that an owner makes for
+itself. Layouts, aggregators, co-owners, purposes and linking concern releases only.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from owner_node.masking.tasks import AttributeTask
 
 DEVIATIONS = 4
-"""How many standard errors an estimate has to be away from a limit to decide about it."""
+"""Standard errors that an estimate has to be away from a limit to be decisive."""
 
 
 def attributes(work: Work) -> Iterator[Objection]:
-    """Object to attributes that may not take part."""
+    """Object to attributes that the policy does not list."""
     for planned in work.assignment.attributes:
         if work.policy.attributes and planned.name not in work.policy.attributes:
             yield Objection(f"policy.attributes does not list {planned.name!r}")
 
 
 def amount(work: Work) -> Iterator[Objection]:
-    """Object to a charge that the policy has no bound for, or that is above its limit."""
+    """Object to a charge without a bound under the policy's accounting, and to one above its limit."""
     policy, amount = work.policy, work.charge
     if amount is None:
         unbounded = [each.name for each in work.assignment.attributes if each.epsilon_joint is None]
@@ -47,7 +47,7 @@ def amount(work: Work) -> Iterator[Objection]:
 
 
 def mechanisms(work: Work) -> Iterator[Objection]:
-    """Object to mechanisms and cluster sizes."""
+    """Object to mechanisms that the policy does not list, and to k below its minimum."""
     policy, planned = work.policy, work.assignment.attributes
     for mechanism in dict.fromkeys(each.mechanism for each in planned):
         if mechanism not in policy.mechanisms or mechanism not in MECHANISMS:
@@ -58,7 +58,7 @@ def mechanisms(work: Work) -> Iterator[Objection]:
 
 
 def rank_noise(work: Work) -> Iterator[Objection]:
-    """Object to less rank noise than the policy asks for, and to more rank loss than it allows."""
+    """Object to rank noise below the policy's minimum, and to a rank loss above its limit."""
     policy = work.policy
     for planned in work.assignment.attributes:
         if planned.rules.listed and planned.rank_noise < policy.min_rank_noise:
@@ -72,7 +72,7 @@ def rank_noise(work: Work) -> Iterator[Objection]:
 
 
 def dates(work: Work) -> Iterator[Objection]:
-    """Object outside the days on which the policy holds."""
+    """Object to work outside the policy's dates of validity."""
     first, last = work.policy.valid_from, work.policy.valid_until
     if first is not None and work.today < first:
         yield Objection(f"policy.valid_from = {first}, today is {work.today}")
@@ -95,7 +95,7 @@ def names(request: Request) -> Iterator[Objection]:
 
 
 def linking(request: Request) -> Iterator[Objection]:
-    """Object to bounds for linking that are wider than the policy's."""
+    """Object to linking that the policy does not allow."""
     policy, bounds = request.policy, request.plan.linking
     if bounds.max_overlap > policy.max_overlap:
         yield Objection(f"policy.max_overlap = {policy.max_overlap}, the plan allows {bounds.max_overlap}")
@@ -106,9 +106,9 @@ def linking(request: Request) -> Iterator[Objection]:
 OF_ALL_WORK = (attributes, mechanisms, dates)
 """Rules for releases, masks and queries."""
 OF_AMOUNTS = (amount, rank_noise)
-"""Rules for all work that compute with its shares; applied where sums of them are exact."""
+"""Rules for all work that compute with its shares; applied only where their sums are exact."""
 OF_RELEASES = (names, linking)
-"""Rules for releases alone."""
+"""Rules for releases only."""
 
 
 # --- limits on a forecast --------------------------------------------------------------------------------
@@ -130,22 +130,22 @@ class _Limit:
 
 
 def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str, ...]:
-    """Return every limit of a policy that a forecast exceeds, in full, for the owner alone.
+    """Return every limit of a policy that a forecast exceeds, in full, for the owner only.
 
-    What is judged is an expectation, never a fragment: refusing fragments by what was drawn would change the
-    probabilities that the guarantee speaks of.
+    The limits apply to an expectation, never to a fragment: refusing fragments by their noise would change
+    the probabilities that the guarantee is about.
     """
     return tuple(limit.objection for limit in _limits(forecast, policy) if limit.found > limit.most)
 
 
 def has_limits(policy: "PolicyConfig") -> bool:
-    """Whether a policy limits anything that is foreseen, so that an acceptance says something of the data."""
+    """Whether a policy limits a forecast, so that an acceptance discloses data-dependent information."""
     limits = (policy.max_zero_noise_share, policy.max_unchanged_share, policy.max_unchanged_record_share)
     return any(each is not None for each in limits)
 
 
 def is_close(forecast: Forecast, policy: "PolicyConfig") -> bool:
-    """Whether chance could have put a number of a forecast on the wrong side of a limit."""
+    """Whether sampling error could have put a number of a forecast on the wrong side of a limit."""
     return any(
         abs(limit.found - limit.most) <= DEVIATIONS * limit.deviation and limit.deviation > 0
         for limit in _limits(forecast, policy)
@@ -158,14 +158,14 @@ def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
         (forecast.unchanged_values, forecast.deviation, "the values are expected to leave unchanged"),
         (
             forecast.unchanged_records,
-            # A share of whole records moves by at most about what the shares of all attributes move by.
+            # The share of whole records varies at most by about as much as the shares of all attributes do.
             forecast.deviation * len(forecast.attributes),
             "the records are expected to leave unchanged as a whole",
         ),
     )
     for key, most, number in (
         ("max_zero_noise_share", policy.max_zero_noise_share, zero_noise),
-        # It stands for records too: a record leaves unchanged with all its values, so no more of them can.
+        # It also bounds records: a record is unchanged only with all its values, so no more of them can be.
         ("max_unchanged_share", policy.max_unchanged_share, values),
         ("max_unchanged_record_share", policy.max_unchanged_record_share, records),
     ):
@@ -174,9 +174,9 @@ def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
 
 
 def foresee(records: "Engine", tasks: "Sequence[AttributeTask]", policy: "PolicyConfig") -> Forecast:
-    """Compute what masking is expected to do to an owner's data, more closely where it is near a limit.
+    """Forecast the effect of masking on an owner's data, with higher precision near a limit.
 
-    For their owner alone: it depends on the data.
+    The result depends on the data and is for their owner only.
 
     Args:
         records: The original records.

@@ -1,4 +1,4 @@
-"""The lines of the ledger, as they are in owner.db: appended, read back, and never anything else."""
+"""The lines of the ledger in owner.db: they are appended and read back, and never changed."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class LedgerBook:
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
@@ -32,10 +32,10 @@ class LedgerBook:
             COLUMNS,
             skips=lambda row: row["kind"] == Kind.RECOVER,
         )
-        """What chains the lines."""
+        """Hash chain of the lines."""
 
     def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
-        """Return everything that the ledger says about one budget or about all, oldest first."""
+        """Return the lines of one budget or of all, oldest first."""
         rows = self.chain.entries() if budget is None else self.chain.entries("budget = ?", (budget,))
         return tuple(read(row) for row in rows)
 
@@ -51,14 +51,14 @@ class LedgerBook:
         values: Mapping[str, str | None],
         skip_to: int = 0,
     ) -> Head:
-        """Write a line, with where the history is: whoever keeps the ledger's head keeps that, too.
+        """Append a line with the head of the history: anyone who keeps the ledger's head keeps that as well.
 
         Args:
             tx: The transaction.
-            kind: What it does.
-            note: What else it says.
+            kind: Kind of the entry.
+            note: Further content of the entry.
             values: The columns `OF_A_CHARGE`.
-            skip_to: The number that it has at least.
+            skip_to: Lowest sequence number that it may get.
 
         Returns:
             The new head.
@@ -77,28 +77,28 @@ class LedgerBook:
         note: Mapping[str, Any] | None = None,
         amounts: Mapping[str, str | None] | None = None,
     ) -> None:
-        """Write that a reservation was spent or returned; of a part of it, with other `amounts`."""
+        """Record that a reservation was spent or returned; `amounts` override its own for a part of it."""
         self.append(
             tx, kind, note or {}, {name: reservation[name] for name in OF_A_CHARGE} | dict(amounts or {})
         )
 
     def head(self) -> Head:
-        """Return where the ledger is: what is signed with consents, seals, and polls after a change."""
+        """Return the head of the ledger, which is signed with consents, seals, and polls after a change."""
         return self.chain.head()
 
     def verify_chain(self) -> None:
         """Check that no entry was changed, removed, inserted or moved; the end may still be cut off.
 
         Raises:
-            IntegrityError: Naming the first entry that does not hold.
+            IntegrityError: Naming the first invalid entry.
         """
         self.chain.verify()
 
     def verify_history(self) -> None:
-        """Check that the history has what it had when each entry was written; newer lines may be cut off.
+        """Check that the history still has the lines that it had at each entry; newer ones may be cut off.
 
         Raises:
-            IntegrityError: Naming the first line of the history that is missing or another.
+            IntegrityError: Naming the first line of the history that is missing or differs.
         """
         for line in self.lines():
             mark = line.note.get(_HISTORY)
@@ -109,7 +109,7 @@ class LedgerBook:
             if not self._history.contains(head):
                 raise IntegrityError(
                     f"the history lacks line {head.sequence} as it was when entry {line.sequence} of the "
-                    "ledger was written: lines were cut off, or written anew",
+                    "ledger was written: lines were cut off or rewritten",
                     "it was changed outside this program: find out by whom; put the newest backup back, then "
                     "owner-node ledger recover",
                     {"chain": "history", "entry": head.sequence},

@@ -1,9 +1,9 @@
-"""What the ledger has recorded about budgets: their totals, and the sources that were charged to them.
+"""Recorded terms of budgets: their totals, and the sources that were charged to them.
 
 A budget belongs to data, not to a name in `owner.toml`. The first reservation records the budget's total and
-where its source is; every spend records digests of all declared columns, masked or not, and of the
-identifiers, as far as the budget does not have them yet. A total that grew is refused, and so is a source
-that was charged to another budget.
+the place of its source. Every spend records digests of all declared columns, masked or not, and of the
+identifiers, unless the budget has them already. A larger total is refused, and so is a source that was
+charged to another budget.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,12 +14,12 @@ from common.errors import RefusedError
 from owner_node.ledger.entry import CHARGES, Entry, Kind, added, text
 
 EVIDENCE = 32
-"""How much columns of equal content must weigh together, in about bits, to be the same data."""
+"""Total weight, in about bits of evidence, from which columns of equal content count as the same data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a column is recognised by, under the owner's secret key."""
+    """Digests that identify a column, under the owner's secret key."""
 
     name: str
     """Name of the attribute or identifier."""
@@ -28,13 +28,13 @@ class Column:
     order: str
     """Digest of its values in record order."""
     values_weight: int
-    """About how many bits of evidence it is that another column has the same values."""
+    """Evidence, in about bits, of another column with the same values in any order."""
     order_weight: int
-    """The same, in the same order."""
+    """Evidence, in about bits, of another column with the same values in the same order."""
 
 
 def recorded_total(entries: Iterable[Entry], budget: str) -> Decimal | None:
-    """Return the total of a budget as the ledger has it; None before its first use."""
+    """Return the recorded total of a budget; None before its first use."""
     found = [
         each.note["total"]
         for each in entries
@@ -44,7 +44,7 @@ def recorded_total(entries: Iterable[Entry], budget: str) -> Decimal | None:
 
 
 def check_total(entries: Sequence[Entry], budget: str, total: Decimal) -> None:
-    """Refuse a configured total that is larger than the recorded one; a smaller one holds at once.
+    """Refuse a configured total that is larger than the recorded one; a smaller one applies at once.
 
     Raises:
         RefusedError: If it is larger.
@@ -63,16 +63,16 @@ def check_total(entries: Sequence[Entry], budget: str, total: Decimal) -> None:
 
 
 def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Iterable[Column] = ()) -> None:
-    """Refuse a source that was charged to another budget, known by where it is or by what is in it.
+    """Refuse a source that was charged to another budget, identified by its place or by its content.
 
     Args:
         entries: The whole ledger.
         budget: The budget that is to be charged.
-        place: Where the source is; empty if that is not known.
+        place: Place of the source; empty if unknown.
         columns: All declared columns; empty before they are loaded.
 
     Raises:
-        RefusedError: If it was.
+        RefusedError: If it was charged to another budget.
     """
     columns = tuple(columns)
     for other in sorted(_charged(entries) - {budget}):
@@ -80,12 +80,12 @@ def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Ite
         if place and any(each.note.get("place") == place for each in of_other):
             why = f"its source {place} was charged to budget {other!r}"
         elif _weight(_recorded_columns(of_other), columns) >= EVIDENCE:
-            why = f"its data are data that were charged to budget {other!r}"
+            why = f"the same data were charged to budget {other!r}"
         else:
             continue
         hint = (
             f'write budget = "{other}" with its total_epsilon into the data set: a new name or a copy does '
-            "not refill a budget; data of other people belong into a file of their own"
+            "not refill a budget; keep data of other people in a file of their own"
         )
         raise _refused(f"budget {budget!r} cannot be charged: {why}", hint, budget)
 
@@ -93,7 +93,7 @@ def check_source(entries: Sequence[Entry], budget: str, place: str, columns: Ite
 def new_columns(
     entries: Iterable[Entry], budget: str, columns: Iterable[Column]
 ) -> dict[str, dict[str, str]]:
-    """Return what a spend has to record of its columns: those that the budget does not have yet."""
+    """Return the digests that a spend has to record: those of columns that the budget does not have yet."""
     values, orders = _recorded_columns(each for each in entries if each.budget == budget)
     return {
         each.name: {"values": each.values, "order": each.order}
@@ -103,11 +103,11 @@ def new_columns(
 
 
 def _charged(entries: Iterable[Entry]) -> set[str]:
-    """Return the budgets that anything is spent of, or reserved."""
+    """Return the budgets that have a spend or an open reservation."""
     changes: dict[str, list[Decimal]] = {}
     for each in entries:
         if each.kind in CHARGES:
-            # A spend takes what its reservation already holds.
+            # A spend takes the amount that its reservation already holds.
             change = {Kind.RESERVE: each.charge, Kind.RETURN: -each.charge}.get(each.kind, Decimal(0))
             changes.setdefault(each.budget, []).append(change)
     return {budget for budget, values in changes.items() if added(values) > 0}

@@ -1,10 +1,10 @@
-"""What the columns of a loaded data set are recognised by, so that a copy of them is known as one.
+"""Keyed digests of the columns of a data set, by which a copy of the data is recognised.
 
 Every column has two digests, of its values in record order and in any order, under a key that stays in
-owner.db: whoever reads a ledger learns nothing about the data from them. A number is digested without its
-trailing zeros, a category by its label, so that a copy declared with more decimals or in another order of
-categories is still known. An edited copy is not. Identifiers are digested as texts, since equal ones are the
-same persons, unless they are serial numbers, which are equal everywhere.
+owner.db: anyone who reads a ledger learns nothing about the data from them. A number is digested without its
+trailing zeros and a category by its label, so that a copy declared with more decimals or with another order
+of categories is still recognised. An edited copy is not. Identifiers are digested as texts, since equal ones
+are the same persons, unless they are serial numbers, which are equal everywhere.
 """
 
 import hmac
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BLOCK = 2**15
-"""Values that are mixed at a time, so that they stay in the processor's cache."""
+"""Values that are hashed at a time, so that they stay in the processor's cache."""
 _SAMPLE = 4096
-"""Values that the weight of a column is taken from."""
+"""Values from which the weight of a column is computed."""
 _FALSE_AND_TRUE = ("false", "true")
 _DIGITS = 32
 _DIGITS_OF_INT64 = 18
@@ -37,7 +37,7 @@ def columns_of(
     key: bytes,
     identifiers: Mapping[str, Any] | None = None,
 ) -> tuple[Column, ...]:
-    """Return what columns are recognised by.
+    """Return the digests and weights of columns.
 
     Args:
         values: Original values in resolution units by attribute, each of shape (n_records,).
@@ -74,7 +74,7 @@ def _column(name: str, exponent: int, plain: Int64Array, sample: Int64Array, key
 
 
 def _plain(attribute: Attribute, column: Int64Array, key: bytes) -> tuple[int, Int64Array]:
-    """Return values in a form that says as little as possible of how they were declared."""
+    """Return values in a normal form that depends as little as possible on how they were declared."""
     if attribute.type in (AttributeType.CATEGORY, AttributeType.BOOLEAN):
         labels = attribute.categories or _FALSE_AND_TRUE
         codes = [hmac.digest(key, label.encode(), "sha256")[:8] for label in labels]
@@ -91,7 +91,7 @@ def _seeds(key: bytes) -> tuple[int, int]:
 
 
 def _mixed(values: Int64Array, seed: int) -> int:
-    """Return the sum of a hash of every value, which is the same in any order (modulo 2^64).
+    """Return the sum of the hashes of all values (modulo 2^64), which does not depend on their order.
 
     References:
         Steele, Lea and Flood (2014), Fast splittable pseudorandom number generators, figure 14: the hash.
@@ -105,7 +105,7 @@ def _mixed(values: Int64Array, seed: int) -> int:
 
 
 def _mix(block: "NDArray[np.uint64]") -> None:
-    """Replace integers by a hash of them."""
+    """Replace integers by their hashes, in place."""
     block ^= block >> np.uint64(30)
     block *= np.uint64(0xBF58476D1CE4E5B9)
     block ^= block >> np.uint64(27)
@@ -114,7 +114,7 @@ def _mix(block: "NDArray[np.uint64]") -> None:
 
 
 def _codes(texts: Any, key: bytes) -> Int64Array:
-    """Return a hash of every text: the sum of those of its bytes, each with its place (modulo 2^64)."""
+    """Return a hash of every text: the sum of the hashes of its bytes with their positions (modulo 2^64)."""
     _, offsets, data = texts.buffers()
     codes = np.zeros(len(texts), dtype=np.int64)
     if data is None or not len(texts):
@@ -127,15 +127,15 @@ def _codes(texts: Any, key: bytes) -> Int64Array:
         mixed = (letters[cuts[0] : cuts[-1]] + 256 * places).astype(np.uint64) + np.uint64(seed)
         _mix(mixed)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
-        # Differences modulo 2^64 are exact, however often the sums went round.
+        # Differences modulo 2^64 are exact, however often the sums overflowed.
         codes[start : start + _BLOCK] = np.diff(sums[cuts - cuts[0]]).view(np.int64)
     return codes
 
 
 def _numbers(texts: Any, codes: Int64Array) -> Int64Array:
-    """Return what identifiers are weighed by: the numbers in them, so that serial ones weigh nothing.
+    """Return the numbers in identifiers, by which they are weighed, so that serial numbers weigh nothing.
 
-    `P-0001`, `P-0002` and so on are at many places, and say nothing about whose they are.
+    `P-0001`, `P-0002` and so on occur in many data sets, and are no evidence of the same persons.
     """
     digits = pc.replace_substring_regex(texts.slice(0, _SAMPLE), r"[^0-9]", "")
     length = pc.binary_length(digits)
@@ -146,8 +146,9 @@ def _numbers(texts: Any, codes: Int64Array) -> Int64Array:
 
 
 def _changes(values: Int64Array) -> int:
-    """Count where a column does not go on as it did before: a constant or a serial number never does else.
+    """Count the non-zero second differences of a column; constants and serial numbers have none.
 
-    Each such place would have had to come out the same by chance, so it is evidence of about a bit.
+    Each of them would have to be equal by chance in a column of other data, so it is about one bit of
+    evidence.
     """
     return int(np.count_nonzero(np.diff(values, n=2)))

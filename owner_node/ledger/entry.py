@@ -1,4 +1,4 @@
-"""One line of the ledger, as it is written and read back, and the balance of many."""
+"""One line of the ledger: its form in owner.db, its exact arithmetic, and the balance of many."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ COLUMNS = (
 )  # fmt: skip
 """The chained columns of the table."""
 OF_A_CHARGE = COLUMNS[2:-1]
-"""Those that are the same in a reservation and in what settles it."""
+"""Columns that a reservation shares with the entry that settles it."""
 OF_NO_CHARGE: dict[str, str | None] = {
     **dict.fromkeys(OF_A_CHARGE, ""), "charge": "0", "epsilon": "0", "epsilon_joint": None, "rank_loss": None,
 }  # fmt: skip
-"""What they hold in an entry that is about no release."""
+"""Their values in an entry that concerns no release."""
 EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
-"""A sum that would have to be rounded is an error, never a rounded sum."""
+"""Arithmetic that raises an error instead of rounding."""
 
 
 class Kind(StrEnum):
@@ -37,11 +37,11 @@ class Kind(StrEnum):
     BUDGET = "budget"
     """Changes the recorded total of a budget."""
     RECOVER = "recover"
-    """Acknowledges that entries were lost; goes on after their numbers."""
+    """Acknowledges that entries were lost; its number follows theirs."""
 
 
 CHARGES = frozenset({Kind.RESERVE, Kind.SPEND, Kind.RETURN})
-"""The kinds that say something about a release's charge."""
+"""The kinds that concern a release's charge."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +53,16 @@ class Entry:
     time: str
     """ISO 8601, UTC."""
     kind: Kind
-    """What it does."""
     budget: str
-    """Name of the budget; empty where it is about none."""
+    """Name of the budget; empty where it concerns none."""
     aggregator: str
-    """Name of the aggregator; empty where it is about none."""
+    """Name of the aggregator; empty where it concerns none."""
     release: str
-    """Release id; empty where it is about none."""
+    """Release id; empty where it concerns none."""
     plan_digest: str
-    """The plan it was charged for."""
+    """Digest of the plan that it was charged for."""
     charge: Decimal
-    """What is reserved, spent or returned; 0 for other kinds."""
+    """Amount that is reserved, spent or returned; 0 for other kinds."""
     epsilon: Decimal
     """The task's epsilon."""
     epsilon_joint: Decimal | None
@@ -73,9 +72,9 @@ class Entry:
     hash: str
     """Hash of this entry and all before it."""
     note: Mapping[str, Any] = field(default_factory=dict)
-    """What else it says: the recorded total, where the source is, digests, a reason, lost heads."""
+    """Further content: the recorded total, the place of the source, digests, a reason, lost heads."""
     rank_loss: Decimal | None = None
-    """What is told about who got which entries; None where it is not bounded, or was not recorded."""
+    """Privacy loss of the record-to-rank assignment; None where it is unbounded or was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,20 +82,19 @@ class Balance:
     """What is left of a budget."""
 
     total: Decimal
-    """For the lifetime of the data, as configured, but never more than the ledger has recorded."""
+    """Configured total for the lifetime of the data, but never more than the recorded one."""
     reserved: Decimal
-    """Promised to releases that are under way."""
+    """Held by open releases."""
     spent: Decimal
-    """Gone."""
     remaining: Decimal
-    """Total less the two; below zero if the configured total was lowered under them."""
+    """Total minus the two; negative if the configured total was lowered below them."""
 
 
 def read(row: "sqlite3.Row") -> Entry:
-    """Read an entry from its row.
+    """Decode an entry from its row.
 
     Raises:
-        IntegrityError: If it is none.
+        IntegrityError: If the row is malformed.
     """
     try:
         joint = None if row["epsilon_joint"] is None else Decimal(row["epsilon_joint"])
@@ -116,11 +114,11 @@ def read(row: "sqlite3.Row") -> Entry:
 
 
 def recovered_name(release: str, plan_digest: str) -> str:
-    """Return the name under which a recovery charges what cannot be charged under a release's own name.
+    """Return the name that a recovery charges where the release's own name is already in use.
 
     Args:
-        release: Release id, which the ledger returned, or charged for another plan.
-        plan_digest: The plan that is charged.
+        release: Release id whose reservation was returned, or which was charged for another plan.
+        plan_digest: Digest of the plan that is charged.
     """
     return f"{release}#{plan_digest[:12]}"
 
@@ -134,24 +132,24 @@ def added(values: Iterable[Decimal]) -> Decimal:
 
 
 def text(value: Decimal) -> str:
-    """Return a decimal as it is written in the ledger: no exponent, no trailing zeros."""
+    """Return a decimal as the ledger writes it: without exponent and trailing zeros."""
     return format(plain(value), "f")
 
 
 Amounts = Mapping[str, str | None]
-"""Those columns of an entry that are amounts, as they are written."""
+"""The amount columns of an entry, as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is needed of a reservation; it is charged as the reservation was."""
+    """The needed part of a reservation, charged with the same accounting."""
 
     epsilon: Decimal
     """Sum of epsilon."""
     epsilon_joint: Decimal | None
     """Sum of the joint bounds; None where one has none."""
     rank_loss: Decimal | None
-    """What is told about who got which entries; None where that is not bounded."""
+    """Privacy loss of the record-to-rank assignment; None where it is unbounded."""
 
 
 def split(reservation: "sqlite3.Row", part: Part) -> tuple[Amounts, Amounts | None]:
@@ -159,13 +157,13 @@ def split(reservation: "sqlite3.Row", part: Part) -> tuple[Amounts, Amounts | No
 
     Args:
         reservation: Its row in the ledger.
-        part: What is needed of it.
+        part: The needed part of it.
 
     Returns:
-        The amounts that are spent, and those that are returned; None if nothing is left to be.
+        The amounts that are spent, and those that are returned; None if nothing is left to return.
 
     Raises:
-        InternalError: If more is needed than was reserved, or it cannot be charged so.
+        InternalError: If more is needed than was reserved, or the accounting has no bound for it.
     """
     accounting: Accounting = "per-centroid" if reservation["accounting"] == "per-centroid" else "joint"
     needed, reserved = charge(accounting, part.epsilon, part.epsilon_joint), Decimal(reservation["charge"])

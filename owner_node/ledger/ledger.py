@@ -1,8 +1,8 @@
-"""The ledger: what every release charged to a budget, for ever, in exact decimals.
+"""The ledger: the charges of all releases to budgets, in exact decimals and append-only.
 
-A charge is reserved at consent, and then either spent, immediately before noise is drawn, or returned; or it
-is spent in part, and the rest returned with that. A spend is never returned. Entries are never changed: a
-balance is what is left when all of them are added.
+A charge is reserved at consent. It is then either returned, or spent immediately before noise is drawn; if
+only a part is needed, that part is spent and the rest returned in one transaction. A spend is never returned.
+Entries are never changed; a balance is computed from all of them.
 All releases of a data set add up (sequential composition; Del Vasto-Terrientes et al. 2025, Theorem 1).
 """
 
@@ -39,16 +39,16 @@ class Ledger(LedgerBook):
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
         super().__init__(db, clock)
         self.losses = Losses(db, clock, self)
-        """Signed heads that the ledger lacks, the halt that follows, and what is charged for them."""
+        """Signed heads that the ledger lacks, the halt that follows, and the charges for them."""
 
     def check_may_charge(self, tx: Transaction) -> None:
-        """Let a charge go on, or not; `reserve` and `spend` begin with this.
+        """Check that a charge may be written; `reserve` and `spend` begin with this.
 
         Args:
             tx: The transaction of the charge.
@@ -78,7 +78,7 @@ class Ledger(LedgerBook):
         rank_loss: Decimal | None = None,
         total_rank_loss: Decimal | None = None,
     ) -> None:
-        """Reserve a charge, which stands under aggregator, release and plan; the same again changes nothing.
+        """Reserve a charge under its aggregator, release and plan. Idempotent.
 
         The first reservation of a budget records its total.
 
@@ -86,22 +86,22 @@ class Ledger(LedgerBook):
             tx: The transaction.
             budget: Name of the budget.
             total_epsilon: Its configured total.
-            charge: What to reserve.
+            charge: Amount to reserve.
             aggregator: Name of the aggregator.
             release: Release id.
             plan_digest: Digest of the plan.
             epsilon: The task's epsilon, for the record; the charge if None.
             epsilon_joint: The task's joint bound, for the record.
             accounting: Which of the two is charged.
-            place: Where the source is (`owner_node.config.database`).
-            rank_loss: What is told about who got which entries; None where that is not bounded.
-            total_rank_loss: The most that all charges to the budget may tell about that; None for no limit.
+            place: Place of the source (`owner_node.config.database`).
+            rank_loss: Privacy loss of the record-to-rank assignment; None where it is unbounded.
+            total_rank_loss: Limit of the sum of rank losses of the budget; None for no limit.
 
         Raises:
             IntegrityError: If the ledger is known to lack entries.
-            RefusedError: If the total grew, the source was charged to another budget, or too much is told
-                about ranks.
-            BalanceError: If it does not fit.
+            RefusedError: If the total grew, the source was charged to another budget, or the sum of rank
+                losses exceeds its limit.
+            BalanceError: If the charge exceeds the remaining balance.
             ConflictError: If the release was charged for another plan, or its reservation was returned.
         """
         self.check_may_charge(tx)
@@ -134,7 +134,7 @@ class Ledger(LedgerBook):
         columns: Iterable[Column] = (),
         part: Part | None = None,
     ) -> None:
-        """Turn a reservation into a spend; a second time changes nothing.
+        """Turn a reservation into a spend. Idempotent.
 
         Args:
             tx: The transaction.
@@ -142,12 +142,12 @@ class Ledger(LedgerBook):
             release: Release id.
             plan_digest: Digest of the plan.
             columns: All declared columns, recorded as charged to this budget.
-            part: What is needed of the reservation; the rest is returned in the same transaction. None: all.
+            part: The needed part of the reservation; the rest is returned in the same transaction. None: all.
 
         Raises:
             IntegrityError: If the ledger is known to lack entries.
             RefusedError: If the data were charged to another budget.
-            InternalError: If nothing is reserved, or less.
+            InternalError: If nothing, or too little, is reserved.
             ConflictError: If it was reserved for another plan.
         """
         self.check_may_charge(tx)
@@ -166,10 +166,10 @@ class Ledger(LedgerBook):
         self.settle(tx, Kind.SPEND, found[Kind.RESERVE], note, needed)
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
-        """Return a reservation. What was spent, returned before or never reserved stays as it is.
+        """Return a reservation. Idempotent; a spend, an earlier return or no reservation stay as they are.
 
         Returns:
-            Whether something was returned now.
+            Whether a reservation was returned now.
 
         Raises:
             ConflictError: If it was reserved for another plan.
@@ -202,7 +202,7 @@ class Ledger(LedgerBook):
         return Balance(plain(total), plain(held), plain(spent), plain(remaining))
 
     def rank_losses(self, budget: str) -> rank_losses.RankLosses:
-        """Return what was told about who got which entries of lists, from one budget."""
+        """Return the privacy losses of record-to-rank assignments from one budget."""
         return rank_losses.rank_losses(self.lines(budget))
 
     def total(self, budget: str) -> Decimal | None:
@@ -215,7 +215,7 @@ class Ledger(LedgerBook):
         Args:
             budget: Its name.
             total: Its configured total.
-            place: Where the source is; empty if that is not known.
+            place: Place of the source; empty if unknown.
             columns: All declared columns; empty before they are loaded.
 
         Raises:
@@ -230,14 +230,14 @@ class Ledger(LedgerBook):
         return tuple(each for each in self.lines(budget) if each.kind in CHARGES)
 
     def behind(self, head: Head) -> bool:
-        """Whether this ledger lacks what a head of its own says it had, and no recovery acknowledged that."""
+        """Whether this ledger lacks entries under a head of its own that no recovery acknowledged as lost."""
         return self.losses.misses(head)
 
     def verify(self) -> None:
         """Check the whole ledger, and that it still has the newest entry that was signed.
 
         Raises:
-            IntegrityError: Naming the first entry that does not hold, or that is missing at the end.
+            IntegrityError: Naming the first entry that is invalid, or that is missing at the end.
         """
         self.verify_chain()
         signed = self.losses.signed()
@@ -250,8 +250,8 @@ class Ledger(LedgerBook):
         Args:
             tx: The transaction.
             budget: Its name.
-            total: Its total from now on.
-            reason: Why.
+            total: Its new total.
+            reason: The reason.
         """
         self.append(
             tx,

@@ -1,8 +1,11 @@
-"""Lost entries: how a ledger notices that it lacks what was signed, stops all work, and charges the loss.
+"""Lost entries: how a ledger detects that it lacks signed entries, stops all work, and charges the loss.
+
+A hash chain cannot show that its newest entries were cut off. The heads that this owner signed can: the
+aggregators keep the newest one and show it again, and owner.db remembers it as well.
 
 An owner whose ledger lacks entries that it once signed would spend the same budget twice. So all work stops,
 for every aggregator and for this owner's own commands, until `owner-node ledger recover`. The newest signed
-head and the reason of the halt are kept in owner.db: neither a restart nor another command forgets them.
+head and the reason of the halt are kept in owner.db, so they survive restarts and hold for every command.
 """
 
 import json
@@ -31,7 +34,7 @@ class LostCharge:
     budget: str
     """Name of the budget; empty if its data set is not declared any more."""
     charge: Decimal
-    """What was spent."""
+    """Amount that was spent."""
     aggregator: str
     release: str
     """Release id."""
@@ -56,11 +59,11 @@ def acknowledged(entries: Iterable[Entry]) -> frozenset[Head]:
 
 
 class Losses:
-    """What an owner knows about lost entries of its ledger.
+    """Signed heads, the halt, and charges for lost entries of a ledger.
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
         book: The ledger's lines.
     """
 
@@ -93,16 +96,16 @@ class Losses:
         return frozenset(heads)
 
     def misses(self, head: Head) -> bool:
-        """Whether the ledger lacks what one of its heads covered, and no recovery acknowledged that."""
+        """Whether the ledger lacks entries under one of its heads that no recovery acknowledged as lost."""
         if self._book.chain.contains(head):
             return False
         return head not in acknowledged(map(read, self._book.chain.entries("kind = ?", (Kind.RECOVER,))))
 
     def check(self, head: Head) -> None:
-        """Check that the ledger has what one of its signed heads covered.
+        """Check that the ledger has the entries that one of its signed heads covered.
 
         Raises:
-            IntegrityError: If it has not: a restored backup, a lost disk, a copy that went its own way.
+            IntegrityError: If it lacks them: a restored backup, a lost disk, or a copy that diverged.
         """
         if not self.misses(head):
             return
@@ -125,7 +128,7 @@ class Losses:
     # --- the halt --------------------------------------------------------------------------------------
 
     def stop(self, tx: Transaction, error: IntegrityError) -> None:
-        """Stop all work for a reason; the first one stays."""
+        """Stop all work and store the reason; an earlier reason stays."""
         details = canonical({key: str(value) for key, value in error.details.items()}).decode()
         tx.execute(
             "INSERT OR IGNORE INTO ledger_halt (id, time, message, hint, details) VALUES (1, ?, ?, ?, ?)",
@@ -162,22 +165,22 @@ class Losses:
             The new head.
         """
         heads = sorted(lost, key=lambda head: (head.sequence, head.hash))
-        told = [{"sequence": str(head.sequence), "hash": head.hash} for head in heads]
+        documents = [{"sequence": str(head.sequence), "hash": head.hash} for head in heads]
         skip_to = heads[-1].sequence + 1 if heads else 0
         tx.execute("DELETE FROM ledger_halt")
-        return self._book.append(tx, Kind.RECOVER, {**note, "lost": told}, OF_NO_CHARGE, skip_to)
+        return self._book.append(tx, Kind.RECOVER, {**note, "lost": documents}, OF_NO_CHARGE, skip_to)
 
     def charge(self, tx: Transaction, lost: LostCharge, note: Mapping[str, Any] | None = None) -> None:
-        """Charge what was spent before entries were lost, whether it fits or not; idempotent.
+        """Charge what was spent before entries were lost, even beyond the balance. Idempotent.
 
-        A spend that the ledger holds stays as it is; of a reservation that it holds, the reserved charge is
-        spent. A release that it returned without knowing of the spend, or that a copy of the state directory
-        charged for another plan, is charged under a name of its own.
+        A spend that the ledger holds stays as it is. If it holds a reservation, the reserved charge is spent.
+        A release that it returned without knowing of the spend, or that a copy of the state directory charged
+        for another plan, is charged under a separate name.
 
         Args:
             tx: The transaction.
             lost: The charge.
-            note: What a reservation records of budget and source.
+            note: Terms of budget and source that a reservation records.
         """
         release = lost.release
         rows = self._book.of(lost.aggregator, release)

@@ -1,8 +1,9 @@
-"""What releases together tell about who got which entry of the lists: the sum of their rank losses.
+"""Privacy loss of the record-to-rank assignment over all releases: the sum of their rank losses.
 
-Every release with rank noise w tells 2g/w at most per attribute (`common.model.privacy.rank_loss`), and
-releases of the same data add up. What was released without rank noise, in an order of categories that comes
-from the data, or by a version that recorded none, has no bound: it is counted, and no sum can have it.
+A release with rank noise w has a rank loss of at most 2g/w per attribute (`common.model.privacy.rank_loss`),
+and the losses of releases of the same data add up. A release without rank noise, with an order of categories
+that comes from the data, or by a version that recorded none, has no bound: it is counted separately, since no
+sum can include it.
 """
 
 from collections.abc import Iterable
@@ -15,19 +16,19 @@ from owner_node.ledger.entry import CHARGES, Entry, Kind, added, text
 
 @dataclass(frozen=True, slots=True)
 class RankLosses:
-    """What was told about ranks, from one budget."""
+    """Rank losses of one budget."""
 
     told: Decimal
-    """Sum of the rank losses of what was reserved or spent."""
+    """Sum of the bounded rank losses of reservations and spends."""
     unbounded: int
-    """How many charges had none, or none that was recorded."""
+    """Number of charges without a bound, or without a recorded one."""
 
 
 def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     """Add up the rank losses of all charges that were not returned.
 
     Args:
-        lines: What the ledger says about one budget, oldest first.
+        lines: Lines of the ledger about one budget, oldest first.
     """
     of_release: dict[tuple[str, str], dict[Kind, Entry]] = {}
     for line in (each for each in lines if each.kind in CHARGES):
@@ -35,18 +36,18 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     bounds = [
         found.get(Kind.SPEND, found[Kind.RESERVE]).rank_loss
         for found in of_release.values()
-        # Beside a spend only what was not needed of the reservation is returned.
+        # A return beside a spend is only the part of the reservation that was not needed.
         if Kind.SPEND in found or Kind.RETURN not in found
     ]
     return RankLosses(added(each for each in bounds if each is not None), bounds.count(None))
 
 
 def objection(told: Decimal, loss: Decimal | None, limit: Decimal | None, budget: str) -> str:
-    """Return what a policy's limit has against one more loss; empty if nothing.
+    """Return the objection of a policy's limit to one more loss; empty if there is none.
 
     Args:
-        told: What was told before.
-        loss: What would be told; None where it is not bounded.
+        told: Sum of the earlier losses.
+        loss: The additional loss; None where it is unbounded.
         limit: `policy.total_rank_loss`; None for no limit.
         budget: Name of the budget.
     """
@@ -57,7 +58,7 @@ def objection(told: Decimal, loss: Decimal | None, limit: Decimal | None, budget
             f"policy.total_rank_loss = {text(limit)} takes no lists without rank noise, and none of "
             "categories in an order that depends on the data"
         )
-    # What tells nothing about ranks is no matter of this limit, whatever was told before.
+    # The limit does not apply to work without a rank loss, whatever the sum of earlier losses.
     if not loss or added([told, loss]) <= limit:
         return ""
     return (
@@ -67,11 +68,11 @@ def objection(told: Decimal, loss: Decimal | None, limit: Decimal | None, budget
 
 
 def check(lines: Iterable[Entry], loss: Decimal | None, limit: Decimal | None, budget: str) -> None:
-    """Refuse a loss that passes the limit; to be called in the transaction of the charge.
+    """Refuse a loss that exceeds the limit. Call it in the transaction of the charge.
 
     Raises:
-        RefusedError: If it does.
+        RefusedError: If the limit is exceeded.
     """
     rule = objection(rank_losses(lines).told, loss, limit, budget)
     if rule:
-        raise RefusedError(rule, "ask for more rank noise: less is told then", {"rule": rule})
+        raise RefusedError(rule, "more rank noise lowers the rank loss", {"rule": rule})

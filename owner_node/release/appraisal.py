@@ -1,8 +1,7 @@
-"""Before consent: the source loaded once, the fragment's forecast, and what the policy says to it.
+"""Appraisal before consent: load the source once, forecast the fragment, and apply the policy's limits.
 
-What is loaded here is what linking pins and masking uses. It is kept in memory for a few releases only, and
-not while a person is waited for; a release whose data are no longer there loads them again, and they must be
-the same.
+Linking pins, and masking uses, the data that are loaded here. They stay in memory for a few releases only,
+and not while a release waits for a person. Data that were dropped are loaded again, and must be the same.
 """
 
 import logging
@@ -39,15 +38,15 @@ class Appraised:
     """What was found about the data of a release."""
 
     source_digest: str
-    """What the source is pinned by."""
+    """Digest that pins the source."""
     n_records: int
     """Exact number of records."""
     forecast: Forecast
-    """What masking is expected to do."""
+    """Expected effect of masking."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The same as a session keeps it."""
+        """The fields in the form that a session stores."""
         return {
             "source_digest": self.source_digest,
             "n_records": self.n_records,
@@ -56,7 +55,7 @@ class Appraised:
 
 
 class Appraisal:
-    """Loads and looks at the data of one aggregator's releases.
+    """Loads and examines the data of one aggregator's releases.
 
     Args:
         cases: The sessions.
@@ -69,40 +68,40 @@ class Appraisal:
 
     @contextmanager
     def looking(self, session: Session) -> Iterator[None]:
-        """Let a release's data be looked at, and what was found be stored.
+        """Hold one uncharged answer while the data of a release are examined and the result is stored.
 
         Raises:
-            RefusedError: After too many answers that nothing was charged for.
+            RefusedError: If the limit of uncharged answers is reached.
         """
         attempts = self._cases.records.attempts
         with attempts.looking(self._budget(session), lambda: self._n_open(session)):
             yield
 
     def check_linking(self, session: Session) -> None:
-        """Check, in the transaction that lets a release be linked, that exact numbers may be told once more.
+        """Check, in the transaction that records linking, that exact numbers may be disclosed once more.
 
         Raises:
-            RefusedError: After too many answers that nothing was charged for.
+            RefusedError: If the limit of uncharged answers is reached.
         """
         self._cases.records.attempts.check(self._budget(session), self._n_open(session))
 
     def appraise(
         self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
     ) -> Appraised:
-        """Load the data of a release that is not decided yet, and foresee what masking does to them.
+        """Load the data of an undecided release, and forecast the effect of masking them.
 
-        The same data under the same plan get the forecast they had, drawn once. To be called, and its result
-        stored, while `looking`.
+        The forecast is drawn once: the same data under the same plan get the stored one. Call this, and store
+        its result, inside `looking`.
 
         Raises:
-            RefusedError: If the policy speaks against what is foreseen, or another budget was charged for
+            RefusedError: If the forecast exceeds a limit of the policy, or another budget was charged for
                 these data; the answer is counted.
-            UnusableDataError: If the source cannot be used, or not masked as planned; the answer is counted.
+            UnusableDataError: If the source cannot be used or masked as planned; the answer is counted.
         """
         try:
             prepared = self._load(session, plan, assignment, key)
         except (DataError, UnusableDataError) as error:
-            # What is found depends on the data and on which attributes a plan names: one code for all of it.
+            # The cause depends on the data and on the attributes that a plan names: one code for all causes.
             self._count(session, error.message)
             raise UnusableDataError(error.message, error.hint, error.details) from None
         self.check_charged(session, prepared)
@@ -112,15 +111,15 @@ class Appraisal:
         else:
             forecast = self._foresee(prepared)
         self._judge(session, forecast)
-        self._tell(session, forecast)
+        self._warn(session, forecast)
         return Appraised(pinned, prepared.n_records, forecast)
 
     def prepared(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
-        """Return the data that this owner consented with; what pins them is as the session has it.
+        """Return the data that this owner consented with, pinned by the session's digest.
 
         Raises:
-            DataChangedError: If the source is not what it was at consent, or cannot be used any more; before
-                the charge is spent, the answer is counted.
+            DataChangedError: If the source changed since consent, or can no longer be used; before the charge
+                is spent, the answer is counted.
         """
         key = self._cases.release_key(plan, session)
         try:
@@ -133,13 +132,13 @@ class Appraisal:
             self._count(session, "the source changed after this owner consented")
             raise DataChangedError(
                 f"the source of data set {session.dataset!r} changed after this owner consented",
-                "start the release again once the source is at rest",
+                "start the release again when the source no longer changes",
                 {"pinned": session.source_digest, "found": pinned},
             )
         return replace(prepared, source_digest=pinned)
 
     def check_charged(self, session: Session, prepared: "Prepared") -> None:
-        """Check that loaded data were not charged to another budget, before anything is spent for them.
+        """Check, before anything is spent, that the loaded data were not charged to another budget.
 
         Raises:
             RefusedError: If they were; the answer is counted.
@@ -154,10 +153,10 @@ class Appraisal:
             raise
 
     def check_selected(self, session: Session, prepared: "Prepared") -> None:
-        """Check the policy's limits once more for the records that are masked, where some were left out.
+        """Check the policy's limits again where only some of the records are masked.
 
         Raises:
-            RefusedError: If the policy speaks against what is foreseen of them; nothing was spent.
+            RefusedError: If the forecast for these records exceeds a limit; nothing was spent.
         """
         if has_limits(self._cases.config.policy):
             self._judge(session, self._foresee(prepared))
@@ -168,18 +167,18 @@ class Appraisal:
             self._kept.pop(release, None)
 
     def count_passed(self, session: Session, found: Appraised, what: str) -> None:
-        """Count an answer that another reason gives after the data passed: it tells as much as an acceptance.
+        """Count a refusal for another reason after the data passed: it discloses as much as an acceptance.
 
         Args:
             session: The session as it was judged.
-            found: What was found about its data.
+            found: The appraisal of its data.
             what: The reason.
         """
         if has_answered(replace(session, **found.facts), self._cases.config):
-            self._count(session, f"after its data were looked at: {what}")
+            self._count(session, f"after its data were examined: {what}")
 
     def count_end(self, tx: Transaction, session: Session, end: str) -> None:
-        """Count a release that ends without a charge after it told something about the data, once.
+        """Count, once, a release that ends without a charge after it disclosed data-dependent information.
 
         Args:
             tx: The transaction.
@@ -189,7 +188,7 @@ class Appraisal:
         attempts, config = self._cases.records.attempts, self._cases.config
         if session.state not in UNSPENT or not has_answered(session, config) or attempts.is_noted(session):
             return
-        after = "linking" if session.state is State.LINKED else "its data were looked at"
+        after = "linking" if session.state is State.LINKED else "its data were examined"
         attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
 
     def _load(
@@ -212,9 +211,9 @@ class Appraisal:
         return prepared
 
     def _pinned(self, session: Session, prepared: "Prepared") -> str:
-        """Return what pins loaded data: keyed, since it is written down and copied to wherever audits go.
+        """Return the keyed digest that pins loaded data: it is stored, and copied to every audit sink.
 
-        A session that an older version opened is pinned by the digest itself, and stays so until its end.
+        A session that an older version opened is pinned by the plain digest until its end.
         """
         if session.source_digest == prepared.source_digest:
             return session.source_digest
@@ -230,12 +229,12 @@ class Appraisal:
         self._count(session, rules[0])
         raise RefusedError(
             rules[0],
-            "nothing was spent; with a smaller epsilon, a larger k or other attributes less is expected to",
+            "nothing was spent; a smaller epsilon, a larger k or other attributes lower the expected share",
             {"release": session.release, "rule": rules[0], "rules": list(rules)},
         )
 
-    def _tell(self, session: Session, forecast: Forecast) -> None:
-        """Warn of what is worth no more than its means: by name, the numbers are in the history."""
+    def _warn(self, session: Session, forecast: Forecast) -> None:
+        """Log the names of attributes no more accurate than their means; the history has the numbers."""
         extra = {"release": session.release, "attributes": list(forecast.no_better_than_means)}
         if forecast.worth_less_than_means:
             _log.warning("the fragment is expected to be worth less than its means", extra=extra)
@@ -243,7 +242,7 @@ class Appraisal:
             _log.warning("attributes are expected to be worth no more than their means", extra=extra)
 
     def _count(self, session: Session, what: str) -> None:
-        """Let go of the data, and count an answer about them: once per release, and none that is paid for."""
+        """Drop the data and count an answer about them: once per release, and only while nothing is spent."""
         self.forget(session.release)
         attempts = self._cases.records.attempts
         if session.state in UNSPENT and not attempts.is_noted(session):

@@ -1,8 +1,9 @@
-"""What a person decided about a plan: lines of the history, for one plan digest and for a limited time.
+"""Approvals by a person: lines of the history, each for one plan digest and a limited time.
 
-The history is append-only and chained, so who approved what, and when, cannot change unseen. An approval
-holds until its own end by the clock, and also by the history: every line after it was written later, whatever
-the clock says now, so a clock that is set back extends nothing that the history has seen the end of.
+The history is append-only and chained, so a change of who approved what, and when, is detected. An approval
+expires by the clock, and also by the history: every later line was written later, whatever the clock says
+now. A clock that is set back therefore does not extend an approval that had expired when a later line was
+written.
 """
 
 from dataclasses import dataclass
@@ -16,22 +17,22 @@ from owner_node.state.sessions import Session
 APPROVED = "approved"
 EXPIRED = "approval-expired"
 _SET_BACK = timedelta(minutes=1)
-"""How far behind an approval the clock may be; more is a clock that was set back, and no time to go by."""
+"""How far the clock may be behind an approval; beyond that it was set back and the approval is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who decides, as the operating system knows them."""
+    """The person who decides, as the operating system identifies them."""
 
     name: str
     """User name."""
     behind: str = ""
-    """Who became that user by sudo, as the environment (SUDO_USER) states it; anybody can set that."""
+    """User who ran sudo, as the environment (SUDO_USER) states it; anyone can set that."""
     login: str = ""
-    """Who logged in, as the kernel knows it (the login uid), where that is another user; empty if unknown."""
+    """User who logged in (the kernel's login uid), where it is another one; empty if unknown."""
 
     def to_document(self) -> dict[str, str]:
-        """Return what the history keeps."""
+        """Return the fields that the history records."""
         others = {"login_user": self.login, "sudo_user_stated": self.behind}
         return {"by": self.name} | {key: value for key, value in others.items() if value}
 
@@ -41,13 +42,10 @@ class Approval:
     """A person agreed to one plan."""
 
     plan_digest: str
-    """The plan, and no other."""
     by: str
     """User name of the person."""
     given: datetime
-    """When."""
     until: datetime
-    """When it ends."""
     line: int
     """Its line in the history."""
 
@@ -57,7 +55,7 @@ class Approvals:
 
     Args:
         history: Keeps them.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, history: History, clock: Clock) -> None:
@@ -66,14 +64,14 @@ class Approvals:
     def approve(
         self, tx: Transaction, session: Session, person: Person, valid: timedelta, epsilon: str = ""
     ) -> Approval:
-        """Note that a person agrees to a session's plan; a later approval of it replaces this one.
+        """Record that a person approves a session's plan; a later approval replaces this one.
 
         Args:
             tx: The transaction.
             session: The session; its plan is known.
-            person: Who agrees.
+            person: The person who approves.
             valid: How long the approval holds.
-            epsilon: What the plan asks of this owner, for the record.
+            epsilon: The epsilon that the plan requests of this owner, for the record.
         """
         until = self._clock() + valid
         self._history.record(
@@ -85,7 +83,7 @@ class Approvals:
         )  # fmt: skip
         found = self._newest(session)
         if found is None:
-            raise InternalError("an approval that was just noted is not there")
+            raise InternalError("an approval that was just recorded is missing")
         return _approval(found)
 
     def newest(self, session: Session) -> Approval | None:
@@ -94,7 +92,7 @@ class Approvals:
         return None if line is None else _approval(line)
 
     def holds(self, approval: Approval) -> bool:
-        """Whether an approval has not ended yet."""
+        """Whether an approval has not expired."""
         now, seen = self._clock(), self._history.latest_after(approval.line)
         if now < approval.given - _SET_BACK:
             return False
@@ -106,10 +104,10 @@ class Approvals:
         return found if found is not None and self.holds(found) else None
 
     def note_expired(self, tx: Transaction, session: Session) -> bool:
-        """Note, once, that a session's approval ended before it was used.
+        """Record, once, that a session's approval expired before it was used.
 
         Returns:
-            Whether that is new.
+            Whether it was recorded now.
         """
         found = self.newest(session)
         if found is None or self.holds(found):
@@ -126,7 +124,7 @@ class Approvals:
 
     def _newest(self, session: Session) -> Line | None:
         lines = self._history.entries(session.aggregator, session.release)
-        # A person saw what is expected of these data: if they changed since, the approval was of others.
+        # The person saw the forecast for these data. If they changed, the approval was for other data.
         approved = (APPROVED, session.plan_digest, session.source_digest)
         given = [
             each
@@ -138,6 +136,6 @@ class Approvals:
 
 def _approval(line: Line) -> Approval:
     given = datetime.fromisoformat(line.time)
-    # A line that was changed outside this program may lack its end: then it has none left.
+    # A line that was changed outside this program may lack its end: then it has expired.
     until = datetime.fromisoformat(line.details["until"]) if "until" in line.details else given
     return Approval(line.plan_digest, str(line.details.get("by", "")), given, until, line.sequence)

@@ -1,9 +1,15 @@
-"""Which sessions have told something about the data that nothing was charged for, by going on.
+"""Limit on answers that disclose data-dependent information without a charge.
 
-That a plan is accepted, or that a person is asked about it, says that nothing which is looked for in the data
-speaks against it: a limit on what leaves unchanged is not reached, there are as many records as clusters
-need, and no more than a joint bound was planned for. Linking tells exact numbers. Once the charge is spent,
-the release is what was paid for.
+Some answers depend on the data, and no epsilon covers them: whether the forecast of a fragment exceeds a
+limit of the policy, whether there are too few records, and the result of linking. Each discloses little, but
+many could be combined. So they are counted, over all aggregators, and only a few are given per budget and
+period: releases that ended without a charge are counted from the history, releases that may still end so from
+the sessions.
+
+A session also discloses something by continuing. That a plan is accepted, or that a person is asked about it,
+shows that no check of the data objected: the limits on unchanged values are not exceeded, there are as many
+records as clusters need, and no more than a joint bound was planned for. Linking discloses exact numbers.
+Once the charge is spent, it covers the release.
 """
 
 import json
@@ -26,15 +32,15 @@ from owner_node.state.session import UNDECIDED, State
 from owner_node.state.sessions import Session
 
 UNSPENT = frozenset({*UNDECIDED, State.RESERVED, State.LINKED})
-"""States in which a session may have told something and has charged nothing."""
+"""States in which a session may have disclosed something and has charged nothing."""
 
 
 def has_answered(session: Session, config: OwnerConfig) -> bool:
-    """Whether a session that has charged nothing has told something about the data.
+    """Whether a session that has charged nothing has disclosed data-dependent information.
 
     Args:
         session: The session, in the state that it was in before it ended.
-        config: The owner's configuration: its policy's limits make an acceptance an answer.
+        config: The owner's configuration. If its policy has limits, an acceptance depends on the data.
     """
     if session.state is State.LINKED:
         return True
@@ -46,10 +52,10 @@ def has_answered(session: Session, config: OwnerConfig) -> bool:
 
 
 def _may_exceed(session: Session, assignment: Assignment, config: OwnerConfig) -> bool:
-    """Whether going on says that there are no more records for some attributes than for all.
+    """Whether continuing discloses that some attributes have no more records than were stated for all.
 
-    Where records that lack a value are left out, fewer attributes have more records, and a joint bound that
-    counts clusters holds for no more than were stated.
+    Where records with a missing value are dropped, fewer attributes have more records. A joint bound that
+    counts clusters holds only for the stated number of records.
     """
     dataset = next((each for each in config.datasets if each.name == session.dataset), None)
     if assignment.most_records is None or dataset is None or dataset.missing != "drop":
@@ -61,16 +67,16 @@ def _may_exceed(session: Session, assignment: Assignment, config: OwnerConfig) -
 def open_answers(
     sessions: Iterable[Session], config: OwnerConfig, budget: str, since: datetime, besides: Session
 ) -> int:
-    """Count the sessions that have told something about a budget's data and may still come to nothing.
+    """Count the sessions that have disclosed something about a budget's data and may still end uncharged.
 
-    What a person refused is counted here, too: it ended without the daemon.
+    Refusals by a person are counted here as well: they end a session without the daemon.
 
     Args:
         sessions: The sessions, of all aggregators.
         config: The owner's configuration.
         budget: Name of the budget.
-        since: From when on refusals count.
-        besides: The session that is worked on; not counted.
+        since: Refusals count from this time on.
+        besides: The current session, which is not counted.
     """
     datasets = {each.name for each in config.datasets if each.budget == budget}
     own = (besides.aggregator, besides.release)
@@ -88,7 +94,7 @@ def _counts(session: Session, since: datetime) -> bool:
 
 EVENT = "attempt"
 MOST = 10
-"""Answers of this kind, for one budget, within `PERIOD`."""
+"""Limit of uncharged answers for one budget within `PERIOD`."""
 PERIOD = timedelta(days=30)
 
 
@@ -96,8 +102,8 @@ class Attempts:
     """Counts the answers that no charge covers; one object serves all threads of a daemon.
 
     Args:
-        history: Keeps them.
-        clock: Tells the time.
+        history: Records them.
+        clock: Returns the time.
     """
 
     def __init__(self, history: History, clock: Clock) -> None:
@@ -107,17 +113,17 @@ class Attempts:
 
     @contextmanager
     def looking(self, budget: str, n_open: Callable[[], int] = lambda: 0) -> Iterator[None]:
-        """Let the data of a budget be looked at once more, if that was not done too often.
+        """Hold one of the answers that are left for a budget while its data are examined.
 
-        Any look may end in an answer that counts: where as many are under way as answers are left, others
-        wait for them.
+        Any examination may end in an answer that counts. Where as many are under way as answers are left,
+        further ones wait for them.
 
         Args:
-            budget: Name of the data set's budget; data sets with one budget are counted together.
-            n_open: Returns how many releases have told something and may still end without a charge.
+            budget: Name of the data set's budget; data sets that share a budget are counted together.
+            n_open: Returns how many releases have disclosed something and may still end without a charge.
 
         Raises:
-            RefusedError: If as many answers were given as may be.
+            RefusedError: If the limit is reached.
         """
         with self._done:
             while self.check(budget, n_open()) + self._looking[budget] >= MOST:
@@ -131,18 +137,18 @@ class Attempts:
                 self._done.notify_all()
 
     def since(self) -> datetime:
-        """Return from when on answers count; lines of the future, after a clock was set back, do, too."""
+        """Return the time from which answers count; lines in the future (a clock set back) count as well."""
         return self._clock() - PERIOD
 
     def check(self, budget: str, n_open: int = 0) -> int:
-        """Return how many answers were given, if fewer than may be.
+        """Return how many answers were given, if the limit is not reached.
 
         Args:
             budget: As in `looking`.
-            n_open: How many releases have told something and may still end without a charge.
+            n_open: How many releases have disclosed something and may still end without a charge.
 
         Raises:
-            RefusedError: If as many were given as may be.
+            RefusedError: If the limit is reached.
         """
         since = self.since()
         times = [
@@ -153,14 +159,15 @@ class Attempts:
         found = sum(time > since for time in times)
         if found + n_open < MOST:
             return found + n_open
-        more = f", and {n_open} more got one and were not charged yet" if n_open else ""
+        more = f", and {n_open} open releases had one without a charge yet" if n_open else ""
         rule = (
-            f"attempts: within {PERIOD.days} days {found} releases ended with an answer about data of "
-            f"budget {budget!r} that nothing was charged for{more}; {MOST} may"
+            f"attempts: limit of {MOST} uncharged answers about data of budget {budget!r} reached: "
+            f"{found} in {PERIOD.days} days{more}"
         )
         raise RefusedError(
             rule,
-            "owner-node history shows them; find out who asks so often, or wait",
+            "owner-node history lists them; find out who asks so often, or wait until the oldest is "
+            f"{PERIOD.days} days old",
             {"rule": rule, "rules": [rule], "budget": budget, "attempts": found, "open": n_open},
         )
 
@@ -169,9 +176,9 @@ class Attempts:
 
         Args:
             tx: The transaction.
-            session: The release it was given in.
+            session: The session of the release that it was given in.
             budget: Name of the data set's budget.
-            what: What the answer told.
+            what: What the answer disclosed.
         """
         self._history.record(
             tx, aggregator=session.aggregator, release=session.release, event=EVENT, rule=what,

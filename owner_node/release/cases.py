@@ -1,4 +1,4 @@
-"""The sessions with one aggregator: found, read back and noted, the same way for every piece of work."""
+"""The sessions with one aggregator: the steps of a release look them up and record them in one way."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -27,10 +27,10 @@ _R = TypeVar("_R", bound=_Readable)
 
 
 def read(kind: type[_R], data: bytes) -> _R:
-    """Read a document that the aggregator sent.
+    """Decode a document that the aggregator sent.
 
     Raises:
-        ProtocolError: If it is not the canonical form of one.
+        ProtocolError: If the bytes are not its canonical form.
     """
     try:
         document: _R = kind.from_bytes(data)
@@ -41,10 +41,9 @@ def read(kind: type[_R], data: bytes) -> _R:
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """What all work for one aggregator stands on."""
+    """The configuration and state that all work for one aggregator shares."""
 
     config: OwnerConfig
-    """The owner's configuration."""
     aggregator: str
     """Name of the aggregator."""
     records: Records
@@ -55,10 +54,10 @@ class Cases:
 
         Args:
             release: Release id.
-            plan_digest: The plan it must be about; None before there is one.
+            plan_digest: Digest of the plan that it must have; None before there is one.
 
         Raises:
-            ProtocolError: If there is none, or it is about another plan.
+            ProtocolError: If there is none, or it has another plan.
             RefusedBeforeError: If this owner has refused the release.
         """
         session = self.records.sessions.get(self.aggregator, release)
@@ -67,14 +66,14 @@ class Cases:
         if session is None or session.state in FINAL:
             raise ProtocolError("there is no open session for this release", "invite this owner first")
         if plan_digest is not None and session.plan_digest != plan_digest:
-            raise ProtocolError("the session is about another plan")
+            raise ProtocolError("the session has another plan")
         return session
 
     def accepted(self, release: str, plan_digest: str) -> tuple[Session, Plan, Assignment]:
-        """Return a session with its plan, as it was accepted, and what this owner masks.
+        """Return a session with its accepted plan and this owner's assignment.
 
         Raises:
-            ProtocolError: If no plan was accepted, or another.
+            ProtocolError: If no plan, or another one, was accepted.
         """
         session = self.open(release, plan_digest)
         if session.plan is None or session.state in UNDECIDED:
@@ -83,12 +82,12 @@ class Cases:
         return session, plan, plan.assignment_of(self.config.owner.id)
 
     def release_key(self, plan: Plan, session: Session) -> ReleaseKey | None:
-        """Return what a release's tokens are made with; None where the plan wants none.
+        """Return the key of a release's tokens; None where the plan has none.
 
-        A release that was agreed to keeps the key it was agreed with, whatever becomes of the linkage key.
+        An accepted release keeps the key that it was accepted with, even if the linkage key is replaced.
 
         Raises:
-            ConfigurationError: If this owner has no linkage key, or another than it agreed with.
+            ConfigurationError: If this owner has no linkage key, or another one than at consent.
         """
         if not plan.linking.tokens:
             return None
@@ -99,7 +98,7 @@ class Cases:
         if session.key_check not in ("", key.check):
             raise ConfigurationError(
                 f"the linkage key was replaced (generation {found.generation} now) after release "
-                f"{plan.release} was agreed to",
+                f"{plan.release} was accepted",
                 hint="start the release again once all owners have the new key",
             )
         return key
@@ -107,7 +106,7 @@ class Cases:
     def note(
         self, tx: Transaction, session: Session, event: str, *, epsilon: Decimal | None = None, **details: Any
     ) -> None:
-        """Write a line of history about a session."""
+        """Record an event of a session in the history."""
         self.records.history.record(
             tx, aggregator=self.aggregator, release=session.release, event=event, purpose=session.purpose,
             epsilon="" if epsilon is None else format(plain(epsilon), "f"),

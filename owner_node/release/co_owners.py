@@ -1,9 +1,9 @@
-"""Whether the other owners of a plan are who it says: shown by what they signed, before anything is linked.
+"""Verification of a plan's co-owners by their signed consents, before linking.
 
-A plan is the aggregator's word. An owner whose policy lists co-owners wants theirs: each must have consented
-to this very plan, with a certificate of its own id under the CA, with the linkage key that this owner has,
-and with a pinned key where the policy pins one. An aggregator that also runs the CA can make certificates of
-any id; a pinned key it cannot make.
+A plan alone is only the aggregator's claim. If an owner's policy lists co-owners, each of them must have
+consented to this very plan, with a certificate of its own id under the CA, with the same linkage key as this
+owner, and with the pinned key where the policy pins one. An aggregator that also runs the CA can issue
+certificates for any id, but it cannot forge a signature by a pinned key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from owner_node.trust import Trust
 
 @dataclass(frozen=True, slots=True)
 class CoOwner:
-    """What the aggregator shows of another owner's consent."""
+    """Another owner's consent as the aggregator presents it."""
 
     id: str
     """Owner id."""
@@ -38,22 +38,22 @@ def check_co_owners(
     plan: Plan, own: str, key_check: str, policy: PolicyConfig, shown: Sequence[CoOwner], trust: Trust,
     since: datetime,
 ) -> Mapping[str, str]:  # fmt: skip
-    """Check that every other owner of a plan consented to it, as the policy wants to know.
+    """Check that every other owner of a plan consented to it, if the policy lists co-owners.
 
     Args:
         plan: The accepted plan.
         own: This owner's id.
         key_check: The linkage key-check value in its own consent.
-        policy: Its policy; without `co_owners` nothing is asked, and nothing known.
-        shown: What the aggregator shows.
-        trust: Checks what owners sign.
+        policy: Its policy; without `co_owners` nothing is checked.
+        shown: The consents that the aggregator presents.
+        trust: Checks signatures of owners.
         since: When the release began here; a certificate must have been valid at some moment since.
 
     Returns:
-        Fingerprints of the co-owners' keys by their ids; empty if the policy does not ask.
+        Fingerprints of the co-owners' keys by their ids; empty if the policy lists no co-owners.
 
     Raises:
-        RefusedError: With everything that is missing or does not hold.
+        RefusedError: With every consent that is missing or invalid.
     """
     if not policy.co_owners:
         return {}
@@ -67,7 +67,7 @@ def check_co_owners(
     if objections:
         raise RefusedError(
             objections[0],
-            "ask these owners by telephone whether they take part, and for the fingerprints of their keys",
+            "telephone these owners: ask whether they take part, and for the fingerprints of their keys",
             {"release": plan.release, "rule": objections[0], "rules": objections},
         )
     return found
@@ -76,9 +76,9 @@ def check_co_owners(
 def _examined(
     plan: Plan, owner: str, shown: CoOwner | None, trust: Trust, since: datetime
 ) -> tuple[str, str]:
-    """Return the fingerprint that signed an owner's consent, and what speaks against it, or empty texts."""
+    """Return the fingerprint of the key that signed an owner's consent, and the objection; or empty texts."""
     if shown is None:
-        return "", f"policy.co_owners: the aggregator shows no consent of {owner!r} to this plan"
+        return "", f"policy.co_owners: the aggregator presents no consent of {owner!r} to this plan"
     try:
         stated = Consent(plan.release, owner, plan.digest, shown.key_check, "accept", shown.key_generation)
         consent = stated.to_bytes()
@@ -86,7 +86,7 @@ def _examined(
         return trust.check_owner(owner, *signed, since), ""
     except (TesseraError, ValueError) as error:
         reason = error.message if isinstance(error, TesseraError) else "it is malformed"
-        return "", f"policy.co_owners: what is shown as the consent of {owner!r} does not hold: {reason}"
+        return "", f"policy.co_owners: the consent presented for {owner!r} is invalid: {reason}"
 
 
 def _unpinned(policy: PolicyConfig, owner: str, fingerprint: str) -> str:
@@ -99,7 +99,7 @@ def _unpinned(policy: PolicyConfig, owner: str, fingerprint: str) -> str:
 
 
 def _unlinked(shown: CoOwner, key_check: str) -> str:
-    """What speaks against linking with an owner whose consent holds: tokens of other keys never match."""
+    """Object to an owner with another linkage key: tokens of different keys never match."""
     if shown.key_check == key_check:
         return ""
     which = f" (generation {shown.key_generation})" if shown.key_generation else ""

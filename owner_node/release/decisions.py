@@ -1,4 +1,4 @@
-"""A person looks at plans that wait, approves and refuses them: in owner.db, beside the daemon."""
+"""Manual decisions: list the plans that wait for a person, and approve or refuse them in owner.db."""
 
 import os
 import pwd
@@ -15,13 +15,13 @@ from owner_node.state.sessions import Session, Sessions
 
 _LOGIN_UID = Path("/proc/self/loginuid")
 _NO_LOGIN = 2**32 - 1
-"""The login uid of what nobody logged in for, such as a daemon, and of containers."""
+"""Login uid of processes without a login session, such as daemons and containers."""
 SHORTEST_DIGEST = 12
-"""How many digits of a plan digest name it for a person."""
+"""Digits of a plan digest that a person has to give at least."""
 
 
 def this_person() -> Person:
-    """Return who runs this process, as the operating system knows them."""
+    """Return the person who runs this process, as the operating system identifies them."""
     name, login = _user_name(os.getuid()), _login_name()
     return Person(name, os.environ.get("SUDO_USER", ""), "" if login == name else login)
 
@@ -34,7 +34,7 @@ def _user_name(uid: int) -> str:
 
 
 def _login_name() -> str:
-    """Return who logged in to what this process descends from: sudo keeps it, and users cannot set it."""
+    """Return the user of this process's login session: sudo keeps it, and users cannot set it."""
     try:
         uid = int(_LOGIN_UID.read_text())
     except (OSError, ValueError):
@@ -43,18 +43,18 @@ def _login_name() -> str:
 
 
 class Decisions:
-    """The plans of an owner, as a person looks at them.
+    """The plans of an owner, and a person's decisions about them.
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db = db
         self._history, self._sessions = History(db, clock), Sessions(db, clock)
         self.approvals = Approvals(self._history, clock)
-        """What people agreed to."""
+        """Approvals by people."""
 
     def waiting(self) -> tuple[Session, ...]:
         """Return the sessions that wait for a person, oldest first."""
@@ -82,7 +82,7 @@ class Decisions:
         if not found:
             raise UsageError(
                 f"there is no release {name!r} here",
-                "owner-node requests --all lists them",
+                "owner-node requests --all lists the releases",
                 {"release": name},
             )
         if len(found) > 1:
@@ -95,21 +95,21 @@ class Decisions:
         return found[0]
 
     def asked_by(self, session: Session) -> str:
-        """Return the rule by which a person is asked about a session; empty if nobody is."""
+        """Return the rule that requires a person's decision about a session; empty if none does."""
         lines = self._history.entries(session.aggregator, session.release)
         return next((line.rule for line in lines if line.event == "awaiting-approval"), "")
 
     def approve(self, name: str, digest: str, person: Person, valid: timedelta) -> tuple[Session, Approval]:
-        """Agree to the plan that a session waits with.
+        """Approve the plan of a waiting session.
 
         Args:
-            name: As `find` takes it.
-            digest: Of the plan that the person has seen, or its beginning; empty for the one that waits.
-            person: Who agrees.
-            valid: How long that holds.
+            name: As in `find`.
+            digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
+            person: The person who approves.
+            valid: How long the approval holds.
 
         Raises:
-            UsageError: If nothing waits there.
+            UsageError: If the session does not wait for a person.
             ConflictError: If another plan waits there.
         """
         with self._db.transaction() as tx:
@@ -118,16 +118,16 @@ class Decisions:
             return session, approval
 
     def refuse(self, name: str, digest: str, person: Person, reason: str) -> Session:
-        """Refuse the plan that a session waits with. The aggregator hears that, and not why.
+        """Refuse the plan of a waiting session. The aggregator receives the refusal without the reason.
 
         Args:
-            name: As `find` takes it.
-            digest: Of the plan that the person has seen, or its beginning; empty for the one that waits.
-            person: Who refuses.
-            reason: Why, for this owner's history.
+            name: As in `find`.
+            digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
+            person: The person who refuses.
+            reason: The reason, for this owner's history.
 
         Raises:
-            UsageError: If nothing waits there.
+            UsageError: If the session does not wait for a person.
             ConflictError: If another plan waits there.
         """
         with self._db.transaction() as tx:
@@ -137,7 +137,7 @@ class Decisions:
             return self._sessions.advance(tx, session, Event.REFUSE, reason=text, refusal=PERSON)
 
     def _epsilon(self, session: Session) -> str:
-        """Return the epsilon that a person was asked about, as the history has it."""
+        """Return the epsilon that the history recorded when the person was asked."""
         lines = self._history.entries(session.aggregator, session.release)
         return next((line.epsilon for line in lines if line.event == "awaiting-approval"), "")
 
@@ -149,14 +149,14 @@ class Decisions:
         )  # fmt: skip
 
     def awaiting(self, name: str, digest: str = "") -> Session:
-        """Return the session that waits for a person under a name.
+        """Return the named session, which has to wait for a person.
 
         Args:
-            name: As `find` takes it.
-            digest: Of the plan that the person has seen, or its beginning; empty for the one that waits.
+            name: As in `find`.
+            digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
 
         Raises:
-            UsageError: If nothing waits there.
+            UsageError: If the session does not wait for a person.
             ConflictError: If another plan waits there.
         """
         session = self.find(name)
@@ -165,8 +165,8 @@ class Decisions:
             undecided = session.state in UNDECIDED
             text = "its plan has not been judged yet" if undecided else f"it is {session.state}"
             raise UsageError(
-                f"release {session.release} of {session.aggregator} waits for nobody: {text}",
-                "owner-node requests lists what waits",
+                f"release {session.release} of {session.aggregator} does not wait for a decision: {text}",
+                "owner-node requests lists the releases that wait",
                 known,
             )
         if digest and not (len(digest) >= SHORTEST_DIGEST and session.plan_digest.startswith(digest.lower())):

@@ -1,4 +1,4 @@
-"""Invitations and plans: describe a data set, and accept a plan or say why not. Nothing is spent here."""
+"""Invitations and plans: describe a data set, and accept or refuse a plan. Nothing is spent here."""
 
 import json
 import logging
@@ -29,12 +29,12 @@ from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
 _MOST_NEW = 100
-"""Most releases that one aggregator begins within an hour: what is written down of each is kept for ever."""
+"""Most releases that one aggregator may begin within an hour, since the record of each is kept for ever."""
 _HOUR = timedelta(hours=1)
 LATEST_DEADLINE = 253_402_300_800
 """The first second after the year 9999, Unix time."""
 _MOST_OPEN = 100
-"""Most releases of one aggregator that have not ended: each of them is kept, and can be told again."""
+"""Most open releases of one aggregator: each is kept, and the aggregator can repeat its work."""
 _log = logging.getLogger(__name__)
 
 
@@ -49,12 +49,12 @@ class Offer:
     certificate: bytes
     """PEM chain of the aggregator."""
     deadline: int | None = None
-    """Until when the aggregator waits for an answer, Unix seconds; None if it does not say."""
+    """Until when the aggregator waits for an answer, Unix seconds; None if it sets no deadline."""
 
     def __post_init__(self) -> None:
-        # It is shown to a person: beyond the calendar there is no date to show.
+        # It is shown to a person as a date, so it must be within the calendar.
         if self.deadline is not None and not 0 <= self.deadline < LATEST_DEADLINE:
-            raise ProtocolError("the deadline is no moment between 1970 and 9999")
+            raise ProtocolError("the deadline is not between the years 1970 and 9999")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Acceptance:
     """A plan was accepted and its charge reserved."""
 
     key_check: str
-    """Linkage key-check value; empty where the plan wants no tokens."""
+    """Linkage key-check value; empty where the plan has no tokens."""
     key_generation: int
-    """Generation of the linkage key; 0 where the plan wants no tokens."""
+    """Generation of the linkage key; 0 where the plan has no tokens."""
     signature: bytes
     """Of the consent statement."""
     certificate: bytes
@@ -77,9 +77,9 @@ class Invitations:
     Args:
         cases: The sessions.
         signer: The owner's key.
-        trust: Checks what the aggregator signs.
-        clock: Tells the time.
-        appraisal: Looks at the data before anything is reserved.
+        trust: Checks signatures of the aggregator.
+        clock: Returns the time.
+        appraisal: Examines the data before anything is reserved.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Invitations:
         self._appraisal = appraisal
 
     def describe(self, release: str, dataset_name: str) -> bytes:
-        """Open a session and return the data set's schema as canonical JSON, each time the same.
+        """Open a session and return the data set's schema as canonical JSON. Idempotent.
 
         Raises:
             UsageError: If there is no such data set.
@@ -103,7 +103,7 @@ class Invitations:
             DataError: If its records cannot be counted.
         """
         if not RELEASE_ID.fullmatch(release):
-            raise ProtocolError("the release id is not one")
+            raise ProtocolError("the release id is malformed")
         dataset = self._cases.config.dataset(dataset_name)
         known = self._cases.records.sessions.get(self._cases.aggregator, release)
         if known is None:
@@ -118,22 +118,22 @@ class Invitations:
         return self._sent_schema(session)
 
     def _check_numbers(self) -> None:
-        """Refuse another release of an aggregator that has many open, or has begun many.
+        """Check the limits on open releases and on new releases per hour of this aggregator.
 
         Raises:
-            RefusedError: If it has.
+            RefusedError: If a limit is reached.
         """
         sessions, aggregator = self._cases.records.sessions, self._cases.aggregator
         if sessions.n_live(aggregator) >= _MOST_OPEN:
             raise RefusedError(
-                f"{_MOST_OPEN} releases of {aggregator} are open, no more are taken on",
-                "it has to end some of them first; they are listed by: owner-node status",
+                f"limit of {_MOST_OPEN} open releases of {aggregator} reached",
+                "the aggregator has to end some of them first; owner-node status lists them",
                 {"open": _MOST_OPEN},
             )
         if sessions.n_opened(aggregator, self._clock() - _HOUR) >= _MOST_NEW:
             raise RefusedError(
-                f"{aggregator} has begun {_MOST_NEW} releases within an hour, no more are taken on",
-                "it can begin others an hour later",
+                f"limit of {_MOST_NEW} new releases of {aggregator} per hour reached",
+                "the aggregator can begin others an hour later",
                 {"begun": _MOST_NEW},
             )
 
@@ -144,11 +144,11 @@ class Invitations:
             None while a person has to decide.
 
         Raises:
-            RefusedError: If policy, balance or data speak against it; nothing is reserved.
+            RefusedError: If policy, balance or data do not allow it; nothing is reserved.
             RefusedBeforeError: If this owner, or a person there, has refused it.
             ConflictError: If the release has another plan here.
-            ProtocolError: If the plan is none, or not for this release.
-            IntegrityError: If its signature does not hold.
+            ProtocolError: If the plan cannot be decoded, or is not for this release.
+            IntegrityError: If its signature is invalid.
         """
         session = self._cases.open(release)
         plan, assignment = self._read_plan(session, plan_digest, offer)
@@ -158,7 +158,7 @@ class Invitations:
                 aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
             )  # fmt: skip
         if session.state in UNDECIDED:
-            # Read once: it may be replaced at any moment.
+            # The linkage key is read once, because it may be replaced at any moment.
             key = self._cases.release_key(plan, session)
             if not self._decide(plan, assignment, session, key):
                 return None
@@ -171,23 +171,23 @@ class Invitations:
         return Acceptance(value, generation, signature, signer.chain_pem.encode())
 
     def decided(self, release: str) -> bool:
-        """Whether a release that waited for a person waits no longer: approved, refused, or at its end."""
+        """Whether a release no longer waits for a person: it was approved, refused, or has ended."""
         session = self._cases.records.sessions.get(self._cases.aggregator, release)
         waits = session is not None and session.state is State.AWAITING_APPROVAL
         return session is None or not waits or self._cases.records.approvals.valid(session) is not None
 
     def _decide(self, plan: Plan, assignment: Assignment, session: Session, key: ReleaseKey | None) -> bool:
-        """Judge a plan, now; accept it, or return that a person has to be waited for.
+        """Judge a plan now, and accept it if no person has to decide; return whether it was accepted.
 
         Raises:
-            RefusedError: If policy, balance or data speak against it.
+            RefusedError: If policy, balance or data do not allow it.
             DataError: If the data cannot be used.
         """
         records = self._cases.records
         verdict = self._judge(plan, assignment, session)
         if not isinstance(verdict, Refuse) or isinstance(verdict.error, BalanceError):
-            # Nobody is asked about a budget whose total or source the ledger refuses, and of a total that was
-            # raised this says more than its balance.
+            # No person is asked about a budget whose total or source the ledger refuses. For a total that was
+            # raised, this error is more informative than the balance.
             dataset = self._cases.config.dataset(session.dataset)
             records.ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
         if isinstance(verdict, Refuse):
@@ -196,7 +196,7 @@ class Invitations:
             with records.db.transaction() as tx:
                 self._wait(tx, session, verdict)
             return False
-        # Nobody is asked about data that cannot be used, or that the policy refuses.
+        # No person is asked about data that cannot be used, or that the policy refuses.
         with self._appraisal.looking(session):
             found = self._appraisal.appraise(session, plan, assignment, key)
             try:
@@ -205,17 +205,17 @@ class Invitations:
                 self._appraisal.count_passed(session, found, error.message)
                 raise
         if waits:
-            # It may be days: the data are loaded again, and must be the same.
+            # A decision may take days. The data are loaded again afterwards, and must be the same.
             self._appraisal.forget(plan.release)
         return not waits
 
     def _settle(
         self, plan: Plan, session: Session, verdict: Accept, found: Appraised, key: ReleaseKey | None
     ) -> bool:
-        """Store what was found, and accept or wait; returns whether a person has to be waited for."""
+        """Store the appraisal, and accept or wait; return whether a person has to decide."""
         records = self._cases.records
         with records.db.transaction() as tx:
-            # What counts is what a person has decided by now: an approval in time, or a refusal.
+            # Read again: a person may have approved or refused in the meantime.
             session = self._cases.open(plan.release, plan.digest)
             others = session.source_digest not in ("", found.source_digest)
             session = records.sessions.foresee(tx, session, **found.facts)
@@ -229,12 +229,12 @@ class Invitations:
         return waits
 
     def _wait(self, tx: Transaction, session: Session, verdict: Accept, *, anew: bool = False) -> None:
-        """Note, once each, that a person has to decide, and that an approval came to its end unused.
+        """Record, once each, that a person has to decide, and that an approval expired unused.
 
-        `anew`: the data are not those that the person was asked about before.
+        `anew`: the data changed since the person was asked.
         """
         records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL and not anew
-        rule = f"{verdict.asks}; the data changed while a person was waited for" if anew else verdict.asks
+        rule = f"{verdict.asks}; the data changed while the release waited" if anew else verdict.asks
         records.sessions.advance(tx, session, Event.WAIT)
         expired = records.approvals.note_expired(tx, session)
         if not asked:
@@ -251,7 +251,7 @@ class Invitations:
     def _sent_schema(self, session: Session) -> bytes:
         """Return the schema that is sent for a release.
 
-        It is made once: a schema made anew would tell whether the number of records has changed.
+        It is made once: a second schema would disclose whether the number of records has changed.
         """
         if session.schema is not None:
             return session.schema
@@ -269,20 +269,20 @@ class Invitations:
         return schema_of(dataset, policy.attributes, n_records, policy.min_k)
 
     def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Assignment]:
-        # While a person decided, the key that signed the plan may have been renewed.
+        # The key that signed the plan may have been renewed while a person decided.
         known = session.plan_digest == plan_digest
         since = datetime.fromisoformat(session.created) if known else None
         self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate, since)
         plan = read(Plan, offer.plan)
         if (plan.release, plan.digest) != (session.release, plan_digest):
-            raise ProtocolError("the plan is not the one that the message names")
+            raise ProtocolError("the message names another plan than the one that it carries")
         check_texts(plan)
         if self._cases.config.owner.id not in plan.owners:
             raise ProtocolError("the plan has no task for this owner")
         return plan, plan.assignment_of(self._cases.config.owner.id)
 
     def _judge(self, plan: Plan, assignment: Assignment, session: Session) -> Verdict:
-        """Judge a plan by configuration, ledger and what was sent before; the data are not looked at."""
+        """Judge a plan by the configuration, the ledger and the schema that was sent, without the data."""
         config, dataset = self._cases.config, self._cases.config.dataset(session.dataset)
         sent = Schema.from_document(json.loads(self._sent_schema(session)))
         return judge(
@@ -328,18 +328,18 @@ class Invitations:
 
 
 def _charged(verdict: Accept) -> dict[str, Any]:
-    """Return what an acceptance takes, for the history."""
+    """Return the charge of an acceptance, for the history."""
     return {"charge": verdict.charge, "budget": verdict.budget, "rank_loss": verdict.rank_loss}
 
 
 def _agreed_with(key: ReleaseKey | None) -> dict[str, Any]:
-    """Return what a session keeps of the key that it was accepted with."""
+    """Return the fields that a session stores about the key that it was accepted with."""
     if key is None:
         return {}
     return {"key_check": key.check, "key_generation": key.generation, "release_key": key.key}
 
 
 def _found(session: Session) -> dict[str, Any]:
-    """Return what was found about a session's data, for the history: a person decided by it."""
+    """Return the appraisal of a session's data for the history, since a person decides by it."""
     forecast = json.loads(session.forecast)
     return {"source": session.source_digest, "records": session.n_records, "forecast": forecast}

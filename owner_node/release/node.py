@@ -1,8 +1,8 @@
-"""One owner's part in the releases of one aggregator: each piece of work done exactly once.
+"""One owner's part in the releases of one aggregator. Every step is idempotent.
 
 Every method of `Node`, `Invitations` and `Production` may be called again with the same work: after a lost
-answer, a restart, or because an aggregator repeats itself. What was decided is read back from owner.db, never
-decided anew; state changes only in transactions that hold everything that belongs together. The methods
+answer, a restart, or because an aggregator repeats itself. Decisions are read back from owner.db and never
+made again. Every change of state is one transaction that holds everything that belongs together. The methods
 block, and run in threads.
 """
 
@@ -27,7 +27,7 @@ from owner_node.trust import Trust
 
 _LONGEST_REASON = 500
 _MOST_REJECTED = 1000
-"""Most messages of one aggregator and day that were no work and still go into the history."""
+"""Most invalid messages of one aggregator and day that are recorded in the history."""
 
 
 class Node:
@@ -38,8 +38,8 @@ class Node:
         aggregator: Name of the aggregator.
         records: The owner's state.
         signer: The owner's key.
-        trust: Checks what the aggregator signs.
-        clock: Tells the time.
+        trust: Checks signatures of the aggregator.
+        clock: Returns the time.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Node:
         """Makes fragments."""
 
     def head(self) -> SignedHead:
-        """Return the signed ledger head."""
+        """Sign the ledger head and return it."""
         records, signer = self._cases.records, self._signer.current_signer()
         with records.db.transaction() as tx:
             head = records.ledger.losses.sign(tx)
@@ -72,7 +72,7 @@ class Node:
         return SignedHead(statement, signature, signer.chain_pem.encode())
 
     def conclude(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
-        """Close the session: published, or ended; a reservation is returned, a spend never."""
+        """Close the session as published or ended; a reservation is returned, a spend never is."""
         records = self._cases.records
         session = records.sessions.get(self._cases.aggregator, release)
         self._appraisal.forget(release)
@@ -91,9 +91,9 @@ class Node:
         records.outbox.destroy(self._cases.aggregator, release)
 
     def fail(self, release: str, error: TesseraError) -> Failure:
-        """Take back what can be taken back, and return what the aggregator hears.
+        """Roll back what can be rolled back, and return the failure to report to the aggregator.
 
-        An error that lies in what the aggregator sent changes nothing here but the history.
+        An error in the aggregator's own message changes only the history.
         """
         records = self._cases.records
         session = records.sessions.get(self._cases.aggregator, release)
@@ -118,14 +118,14 @@ class Node:
                 records.sessions.advance(tx, session, event, reason=reason, refusal=told)
         if stopped:
             self._appraisal.forget(release)
-            # Only now: of a release that was published, the fragment is this owner's proof.
+            # Only for releases that did not get published: a fragment is this owner's proof of its share.
             records.outbox.destroy(self._cases.aggregator, release)
         return Failure.of(told)
 
     def _is_news(self, release: str, error: TesseraError) -> bool:
-        """Whether a message that comes to nothing goes into the history: each once, and not any number a day.
+        """Whether to record an invalid message in the history: each message once, at a limited rate per day.
 
-        The history is for ever, and an aggregator can send such messages as fast as it likes.
+        The history is kept for ever, and an aggregator can send such messages as fast as it likes.
         """
         day, message = self._clock().date().isoformat(), (release, error.message)
         self._rejected = {day: self._rejected.get(day, set())}
@@ -136,7 +136,7 @@ class Node:
         return True
 
     def _epsilon(self, session: Session | None) -> str:
-        """Return the epsilon that a session's plan asks of this owner, as text; empty without a plan."""
+        """Return the epsilon that a session's plan requests of this owner, as text; empty without a plan."""
         if session is None or session.plan is None:
             return ""
         plan = Plan.from_bytes(session.plan)

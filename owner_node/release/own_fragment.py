@@ -1,8 +1,8 @@
-"""An owner's proof to itself that its own masked values are in a release, unchanged.
+"""Verification, by an owner, that a release contains its own masked values unchanged.
 
-Only the owner has its fragment. That its digest and signature stand in the manifest shows that the aggregator
-received these bytes; that its records are found in the data, as often as the fragment has them, shows that
-they were released. Which values of other owners stand beside them is not shown by this.
+Only the owner has its fragment. The fragment's digest and signature in the manifest show that the aggregator
+received these bytes. Its records in the data, with the same multiplicity, show that they were released. This
+does not verify which values of other owners stand beside them.
 """
 
 from collections.abc import Sequence
@@ -23,29 +23,29 @@ _HINT = "ask the aggregator's operator; keep the fragment, the release folder an
 
 @dataclass(frozen=True, slots=True)
 class OwnVerified:
-    """What an owner found about its own share."""
+    """Result of verifying an owner's own share."""
 
     n_records: int
     """Number of its records, all found in the release."""
     attributes: tuple[str, ...]
-    """Its attributes, in plan order."""
+    """Names of its attributes, in plan order."""
 
 
 def check_told(session: Session, verified: Verified) -> None:
-    """Check that a release is the one this owner consented to and was told about.
+    """Check that a release has the plan that this owner accepted and the manifest that was announced to it.
 
     Raises:
         IntegrityError: If the plan is not the accepted one, or the manifest not the announced one.
     """
     if session.plan_digest != verified.plan_digest:
         raise IntegrityError(
-            "the release was made under another plan than this owner accepted",
+            "the release has another plan than the one that this owner accepted",
             "ask the aggregator's operator",
             {"accepted": session.plan_digest, "manifest": verified.plan_digest},
         )
     if session.manifest_digest not in ("", verified.manifest_digest):
         raise IntegrityError(
-            "the aggregator told this owner of another manifest",
+            "the aggregator announced another manifest to this owner",
             "ask the aggregator's operator why there are two",
             {"told": session.manifest_digest, "manifest": verified.manifest_digest},
         )
@@ -58,23 +58,23 @@ def verify_own(
 
     Args:
         folder: The release folder.
-        verified: What `common.release.verification.verify_release` found about it.
+        verified: Result of `common.release.verification.verify_release` for it.
         owner: This owner's id.
         fragment: The sealed fragment.
         fragment_digest: The digest that was sealed, from the owner's own records.
         signature: The signature that was made when it was sealed.
 
     Returns:
-        What was found.
+        The verified records and attributes.
 
     Raises:
-        IntegrityError: Naming the first thing that does not hold.
-        UsageError: If the fragment is not there any more.
+        IntegrityError: Naming the first check that fails.
+        UsageError: If the fragment no longer exists.
     """
     stated = verified.owners[owner]
     if stated.statement.fragment_digest != fragment_digest or stated.statement_signed.signature != signature:
         raise IntegrityError(
-            "the manifest speaks of another fragment than this owner sealed",
+            "the manifest names another fragment than the one that this owner sealed",
             _HINT,
             {"sealed": fragment_digest, "manifest": stated.statement.fragment_digest},
         )
@@ -103,8 +103,8 @@ def _check_digest(fragment: Path, expected: str) -> None:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except FileNotFoundError:
         raise UsageError(
-            "the sealed fragment is no longer in the outbox, its values cannot be compared",
-            "its digest and signature in the manifest are this owner's; check the folder without it: "
+            "the sealed fragment is no longer in the outbox, so its values cannot be compared",
+            "its digest and signature in the manifest are this owner's; to check the folder without it, run "
             "aggregator verify",
         ) from None
     if found != expected:
@@ -112,7 +112,7 @@ def _check_digest(fragment: Path, expected: str) -> None:
 
 
 def _counted(table: Any, names: Sequence[str]) -> Any:
-    """Return the different records of a table with how often each occurs."""
+    """Return the distinct records of a table with their counts."""
     return table.select(list(names)).group_by(list(names)).aggregate([([], "count_all")])
 
 
@@ -120,7 +120,7 @@ def _absent(own: Any, released: Any, names: Sequence[str]) -> int:
     """Return how many records of `own` are missing from `released`, counted with multiplicity."""
     column = "count_all"
     if any(released.column(name).null_count for name in names):
-        raise IntegrityError("the release holds values that the plan does not have", _HINT)
+        raise IntegrityError("the release has null values, which the plan does not allow", _HINT)
     both = own.join(released, keys=list(names), join_type="left outer", right_suffix=" released")
     there = pc.fill_null(both.column(f"{column} released"), 0)
     missing = pc.max_element_wise(pc.subtract(both.column(column), there), pa.scalar(0, pa.int64()))

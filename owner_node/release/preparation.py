@@ -1,6 +1,9 @@
-"""Which of its own records an owner is told that all groups hold: bits in the order of its sorted tokens.
+"""Preparation and sealing of a fragment: load the source, select its common records, mask, write to disk.
 
-Checked as if a stranger had sent them: they have to be those whose digest the signed addendum has.
+Before anything is spent, `prepare` loads the source once, pins it, and checks all that masking could fail on.
+`read_selection` reads which of the owner's records all groups hold: bits in the order of its sorted tokens,
+checked as untrusted input against the digest in the signed addendum. `seal` masks the prepared records into a
+fragment on disk; it is called only once the charge is spent.
 """
 
 import hashlib
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def size_of(n_records: int) -> int:
-    """Return how many bytes the selection of so many records has."""
+    """Return the size in bytes of a selection of `n_records` records."""
     return (n_records + 7) // 8
 
 
@@ -43,20 +46,20 @@ def read_selection(
     """Read a selection.
 
     Args:
-        selection: One bit per record, the first in the highest bit of the first byte; what is left of the
-            last byte is 0.
+        selection: One bit per record, the first in the highest bit of the first byte; unused bits of the last
+            byte are 0.
         n_records: Number of the owner's records.
-        n_selected: How many of them the addendum says are selected.
+        n_selected: Number of selected records, from the addendum.
         expected_digest: SHA-256 of the selection, from the addendum.
 
     Returns:
         Whether each record is selected, in the order of their tokens; shape (n_records,).
 
     Raises:
-        IntegrityError: If it is another one, or does not fit these numbers.
+        IntegrityError: If its digest, length or number of selected records differs.
     """
     if digest(selection) != expected_digest:
-        raise _other("its digest is not the addendum's")
+        raise _other("its digest differs from the addendum's")
     if len(selection) != size_of(n_records):
         raise _other(f"it has {len(selection)} bytes for {n_records} records")
     bits = np.unpackbits(np.frombuffer(selection, dtype=np.uint8)).astype(np.bool_)
@@ -82,13 +85,13 @@ class Prepared:
     tasks: tuple[AttributeTask, ...]
     """How each attribute is masked."""
     tokens: TokenArray | None
-    """Tokens, shape (n_records, 16), in record order; None where the plan wants none."""
+    """Tokens, shape (n_records, 16), in record order; None where the plan has none."""
     source_digest: str
-    """Digest of the loaded data; what an owner keeps of it is keyed (`owner_node.release.appraisal`)."""
+    """Digest of the loaded data; owners store a keyed form of it (`owner_node.release.appraisal`)."""
     known_by: tuple[Column, ...] = ()
-    """What all declared columns, the identifiers among them, are recognised by."""
+    """Digests that identify all declared columns, including the identifiers."""
     dropped: int = 0
-    """Records that were left out for a missing value."""
+    """Number of records that were left out for a missing value."""
 
     @property
     def n_records(self) -> int:
@@ -102,13 +105,13 @@ class Prepared:
         return np.argsort(sortable(self.tokens), kind="stable").astype(np.int64, copy=False)
 
     def selected(self, chosen: NDArray[np.bool_]) -> "Prepared":
-        """Return the same with some of the records, checked once more for all that masking could fail on.
+        """Return a copy with the selected records, checked again for all that masking could fail on.
 
         Args:
             chosen: Whether each record stays, in the order of their tokens; shape (n_records,).
 
         Raises:
-            UnusableDataError: If so few cannot be masked as planned.
+            UnusableDataError: If too few records are left to be masked as planned.
         """
         if self.tokens is None:
             raise ValueError("records are selected by their tokens")
@@ -118,7 +121,7 @@ class Prepared:
         return replace(self, records=records, tokens=self.tokens[kept])
 
     def token_list(self) -> bytes:
-        """Return the sorted tokens, one after another: a list whose order says nothing about the records."""
+        """Return the concatenated sorted tokens: their order discloses nothing about the record order."""
         return b"" if self.tokens is None else self.tokens[self.by_token()].tobytes()
 
 
@@ -129,14 +132,14 @@ def prepare(
     release_key: bytes | None,
     source_key: bytes | None = None,
 ) -> Prepared:
-    """Load a data set for what is masked of it.
+    """Load a data set, and check that it can be masked as planned.
 
     Args:
         dataset: Settings of the data set.
         plan: The accepted plan.
-        assignment: What this owner masks in it.
-        release_key: Key of the release's tokens; None where the plan wants none.
-        source_key: Key that the data are recognised under; None where nothing is to be charged.
+        assignment: This owner's share of it.
+        release_key: Key of the release's tokens; None where the plan has none.
+        source_key: Key of the column digests; None where nothing is to be charged.
 
     Raises:
         DataError: If the source cannot be used.
@@ -146,11 +149,11 @@ def prepare(
     names = [attribute.name for attribute in assignment.attributes]
     loaded = load(dataset, names, others=source_key is not None)
     if assignment.most_records is not None and loaded.n_records > assignment.most_records:
-        # The number of clusters, and with it a joint bound, was planned for no more than that.
+        # The number of clusters, and with it the joint bound, was planned for at most that many records.
         raise DataChangedError(
             f"data set {dataset.name!r} has more records than the joint bounds were planned for",
-            "start the release again, or with a mechanism whose bound does not count clusters; with "
-            'missing = "drop" there are more records for some of the attributes than for all',
+            "start the release again, or use a mechanism whose bound does not count clusters; with "
+            'missing = "drop", some attributes have more records than all of them together',
             {"records": loaded.n_records, "planned": assignment.records_rounded},
         )
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
@@ -167,12 +170,12 @@ def prepare(
 
 
 def known_by(dataset: DatasetConfig, loaded: "LoadedData", key: bytes) -> tuple[Column, ...]:
-    """Return what all declared columns of loaded data, the identifiers among them, are recognised by.
+    """Return digests that identify all declared columns of loaded data, including the identifiers.
 
     Args:
         dataset: Settings of the data set.
         loaded: Its data, loaded with the other declared columns.
-        key: Key that the data are recognised under.
+        key: Key of the digests.
     """
     identifiers = dict(zip(dataset.identifier, loaded.identifiers, strict=True))
     attributes = schema_of(dataset, None, loaded.n_records).attributes
@@ -190,22 +193,21 @@ class SealedFile:
     """A fragment under its final name."""
 
     path: Path
-    """Where it is."""
     digest: str
     """SHA-256 of its bytes."""
     size: int
-    """Its size in bytes."""
+    """Size in bytes."""
 
 
 def seal(
     outbox: Outbox, aggregator: str, plan: Plan, assignment: Assignment, prepared: Prepared
 ) -> SealedFile:
-    """Draw noise and write the fragment.
+    """Draw noise and write the fragment, once the charge is spent and only then.
 
-    What an earlier, interrupted attempt left is destroyed first: nobody has seen its noise.
+    The file of an earlier, interrupted attempt is destroyed first: its noise was never disclosed.
 
     Raises:
-        OSError: If it cannot be written; nothing half-written stays.
+        OSError: If it cannot be written; no partial file stays.
     """
     outbox.destroy(aggregator, plan.release)
     masked = mask_table(prepared.records, prepared.tasks)

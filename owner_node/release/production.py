@@ -1,8 +1,8 @@
-"""From an accepted plan to a sealed fragment and its receipt: link, spend, mask, seal, send.
+"""Production of a fragment from an accepted plan: link, spend, mask, seal, send, keep the receipt.
 
-The charge is spent in one transaction before noise is drawn, and the fragment sealed in another after it
-is on disk. A process that dies between the two draws anew, which nobody has seen; after the second, the
-fragment is the answer to its plan for ever.
+One transaction spends the charge before noise is drawn. Another records the sealed fragment after it is on
+disk. A process that dies between the two draws noise again, since the first noise was never disclosed. After
+the second transaction the fragment is the only answer to its plan.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Production:
         cases: The sessions.
         signer: The owner's key.
         trust: Checks what the aggregator signs.
-        appraisal: Has the data that this owner consented with.
+        appraisal: Provides the data that this owner consented with.
     """
 
     def __init__(self, cases: Cases, signer: SignerSource, trust: Trust, appraisal: Appraisal) -> None:
@@ -44,17 +44,17 @@ class Production:
         self._appraisal = appraisal
 
     def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> Linked:
-        """Answer with what the source has: it was loaded and pinned at consent.
+        """Return the number of records and the tokens of the source, which was loaded and pinned at consent.
 
         Args:
             release: Release id.
-            plan_digest: The accepted plan.
-            co_owners: What the aggregator shows of the other owners' consents.
+            plan_digest: Digest of the accepted plan.
+            co_owners: The other owners' consents, as the aggregator presents them.
 
         Raises:
-            RefusedError: If the policy wants to know co-owners, and they are not shown to be those, or after
-                too many answers about the data that nothing was charged for.
-            DataChangedError: If the source is not what it was at consent, or cannot be used any more.
+            RefusedError: If the policy lists co-owners and their consents are missing or invalid, or if the
+                limit of uncharged answers is reached.
+            DataChangedError: If the source changed since consent, or can no longer be used.
         """
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         config, since = self._cases.config, datetime.fromisoformat(session.created)
@@ -62,7 +62,7 @@ class Production:
             plan, config.owner.id, session.key_check, config.policy, co_owners, self._trust, since
         )
         first = session.state is State.RESERVED
-        # Whether the source changed is an answer about the data, too.
+        # Whether the source changed is also an answer about the data.
         with self._appraisal.looking(session) if first else nullcontext():
             prepared = self._appraisal.prepared(session, plan, assignment)
             if first:
@@ -90,22 +90,22 @@ class Production:
         certificate: bytes = b"",
         selection: bytes = b"",
     ) -> Sealed:
-        """Spend the charge, mask, and seal the fragment; a sealed fragment is never made anew.
+        """Spend the charge, mask, and seal the fragment. Idempotent: a sealed fragment is never made again.
 
         Args:
             release: Release id.
-            plan_digest: The accepted plan.
-            addendum: What linking found, canonical bytes.
-            signature: The aggregator's, of the addendum.
+            plan_digest: Digest of the accepted plan.
+            addendum: The result of linking, canonical bytes.
+            signature: The aggregator's signature of the addendum.
             certificate: The chain that it was signed with; empty: the plan's.
             selection: Which of this owner's records are common, where the addendum selects some.
 
         Raises:
-            DataChangedError: If the source is not what it was at consent.
-            ProtocolError: If the addendum does not fit the plan and what this owner linked.
-            IntegrityError: If the selection is not the one that the addendum has the digest of.
+            DataChangedError: If the source changed since consent.
+            ProtocolError: If the addendum contradicts the plan or the number of records that were linked.
+            IntegrityError: If the selection does not have the digest in the addendum.
             UnusableDataError: If too few records are selected to be masked as planned.
-            RefusedError: If the policy speaks against what is foreseen of the selected records.
+            RefusedError: If the forecast for the selected records exceeds a limit of the policy.
         """
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         found = self._checked_addendum(session, plan, addendum)
@@ -127,10 +127,10 @@ class Production:
         )
 
     def selection_size(self, release: str, plan_digest: str, addendum: bytes) -> int:
-        """Return how many bytes of a selection `mask` needs besides an addendum; 0 if none.
+        """Return the size in bytes of the selection that `mask` needs with an addendum; 0 if none.
 
         Raises:
-            ProtocolError: If there is no such addendum.
+            ProtocolError: If the addendum cannot be decoded.
         """
         from owner_node.release.preparation import size_of
 
@@ -147,20 +147,20 @@ class Production:
         """
         session = self._cases.open(release, plan_digest)
         if session.state not in CHARGED or not session.fragment_digest:
-            raise ProtocolError(f"a fragment was asked for before it was sealed ({session.state})")
+            raise ProtocolError(f"the fragment was requested before it was sealed ({session.state})")
         path = self._cases.records.outbox.path(self._cases.aggregator, release)
         return Fragment(path, session.fragment_digest, session.fragment_size or 0)
 
     def receive_receipt(
         self, release: str, plan_digest: str, receipt: bytes, signature: bytes, certificate: bytes = b""
     ) -> None:
-        """Keep the aggregator's receipt of the fragment.
+        """Store the aggregator's receipt of the fragment.
 
         `certificate` is the chain that it was signed with; empty: the plan's.
 
         Raises:
-            ProtocolError: If it is for something else.
-            IntegrityError: If its signature does not hold.
+            ProtocolError: If it is for another fragment.
+            IntegrityError: If its signature is invalid.
         """
         session = self._cases.open(release, plan_digest)
         found = read(Receipt, receipt)
@@ -186,21 +186,21 @@ class Production:
         self._trust.check(domain, document, signature, chain, datetime.fromisoformat(session.created))
 
     def _checked_addendum(self, session: Session, plan: Plan, addendum: bytes) -> Addendum:
-        """Read what linking found, if it can have found that under this plan, in what this owner linked."""
+        """Decode the result of linking, and check it against the plan and this owner's linked records."""
         found, owner = read(Addendum, addendum), self._cases.config.owner.id
         for contradiction in contradictions(plan, found):
             raise ProtocolError(f"the addendum does not fit the plan: {contradiction}")
         own, linked = found.records[owner], session.n_records or 0
         if not (own <= linked if found.selections else own == linked):
-            raise ProtocolError("the addendum does not fit the plan and what this owner linked")
+            raise ProtocolError("the addendum does not fit the number of records that this owner linked")
         if not fit(found.matches, plan, found.records):
-            raise ProtocolError("the addendum does not fit the plan: its matches cannot be so")
+            raise ProtocolError("the addendum does not fit the plan: its match counts are impossible")
         return found
 
     def _selected(
         self, session: Session, prepared: "Prepared", addendum: Addendum, selection: bytes
     ) -> "Prepared":
-        """Return the records that are to be masked: all, or those that all groups hold."""
+        """Return the records to mask: all of them, or those that all groups hold."""
         from owner_node.release.preparation import read_selection
 
         if not addendum.selections:
@@ -221,7 +221,7 @@ class Production:
         addendum: Addendum,
         signature: bytes,
     ) -> Session:
-        """Spend the charge, as often as owners were found to hold the same person; the rest comes back."""
+        """Spend the charge for the multiplicity that linking found, and return the rest of the reserve."""
         key, records = (self._cases.aggregator, plan.release, plan.digest), self._cases.records
         multiples = multiples_of(plan, addendum)
         part = Part(

@@ -1,4 +1,4 @@
-"""What an owner node keeps: the parts of owner.db and the outbox, opened together."""
+"""The state of an owner node: the parts of owner.db and the outbox, opened together."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from owner_node.state.sessions import Sessions
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The owner's state; what belongs together is written in one transaction of `db`."""
+    """The owner's state; changes that belong together are written in one transaction of `db`."""
 
     db: Database
     """owner.db."""
@@ -31,17 +31,17 @@ class Records:
     outbox: Outbox
     """Sealed fragments."""
     presence: Presence
-    """What the daemon says about itself."""
+    """What the daemon records about itself."""
     own_keys: OwnKeys
-    """Keys that this owner signed with, and the one it digests columns under."""
+    """Keys that this owner signed with, and its key of column digests."""
     approvals: Approvals
-    """What people agreed to."""
+    """Approvals by people."""
     attempts: Attempts
-    """Answers about the data that nothing was charged for."""
+    """Answers that disclosed data-dependent information without a charge."""
 
     @classmethod
     def open(cls, state_dir: Path, clock: Clock) -> Self:
-        """Open the state directory, or make it."""
+        """Open the state directory; it is created if absent."""
         db = Database(state_dir)
         history = History(db, clock)
         return cls(
@@ -57,9 +57,9 @@ class Records:
         )
 
     def clean_outbox(self) -> None:
-        """Delete what no session will send: interrupted writes, and fragments of releases that ended.
+        """Delete files that no session will send: interrupted writes, and fragments of releases that ended.
 
-        Only while the daemon's lock is held; a fragment that is being written looks like a leftover.
+        Call it only while the daemon's lock is held: a fragment that is being written looks like a leftover.
         """
         for path in self.outbox.leftovers():
             path.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""Recovery of a ledger that lost entries: what aggregators can show is charged, and an estimate of the rest.
+"""Recovery of a ledger that lost entries: charge what aggregators can show, and estimate the rest.
 
-Aggregators can show what this owner signed for their releases, and how far the ledger was when it was signed.
-No aggregator knows the owner's own charges, of `mask` and `query`, changes of a budget, and what was written
-after the newest head that they keep. So whenever anything was lost, a person has to state what else had been
-charged, 0 included, or give up what is left of the budgets; the numbers here only help to answer that.
+Aggregators can show what this owner signed for their releases, and the ledger head at that time. No
+aggregator knows the owner's own charges (`mask` and `query`), changes of a budget, and entries after the
+newest head that it keeps. So whenever anything was lost, a person has to state what else had been charged, 0
+included, or give up what is left of the budgets. The numbers here only help to answer that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,19 +82,19 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What has to be done."""
+    """What a recovery has to charge and acknowledge."""
 
     lost: tuple[Head, ...]
     """Heads that this owner signed and the ledger lacks."""
     missing: int
-    """How many entries were lost, as far as the heads show; there may be later ones."""
+    """How many entries were lost, as far as the heads show; later ones may be lost as well."""
     unexplained: int
-    """How many of them no release explains that this owner is proved to have accepted."""
+    """How many of them are not explained by a release that this owner is proved to have accepted."""
     charges: tuple[LostCharge, ...]
     """Releases that are charged in full."""
     possible: int = 0
-    """How many of the unexplained ones these releases may have written all the same: an end that no
-    aggregator has heard of, or the return of what linking showed not to be needed."""
+    """How many of the unexplained ones these releases may still have written: an end that no aggregator
+    learnt of, or the return of the part of a reservation that linking showed not to be needed."""
 
 
 def assess(
@@ -104,7 +104,7 @@ def assess(
     owner: str,
     budgets: Mapping[str, str],
 ) -> Recovery:
-    """Find out what a ledger has to charge.
+    """Determine what a ledger has to charge.
 
     Args:
         entries: The ledger as it is, every line.
@@ -114,7 +114,7 @@ def assess(
         budgets: Budget by name of data set, for every data set that is declared.
 
     Returns:
-        What has to be done; nothing is lost if `lost` is empty.
+        What to charge and acknowledge; nothing is lost if `lost` is empty.
     """
     hashes = {0: GENESIS} | {entry.sequence: entry.hash for entry in entries}
     heads = {each.newest for each in shown if each.newest is not None} | set(remembered)
@@ -132,7 +132,7 @@ def assess(
     for release in (release for each in shown for release in each.releases):
         own, held = release.plan.assignment_of(owner), _entries_of(release, entries)
         kinds = {entry.kind for entry in held}
-        # A return settles nothing that was sealed: its ledger did not know of the spend.
+        # A return does not settle a sealed release: the ledger that returned it did not know of the spend.
         if Kind.SPEND in kinds or (Kind.RETURN in kinds and not release.sealed):
             continue
         if release.proved:
@@ -154,10 +154,10 @@ def assess(
 
 
 def _fork(head: Head, shown: Sequence[Shown], hashes: Mapping[int, str]) -> int:
-    """Return the last entry before a lost head that this ledger has, too, as far as that is known.
+    """Return the last entry before a lost head that this ledger still has, as far as that is known.
 
-    What another aggregator keeps of this ledger may have been written after the loss: only places that are
-    kept together with the lost head, and lie before it, count.
+    Heads that another aggregator keeps may have been written after the loss. Only heads that are kept
+    together with the lost head, and precede it, count.
     """
     places = (place for each in shown if head == each.newest for place in each.places)
     return max(
@@ -179,9 +179,9 @@ def _entries_of(release: Recalled, entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _reservations(entries: Sequence[Entry], shown: set[tuple[str, str, str]]) -> list[LostCharge]:
-    """Return the open reservations that may have been spent in what was lost.
+    """Return the open reservations that a lost entry may have spent.
 
-    Those of releases that their aggregator shows are left out: it shows whether they were masked.
+    Reservations of releases that their aggregator shows are left out: it shows whether they were masked.
     """
     held: dict[tuple[str, str, str], Entry] = {}
     for entry in entries:
@@ -194,10 +194,10 @@ def _reservations(entries: Sequence[Entry], shown: set[tuple[str, str, str]]) ->
 
 
 def _most_charged(plan: Plan, assignment: Assignment) -> Decimal:
-    """Return the most that an owner was charged, under any way of accounting: the policy may have changed.
+    """Return the most that an owner can have been charged under any accounting: the policy may have changed.
 
-    That is its epsilon or its joint bound: the stated one, or this owner's own if that is larger; as often as
-    the plan lets owners hold the same person, since what linking found of that may be lost with the rest.
+    That is its epsilon or its joint bound (the stated one, or this owner's own if that is larger), times the
+    multiplicity that the plan allows, since the multiplicity that linking found may be lost with the rest.
     """
     multiples = plan.most_multiples
     own = total_or_unbounded(
@@ -225,16 +225,16 @@ def carry_out(
 ) -> Head:
     """Charge what was lost, in one transaction, and end the halt.
 
-    Sessions that were under way end: what the lost ledger had come to is unknown. Reservations that are not
-    charged are returned: their aggregator shows that it never asked for a fragment.
+    Open sessions end, because the state of the lost ledger is unknown. Reservations that are not charged are
+    returned: their aggregator shows that it never asked for a fragment.
 
     Args:
         records: The owner's state.
-        recovery: What has to be done.
-        stated: What a person states about entries that no aggregator knows: charge by budget, may be 0.
-        datasets: The configured data sets, whose totals and sources are recorded anew.
-        said: What else goes into ledger and history: who, which aggregators were asked.
-        exhaust: Whether all that is then left of every budget is charged.
+        recovery: What to charge and acknowledge.
+        stated: Charges by budget that a person states for entries that no aggregator knows; may be 0.
+        datasets: The configured data sets, whose totals and sources are recorded again.
+        said: What else ledger and history record: who recovered, and which aggregators were asked.
+        exhaust: Whether the remaining balance of every budget is charged as well.
 
     Returns:
         The new head.

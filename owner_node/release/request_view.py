@@ -1,4 +1,4 @@
-"""A plan as the owner's people see it before anything leaves: what, about whom, for what, at what price."""
+"""The view of a plan for the people who decide: attributes, purpose, charge, and what leaves this node."""
 
 import json
 from collections.abc import Mapping
@@ -19,18 +19,18 @@ from owner_node.state.sessions import Session
 
 
 def request_view(session: Session, config: OwnerConfig, remaining: Decimal | None) -> dict[str, Any]:
-    """Return what a person has to know about a plan, from the plan itself and this owner's own state.
+    """Return what a person needs to decide about a plan, from the plan and this owner's own state.
 
     Args:
         session: A session that has a plan.
         config: The owner's configuration.
-        remaining: What is left of the data set's budget; None if the data set is not configured any more.
+        remaining: What is left of the data set's budget; None if the data set is no longer configured.
     """
     plan = Plan.from_bytes(session.plan or b"")
     assignment = plan.assignment_of(config.owner.id)
     most = plan.most_multiples
     taken = charge(config.policy.accounting, assignment.epsilon_at(most), assignment.epsilon_joint_at(most))
-    # An accepted plan has been taken from the balance already.
+    # The charge of an accepted plan is already deducted from the balance.
     after = None if remaining is None or taken is None else remaining - taken
     return {
         **_about(session, plan),
@@ -104,7 +104,7 @@ def _domain(attribute: Attribute) -> str:
 
 
 def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
-    """Say what goes out, in the order in which it does."""
+    """Return what leaves this node, in order."""
     names = ", ".join(each.name for each in assignment.attributes)
     lines = ["the exact number of records, to the aggregator and to the users of the release"]
     if plan.linking.tokens:

@@ -1,1 +1,1 @@
-"""What an owner node keeps: owner.db, the sealed fragments, and who is at work with them."""
+"""The state of an owner node: owner.db, the sealed fragments, and the running daemon."""

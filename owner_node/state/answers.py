@@ -1,4 +1,4 @@
-"""What an owner node answers to each piece of work; `owner_node.connection.client` puts it on the wire."""
+"""Answers of an owner node to each step; `owner_node.connection` encodes them for the wire."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,15 +6,15 @@ from pathlib import Path
 from common.model.fragment import LedgerHead
 
 NOT_OUR_FAULT = frozenset({"protocol", "integrity", "identity", "conflict"})
-"""Codes of errors that lie in what the aggregator sent: such a message changes nothing here."""
+"""Codes of errors in the aggregator's own message: such a message changes nothing here."""
 
 PERSON = "person"
-"""What a refusal by a person is kept as; to the aggregator its code is "refused"."""
+"""Stored code of a refusal by a person; it is reported to the aggregator as "refused"."""
 
 UNLINKABLE = "no_linkage_key"
-"""What a missing linkage key is told as; to the aggregator its code is "configuration"."""
+"""Stored code of a missing linkage key; it is reported to the aggregator as "configuration"."""
 
-_TOLD_AS = {PERSON: "refused", UNLINKABLE: "configuration"}
+_REPORTED_AS = {PERSON: "refused", UNLINKABLE: "configuration"}
 
 _PUBLIC = {
     PERSON: "a person at the owner refused",
@@ -35,10 +35,9 @@ _PUBLIC = {
 
 @dataclass(frozen=True, slots=True)
 class SignedHead:
-    """Where the ledger is, signed by this owner."""
+    """A ledger head, signed by this owner."""
 
     head: LedgerHead
-    """The statement."""
     signature: bytes
     """DER."""
     certificate: bytes
@@ -52,12 +51,12 @@ class Linked:
     n_records: int
     """Exact number of records."""
     tokens: bytes
-    """Sorted tokens, 16 bytes each; empty where the plan wants none."""
+    """Sorted tokens, 16 bytes each; empty where the plan has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """The fragment is on disk; from now on it is the answer to this plan."""
+    """The fragment is on disk; from now on it is the only answer to this plan."""
 
     fragment_digest: str
     """SHA-256 of its bytes."""
@@ -76,7 +75,6 @@ class Fragment:
     """A sealed fragment, ready to be sent."""
 
     path: Path
-    """The file."""
     digest: str
     """SHA-256 of its bytes."""
     size: int
@@ -85,7 +83,7 @@ class Fragment:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What the aggregator hears when this owner will not or cannot go on: never more than this."""
+    """All that is reported to the aggregator when this owner will not or cannot continue."""
 
     code: str
     """A code of the error catalogue."""
@@ -96,18 +94,18 @@ class Failure:
     def of(cls, code: str) -> "Failure":
         """Return the failure of a code, of `PERSON` or of `UNLINKABLE`.
 
-        Codes that say nothing to others become "internal".
+        Codes without a public sentence become "internal".
         """
         if code not in _PUBLIC:
             return cls("internal", "an internal fault at the owner")
-        return cls(_TOLD_AS.get(code, code), _PUBLIC[code])
+        return cls(_REPORTED_AS.get(code, code), _PUBLIC[code])
 
 
 class RefusedBeforeError(Exception):
-    """This owner has refused the release before: the same is answered again, and nothing is noted anew.
+    """This owner refused the release before: the answer is repeated, and nothing is recorded again.
 
     Args:
-        failure: What was answered.
+        failure: The first answer.
     """
 
     def __init__(self, failure: Failure) -> None:

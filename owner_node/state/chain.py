@@ -1,4 +1,8 @@
-"""Where a hash chain is: what is signed, kept elsewhere, and compared."""
+"""Hash chains and their heads: every entry carries the hash of the one before, so that changes are detected.
+
+A chain cannot show by itself that its newest entries were cut off. That takes a head that is kept elsewhere:
+the aggregators keep the owner's newest signed ledger head and return it at every connection.
+"""
 
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -9,12 +13,12 @@ from common.errors import IntegrityError, InternalError
 from owner_node.state.database import Database, Transaction
 
 GENESIS = "0" * 64
-"""What the first entry names as the hash before it."""
+"""Previous hash of the first entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Where a chain is."""
+    """The position of a chain: its newest entry."""
 
     sequence: int
     """Number of its newest entry; 0 if there is none."""
@@ -31,9 +35,9 @@ class Chain:
     Args:
         db: The owner's database.
         table: A table with `sequence`, the columns, `previous` and `hash`.
-        name: What it is called in errors.
+        name: Its name in errors.
         columns: The chained columns, all text.
-        skips: Whether an entry may leave out the numbers before its own, as after a loss.
+        skips: Whether an entry may skip sequence numbers, as after a loss.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Chain:
         Args:
             tx: The transaction.
             values: A text, or None, for every column.
-            skip_to: The number that the entry has at least; those before it are left out.
+            skip_to: Lowest sequence number of the entry; numbers before it are skipped.
 
         Returns:
             The new head.
@@ -99,7 +103,7 @@ class Chain:
         """Check every entry.
 
         Raises:
-            IntegrityError: Naming the first entry that does not hold.
+            IntegrityError: Naming the first invalid entry.
         """
         previous, expected = GENESIS, 1
         for row in self.entries():

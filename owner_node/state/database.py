@@ -1,8 +1,8 @@
-"""owner.db: everything an owner must not forget, in one file, so that what belongs together commits together.
+"""owner.db: the durable state of an owner in one file, so that related changes commit in one transaction.
 
 The ledger and the history are append-only: triggers refuse every change and deletion, and a new entry
-must carry the next sequence number. That stops mistakes; deliberate changes are found by the hash chain
-(`owner_node.state.chain`).
+must carry the next sequence number. That prevents mistakes; the hash chain (`owner_node.state.chain`) detects
+deliberate changes.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from common.errors import TesseraError
 __all__ = ["FILE_NAME", "CannotStoreError", "Clock", "Database", "Transaction"]
 
 Clock = Callable[[], datetime]
-"""Tells the time, with its time zone."""
+"""Returns the time, with its time zone."""
 FILE_NAME = "owner.db"
 
 

@@ -1,4 +1,9 @@
-"""The audit log: what was asked of this owner, what it decided and by which rule. Append-only and chained."""
+"""The audit log: requests to this owner, its decisions and the deciding rules. Append-only and chained.
+
+`AuditFeed` copies the lines to audit sinks, and stores how far each sink has come. It leaves out what was
+found about the original data (digests, forecasts): that stays in owner.db, since sinks may be other machines
+that are reached in clear text.
+"""
 
 import json
 import sqlite3
@@ -19,7 +24,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the history. Empty texts: does not apply."""
+    """One line of the history. Fields that do not apply are empty."""
 
     sequence: int
     """Position, from 1."""
@@ -40,7 +45,7 @@ class Line:
     epsilon: str
     """Decimal text."""
     plan_digest: str
-    """The plan it is about."""
+    """Digest of the plan that it concerns."""
     details: Mapping[str, Any]
     """Ids, counts and digests."""
     hash: str
@@ -73,7 +78,7 @@ class History:
         plan_digest: str = "",
         details: Mapping[str, Any] | None = None,
     ) -> Head:
-        """Add a line, in the transaction of what it tells about.
+        """Append a line, in the transaction of the event that it records.
 
         Args:
             tx: The transaction.
@@ -84,7 +89,7 @@ class History:
             rule: The rule that decided, in full.
             purpose: What the release is for.
             epsilon: Decimal text.
-            plan_digest: The plan it is about.
+            plan_digest: Digest of the plan that it concerns.
             details: Ids, counts and digests; never a value of a record, an identifier or a token.
 
         Returns:
@@ -100,14 +105,14 @@ class History:
     def entries(
         self, aggregator: str | None = None, release: str | None = None, event: str | None = None
     ) -> tuple[Line, ...]:
-        """Return the lines, oldest first; of one aggregator, release or kind of event if named."""
+        """Return the lines, oldest first, filtered by the aggregator, release and event that are named."""
         wanted = {"aggregator": aggregator, "release": release, "event": event}
         named = {column: value for column, value in wanted.items() if value is not None}
         where = " AND ".join(f"{column} = ?" for column in named)
         return tuple(_line(row) for row in self._chain.entries(where, tuple(named.values())))
 
     def after(self, sequence: int, most: int) -> tuple[Line, ...]:
-        """Return lines that come after one, oldest first and no more than wanted."""
+        """Return at most `most` lines after a sequence number, oldest first."""
         last = str(sequence + most)
         return tuple(
             _line(row) for row in self._chain.entries("sequence > ? AND sequence <= ?", (str(sequence), last))
@@ -119,7 +124,7 @@ class History:
         return max((datetime.fromisoformat(row["time"]) for row in rows), default=None)
 
     def head(self) -> Head:
-        """Return where the history is."""
+        """Return the head of the history."""
         return self._chain.head()
 
     def contains(self, head: Head) -> bool:
@@ -127,10 +132,10 @@ class History:
         return self._chain.contains(head)
 
     def verify(self) -> None:
-        """Check the whole history; that its newest lines were not cut off, the ledger's lines tell.
+        """Check the whole history; the ledger's lines show whether its newest lines were cut off.
 
         Raises:
-            IntegrityError: Naming the first line that does not hold.
+            IntegrityError: Naming the first invalid line.
         """
         self._chain.verify()
 
@@ -139,7 +144,7 @@ def _line(row: sqlite3.Row) -> Line:
     try:
         details = json.loads(row["details"])
     except ValueError:
-        # A line that was changed is still shown; `verify` says that it does not hold.
+        # A changed line is still shown; `verify` reports it.
         details = {}
     texts = {column: row[column] for column in ("sequence", *_COLUMNS, "hash")}
     return Line(**{**texts, "details": details})
@@ -150,7 +155,7 @@ _STAYS = frozenset({"source", "data", "forecast"})
 
 
 class AuditFeed:
-    """What `common.daemon.audit.Delivery` asks of an owner.
+    """The source of audit records for `common.daemon.audit.Delivery`.
 
     Args:
         db: The owner's database.
@@ -166,22 +171,22 @@ class AuditFeed:
         return [(line.sequence, self._record(line)) for line in self._history.after(after, most)]
 
     def _record(self, line: Line) -> dict[str, Any]:
-        told = {**asdict(line), "details": _without(line.details)}
-        return {"log": "history", "owner": self._owner, **told}
+        fields = {**asdict(line), "details": _without(line.details)}
+        return {"log": "history", "owner": self._owner, **fields}
 
     def delivered(self, sink: str) -> int:
-        """Return up to which line a sink has everything; 0 for a new one."""
+        """Return the sequence number up to which a sink has received the history; 0 for a new one."""
         rows = self._db.rows("SELECT sequence FROM audit_sinks WHERE sink = ?", (sink,))
         return int(rows[0]["sequence"]) if rows else 0
 
     def note_delivered(self, sink: str, sequence: int) -> None:
-        """Remember up to which line a sink has everything."""
+        """Store the sequence number up to which a sink has received the history."""
         with self._db.transaction() as tx:
             tx.execute("INSERT OR REPLACE INTO audit_sinks (sink, sequence) VALUES (?, ?)", (sink, sequence))
 
 
 def _without(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return details without what stays, at any depth."""
+    """Return details without the fields that stay in owner.db, at any depth."""
     return {
         name: _without(value) if isinstance(value, Mapping) else value
         for name, value in details.items()

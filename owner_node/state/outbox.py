@@ -1,7 +1,7 @@
-"""Sealed fragments on disk: written beside their place, flushed, renamed; sent from here, and only from here.
+"""Sealed fragments on disk: written atomically (temporary file, flush, rename), and sent only from here.
 
-A file under its final name whose session is not yet `sealed` is a leftover, too: the process died between
-the rename and the transaction. Whoever masks anew destroys it first; nobody has seen its noise.
+A file under its final name whose session is not yet `sealed` is a leftover as well: the process died between
+the rename and the transaction. Masking again destroys it first; its noise was never disclosed.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from common.model.plan import RELEASE_ID
 from common.trust.identity import is_name
 
 _SUFFIX = ".fragment"
-# In neither a release id nor an aggregator's name, so that no two pairs share a file name.
+# It occurs in no release id and no aggregator's name, so that no two pairs share a file name.
 _BETWEEN = "~"
 
 
@@ -36,12 +36,12 @@ class Outbox:
             ProtocolError: If the names could not be those of an aggregator and a release.
         """
         if not RELEASE_ID.fullmatch(release) or not is_name(aggregator):
-            raise ProtocolError("a release id or an aggregator's name is not one", "nothing was written")
+            raise ProtocolError("a release id or an aggregator's name is malformed", "nothing was written")
         return self._directory / f"{aggregator}{_BETWEEN}{release}{_SUFFIX}"
 
     @contextmanager
     def begin(self, aggregator: str, release: str) -> Iterator[BinaryIO]:
-        """Write a fragment; it appears, complete and on disk, when the block ends without an error.
+        """Write a fragment atomically: it appears, flushed, when the block ends without an error.
 
         Yields:
             A binary file.
@@ -50,7 +50,7 @@ class Outbox:
             yield stream
 
     def destroy(self, aggregator: str, release: str) -> int:
-        """Delete a release's fragment and what interrupted writes left of it.
+        """Delete a release's fragment and the files of interrupted writes.
 
         Returns:
             How many files were deleted.
@@ -64,7 +64,7 @@ class Outbox:
         return len(doomed)
 
     def leftovers(self) -> tuple[Path, ...]:
-        """Return what interrupted writes left; a fragment that is being written looks the same."""
+        """Return the files of interrupted writes; a fragment that is being written looks the same."""
         return self._partial("*")
 
     def sealed(self) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Keys that this owner keeps beside its ledger: those it signed with, and one to digest its data under."""
+"""Keys in owner.db: the public keys that this owner signed with, and the secret key of its data digests."""
 
 import hmac
 import secrets
@@ -25,14 +25,14 @@ class OwnKeys:
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
     def remember(self, tx: Transaction, certificate: x509.Certificate) -> None:
-        """Note that this owner signs with a certificate's key: its signatures outlive its CA."""
+        """Store the key of a certificate that this owner signs with: its signatures outlive its CA."""
         key = check_key(certificate)
         encoded = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         tx.execute(
@@ -60,7 +60,7 @@ class OwnKeys:
         return False
 
     def source_key(self) -> bytes:
-        """Return the key that data are digested under; made where there is none yet."""
+        """Return the key of data digests; it is created if absent."""
         found = self.known_source_key()
         if found is None:
             with self._db.transaction() as tx:
@@ -72,14 +72,14 @@ class OwnKeys:
         return found
 
     def known_source_key(self) -> bytes | None:
-        """Return the same without making one: None where nothing was ever recognised by it."""
+        """Return the key of data digests, or None if there is none yet."""
         found = self._db.rows("SELECT key FROM source_key")
         return bytes(found[0]["key"]) if found else None
 
     def pin(self, digest: str) -> str:
-        """Return what stands for a digest of original data in whatever is kept, shown or copied elsewhere.
+        """Return the keyed form of a digest of original data, for everything that is stored, shown or copied.
 
-        Equal data have equal ones. The digest itself would let anybody who reads a ledger or an audit log try
+        Equal data have equal pins. The digest itself would let anyone who reads a ledger or an audit log try
         out values: of one record, if the others are known, or of few.
 
         Args:

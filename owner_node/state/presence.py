@@ -1,7 +1,10 @@
-"""Whether the owner's daemon runs and what it is connected to, for commands beside it.
+"""The running daemon as commands see it: whether it runs, its connections, and how to notify it.
 
-The daemon writes it down; whether it still runs is decided by the lock it holds, which the system lets go
-of when the process dies, never by a process id alone.
+The daemon stores its state in owner.db. Whether it still runs is decided by the lock that it holds, which the
+system releases when the process dies, and never by a process id alone.
+
+A command notifies the daemon of a decision by a named pipe in the state directory. A byte in it means "look
+again"; the decision itself is in owner.db. It is no error if no daemon listens: it looks when it starts.
 """
 
 import asyncio
@@ -28,16 +31,16 @@ class Connection:
     aggregator: str
     """Its name."""
     connected: bool
-    """Whether it stands."""
+    """Whether it is up."""
     since: str
-    """ISO 8601, UTC: since when it stands, or does not."""
+    """ISO 8601, UTC: since when it is up or down."""
     reason: str
-    """Why it does not; empty if it stands."""
+    """Why it is down; empty if it is up."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    """What is known about the daemon."""
+    """The known state of the daemon."""
 
     running: bool
     """Whether a process holds the daemon's lock."""
@@ -48,12 +51,12 @@ class DaemonState:
     started: str
     """ISO 8601, UTC; empty if it does not run."""
     connections: tuple[Connection, ...]
-    """One per aggregator it has tried; empty if it does not run."""
+    """One per aggregator that it has tried; empty if it does not run."""
     configuration: str = ""
-    """SHA-256 of the owner.toml that it runs with; empty if it does not run, or did not tell."""
+    """SHA-256 of the owner.toml that it runs with; empty if it does not run, or did not record it."""
 
     def outdated(self, configuration: str) -> str:
-        """Say that the daemon runs with another owner.toml than commands read; empty if it does not.
+        """Return a warning if the daemon runs with another owner.toml than commands read; empty if not.
 
         Args:
             configuration: SHA-256 of the file as it is now.
@@ -61,7 +64,7 @@ class DaemonState:
         if not self.running or self.configuration in ("", configuration):
             return ""
         return (
-            "the daemon runs with another owner.toml than this: restart it, until then the former one holds"
+            "the daemon runs with another owner.toml than this: restart it, until then the former one applies"
         )
 
 
@@ -92,18 +95,18 @@ def is_running(state_dir: Path) -> bool:
 
 
 class Presence:
-    """What the daemon writes about itself.
+    """The state that the daemon records about itself.
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
     def started(self, pid: int, version: str, configuration: str = "") -> None:
-        """Note that the daemon runs; what an earlier one wrote is forgotten.
+        """Record that the daemon runs, and delete the records of an earlier one.
 
         Args:
             pid: Its process id.
@@ -120,7 +123,7 @@ class Presence:
             )
 
     def connected(self, aggregator: str, since: str = "") -> None:
-        """Note a connection.
+        """Record a connection.
 
         Args:
             aggregator: Name of the aggregator.
@@ -129,17 +132,17 @@ class Presence:
         self._note(aggregator, connected=True, since=since, reason="")
 
     def disconnected(self, aggregator: str, reason: str) -> None:
-        """Note that a connection broke, or could not be made, and why."""
+        """Record that a connection broke, or could not be made, and why."""
         self._note(aggregator, connected=False, since="", reason=reason)
 
     def stopped(self) -> None:
-        """Note an orderly end."""
+        """Record an orderly end."""
         with self._db.transaction() as tx:
             tx.execute("DELETE FROM connections")
             tx.execute("DELETE FROM daemon")
 
     def state(self) -> DaemonState:
-        """Return what is known, judged by the lock."""
+        """Return the state of the daemon; the lock decides whether it runs."""
         daemon = self._db.rows("SELECT pid, version, started, configuration FROM daemon")
         if not is_running(self._db.state_dir):
             return DaemonState(False, None, "", "", ())
@@ -157,7 +160,7 @@ class Presence:
     def _note(self, aggregator: str, *, connected: bool, since: str, reason: str) -> None:
         values = (aggregator, int(connected), since or self._clock().isoformat(), reason)
         with self._db.transaction() as tx:
-            # A reason that stays the same keeps its first time, so that "since" means since.
+            # If the reason stays the same, its first time is kept, so that "since" is when it began.
             same = "SELECT 1 FROM connections WHERE aggregator = ? AND connected = ? AND reason = ?"
             if tx.execute(same, (aggregator, int(connected), reason)).fetchone() is None:
                 tx.execute(
@@ -172,7 +175,7 @@ _DRAIN = 4096
 
 
 def ring(state_dir: Path) -> bool:
-    """Tell the daemon to look again.
+    """Notify the daemon to look for decisions again.
 
     Returns:
         Whether a daemon listens.
@@ -185,7 +188,7 @@ def ring(state_dir: Path) -> bool:
             return False
         raise
     try:
-        # A pipe that is full of bytes says it already.
+        # A full pipe has notified the daemon already.
         with suppress(BlockingIOError):
             os.write(descriptor, b"\0")
     finally:
@@ -198,7 +201,7 @@ class Doorbell:
 
     Args:
         state_dir: The owner's state directory.
-        answer: Called in the event loop whenever somebody rang.
+        answer: Called in the event loop at every notification.
 
     Raises:
         ConfigurationError: If the pipe cannot be made there.

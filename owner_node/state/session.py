@@ -1,11 +1,12 @@
-"""One owner's part in one release, as a table of states and events.
+"""The state machine of one owner's part in one release, as a table of states and events.
 
     invited → awaiting_approval → reserved → linked → spent → sealed → uploaded → acknowledged → published
                                                                  any of these → refused or ended
 
-Messages arrive late and twice. The rule, written out in the table: an event that leads to a state the
-session has reached or passed leaves it where it is; an end is final; what is absent from the table is an
-error. `publish` is taken from `sealed` on, because the answer to a complete upload may have been lost.
+Messages arrive late and twice, so events are idempotent. The table spells out the rule: an event that leads
+to a state that the session has reached or passed leaves it where it is; an end is final; an event that the
+table lacks is an error. `publish` is allowed from `sealed` on, because the answer to a complete upload may
+have been lost.
 """
 
 from enum import StrEnum
@@ -33,7 +34,7 @@ class Event(StrEnum):
     """What can happen to a session."""
 
     INVITE = "invite"
-    """The schema was asked for."""
+    """The schema was requested."""
     WAIT = "wait"
     """A person has to decide."""
     ACCEPT = "accept"
@@ -47,11 +48,11 @@ class Event(StrEnum):
     UPLOAD = "upload"
     """Every byte of the fragment was sent."""
     ACKNOWLEDGE = "acknowledge"
-    """The aggregator's receipt arrived and holds."""
+    """The aggregator's receipt arrived and is valid."""
     PUBLISH = "publish"
     """The release was published."""
     REFUSE = "refuse"
-    """This owner cannot or will not go on; nothing has been spent."""
+    """This owner cannot or will not continue; nothing has been spent."""
     END = "end"
     """The release ended without being published."""
 
@@ -143,19 +144,19 @@ TRANSITIONS: dict[State, dict[Event, State]] = {
         Event.ACKNOWLEDGE: State.PUBLISHED,
         Event.PUBLISH: State.PUBLISHED,
     },
-    # The end of the release is told to an owner that refused, too.
+    # The end of the release is also reported to an owner that refused.
     State.REFUSED: {Event.REFUSE: State.REFUSED, Event.END: State.REFUSED},
     State.ENDED: {Event.END: State.ENDED},
 }
 
 FINAL = frozenset({State.PUBLISHED, State.REFUSED, State.ENDED})
-"""States that nothing leads out of."""
+"""States without a transition to another state."""
 UNDECIDED = frozenset({State.INVITED, State.AWAITING_APPROVAL})
 """States in which this owner has agreed to nothing yet."""
 LINKS = frozenset({State.RESERVED, State.LINKED, State.SPENT})
 """States in which tokens may still have to be made."""
 CHARGED = frozenset({State.SPENT, State.SEALED, State.UPLOADED, State.ACKNOWLEDGED, State.PUBLISHED})
-"""States that a session can only be in once its charge is spent."""
+"""States that a session reaches only after its charge is spent."""
 
 
 def advance(state: State, event: Event | str) -> State:
@@ -166,13 +167,13 @@ def advance(state: State, event: Event | str) -> State:
         event: An event, or its name.
 
     Raises:
-        ProtocolError: If the table does not hold it; names role, state and event.
+        ProtocolError: If the table lacks the event; names role, state and event.
     """
     following = {str(known): after for known, after in TRANSITIONS[state].items()}.get(str(event))
     if following is None:
         raise ProtocolError(
             f"the owner's session in state {state} does not take {event}",
-            "the other side is at another step: nothing was changed here",
+            "the other side is at another step; nothing was changed here",
             {"role": "owner", "state": str(state), "event": str(event)},
         )
     return following

@@ -1,4 +1,4 @@
-"""The owner's sessions in owner.db: everything needed to go on after a crash, or to answer again the same."""
+"""The owner's sessions in owner.db: the state needed to resume after a crash, or to repeat an answer."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -13,14 +13,13 @@ from owner_node.state.session import FINAL, LINKS, UNDECIDED, Event, State, adva
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One owner × one release. Empty texts and None: not known yet."""
+    """One owner × one release. Fields that are not known yet are empty or None."""
 
     aggregator: str
     """Name of the aggregator."""
     release: str
     """Release id."""
     state: State
-    """Where the session is."""
     dataset: str
     """Name of the data set."""
     purpose: str = ""
@@ -36,17 +35,17 @@ class Session:
     aggregator_certificate: bytes | None = None
     """Certificate chain (PEM) of the aggregator that signed the plan."""
     deadline: int | None = None
-    """Until when the aggregator waits for a consent, Unix seconds; None if it did not say."""
+    """Until when the aggregator waits for a consent, Unix seconds; None if it set no deadline."""
     key_check: str = ""
     """Linkage key-check value that was sent."""
     key_generation: int = 0
     """Generation of the linkage key that it was made with; 0 without one."""
     release_key: bytes | None = field(default=None, repr=False)
-    """What this release's tokens are made with, whatever becomes of the linkage key; None once sealed."""
+    """Key of this release's tokens, even if the linkage key is replaced; None once sealed."""
     source_digest: str = ""
-    """What the source was pinned by: a digest over the loaded attributes, under a key of the owner's."""
+    """Pin of the source: a digest over the loaded attributes, under a key of the owner's."""
     addendum: bytes | None = None
-    """What linking found, canonical bytes."""
+    """Result of linking, canonical bytes."""
     addendum_signature: bytes | None = None
     """The aggregator's signature of the addendum."""
     fragment_digest: str = ""
@@ -66,11 +65,11 @@ class Session:
     manifest_digest: str = ""
     """SHA-256 of the published manifest."""
     forecast: str = ""
-    """What masking is expected to do (`owner_node.masking.foreseen`); empty while that is not known."""
+    """Forecast of masking (`owner_node.masking.foreseen`); empty while unknown."""
     reason: str = ""
     """Why the session was refused or ended."""
     refusal: str = ""
-    """What a refusal was answered as (`owner_node.state.answers`); empty if this owner refused nothing."""
+    """Code of this owner's refusal (`owner_node.state.answers`); empty if it did not refuse."""
     created: str = ""
     """ISO 8601, UTC."""
     updated: str = ""
@@ -80,7 +79,8 @@ class Session:
 _NAMES = tuple(field.name for field in fields(Session))
 _KEY = ("aggregator", "release")
 _OURS = (*_KEY, "state", "created", "updated")
-# What a repeated event has to repeat. Signatures, receipts and reasons may be worded anew; the first stay.
+# Fields that a repeated event has to repeat. Signatures, receipts and reasons may differ; the first ones
+# stay.
 _CONTENT = (
     "dataset", "plan", "plan_digest", "key_check", "source_digest", "addendum", "fragment_digest",
     "fragment_size", "n_records", "manifest_digest",
@@ -92,7 +92,7 @@ class Sessions:
 
     Args:
         db: The owner's database.
-        clock: Tells the time.
+        clock: Returns the time.
     """
 
     def __init__(self, db: Database, clock: Clock) -> None:
@@ -129,14 +129,14 @@ class Sessions:
         return session
 
     def advance(self, tx: Transaction, session: Session, event: Event | str, **changes: Any) -> Session:
-        """Take a session through an event and store it.
+        """Apply an event to a session and store it.
 
-        An event that leaves the state as it is changes nothing, and has to repeat what is stored.
+        An event that leaves the state as it is changes nothing, and has to repeat the stored content.
 
         Args:
             tx: The transaction.
-            session: The session; what counts is its stored state.
-            event: What happened.
+            session: The session; its stored state counts.
+            event: The event.
             changes: Fields of `Session` that are now known.
 
         Returns:
@@ -159,18 +159,18 @@ class Sessions:
         return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
 
     def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
-        """Store what is now known about a session that takes no step; what was known has to be repeated.
+        """Store new facts about a session without an event; facts that are known already must be equal.
 
         Args:
             tx: The transaction.
-            session: The session; what counts is its stored state.
+            session: The session; its stored state counts.
             facts: Fields of `Session`.
 
         Returns:
             The session as stored.
 
         Raises:
-            ConflictError: If something else was known.
+            ConflictError: If a fact differs from the known one.
         """
         stored = self.get(session.aggregator, session.release)
         if set(facts) - (set(_NAMES) - set(_OURS)) or stored is None or not tx.in_transaction:
@@ -183,21 +183,21 @@ class Sessions:
     def foresee(
         self, tx: Transaction, session: Session, *, source_digest: str, n_records: int, forecast: str
     ) -> Session:
-        """Store what was found about the data of a session that is not decided yet; found anew, it replaces.
+        """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
         Args:
             tx: The transaction.
-            session: The session; what counts is its stored state.
-            source_digest: What the source is pinned by.
+            session: The session; its stored state counts.
+            source_digest: Pin of the source.
             n_records: Exact number of records.
-            forecast: What masking is expected to do.
+            forecast: Forecast of masking.
 
         Returns:
             The session as stored.
         """
         stored = self.get(session.aggregator, session.release)
         if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
-            raise InternalError("the data of a session are looked at before it is decided, in a transaction")
+            raise InternalError("an appraisal needs an undecided session and a transaction")
         found: dict[str, Any] = {
             "source_digest": source_digest, "n_records": n_records, "forecast": forecast
         }  # fmt: skip
@@ -228,7 +228,7 @@ class Sessions:
         return int(rows[0][0])
 
     def n_opened(self, aggregator: str, since: datetime) -> int:
-        """Return how many sessions an aggregator had opened from a moment on until now."""
+        """Return how many sessions an aggregator has opened since a moment."""
         rows = self._db.rows(
             "SELECT count(*) FROM sessions WHERE aggregator = ? AND created BETWEEN ? AND ?",
             (aggregator, since.isoformat(), self._clock().isoformat()),
@@ -236,7 +236,7 @@ class Sessions:
         return int(rows[0][0])
 
     def counted(self) -> dict[State, int]:
-        """Return how many sessions there are in each state, the states without any left out."""
+        """Return the number of sessions by state, without the states that have none."""
         rows = self._db.rows("SELECT state, count(*) FROM sessions GROUP BY state")
         return {State(state): int(count) for state, count in rows}
 

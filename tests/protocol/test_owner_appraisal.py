@@ -203,7 +203,7 @@ def test_data_that_changed_while_a_person_decided(offering: Offering) -> None:
     assert after.source_digest != before.source_digest
     assert after.forecast != before.forecast
     asked = 'policy.approval = "manual"'
-    changed = f"{asked}; the data changed while a person was waited for"
+    changed = f"{asked}; the data changed while the release waited"
     assert events(offering, "awaiting-approval") == [asked, changed]
     assert not consent(offering, plan)
     approve(offering)

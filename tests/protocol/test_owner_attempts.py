@@ -102,7 +102,7 @@ def test_attempts_are_limited_over_all_aggregators(offering: Offering) -> None:
     # What loading would find is not found: nothing is loaded any more.
     offering.source.write_text("person,age\n" + "".join(f"p{i},500\n" for i in range(N_RECORDS)))
     rule, failure = refused(offering, plan)
-    assert rule.startswith(f"attempts: within 30 days {attempts.MOST} releases ended with an answer")
+    assert rule.startswith(f"attempts: limit of {attempts.MOST} uncharged answers about data")
     assert failure == POLICY
     assert len(events(offering, "attempt")) == attempts.MOST
     history = offering.records.history
@@ -161,9 +161,9 @@ def test_an_acceptance_under_a_limit_is_an_answer(offering: Offering) -> None:
         assert consent(offering, offered(offering, f"r{index}", epsilon="0.05"))
         if index % 2:
             offering.node.conclude(f"r{index}", "cancelled", "", "")
-    assert events(offering, "attempt") == ["the release ended after its data were looked at: cancelled"] * 5
+    assert events(offering, "attempt") == ["the release ended after its data were examined: cancelled"] * 5
     rule, failure = refused(offering, offered(offering, "last", epsilon="0.05"))
-    assert (failure, f"{attempts.MOST // 2} more got one and were not charged yet" in rule) == (POLICY, True)
+    assert (failure, f"{attempts.MOST // 2} open releases had one without" in rule) == (POLICY, True)
     for index in range(attempts.MOST):
         offering.node.conclude(f"r{index}", "cancelled", "", "")
     assert len(events(offering, "attempt")) == attempts.MOST
@@ -198,7 +198,7 @@ def test_open_releases_are_linked_no_more_often_than_answers_are_given(offering:
     for plan in plans[:-1]:
         offering.node.production.link(plan.release, plan.digest)
     last = plans[-1]
-    with pytest.raises(RefusedError, match=f"{attempts.MOST} more got one") as caught:
+    with pytest.raises(RefusedError, match=f"{attempts.MOST} open releases had one") as caught:
         offering.node.production.link(last.release, last.digest)
     assert offering.node.fail(last.release, caught.value) == POLICY
     assert session(offering, last.release).state is State.REFUSED

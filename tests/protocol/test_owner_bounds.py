@@ -28,7 +28,7 @@ def test_open_releases_are_few(offering, monkeypatch):
     monkeypatch.setattr("owner_node.release.invitations._MOST_OPEN", 3)
     for number in range(3):
         offering.node.invitations.describe(f"r{number}", "cohort")
-    with pytest.raises(RefusedError, match="3 releases of hub are open"):
+    with pytest.raises(RefusedError, match="3 open releases of hub"):
         offering.node.invitations.describe("r3", "cohort")
     offering.node.invitations.describe("r1", "cohort")
     offering.node.conclude("r0", "cancelled", "", "")
@@ -42,10 +42,10 @@ def test_releases_are_begun_slowly(offering, monkeypatch):
     for number in range(3):
         offering.node.invitations.describe(f"r{number}", "cohort")
         offering.node.conclude(f"r{number}", "cancelled", "", "")
-    with pytest.raises(RefusedError, match="3 releases within an hour"):
+    with pytest.raises(RefusedError, match="3 new releases of hub per hour"):
         offering.node.invitations.describe("r3", "cohort")
     offering.restart()
-    with pytest.raises(RefusedError, match="3 releases within an hour"):
+    with pytest.raises(RefusedError, match="3 new releases of hub per hour"):
         offering.node.invitations.describe("r3", "cohort")
     offering.later = timedelta(minutes=61)
     offering.node.invitations.describe("r3", "cohort")

@@ -281,7 +281,7 @@ def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
     trust = offering.node.production._trust
     head = signed.head
     payload, other = head.to_bytes(), replace(head, sequence=head.sequence + 1).to_bytes()
-    assert trust.own(Domain.LEDGER_HEAD, payload, signed.signature, signed.certificate)
-    assert not trust.own(Domain.LEDGER_HEAD, other, signed.signature, signed.certificate)
-    assert not trust.own(Domain.LEDGER_HEAD, payload, signed.signature, offering.hub.chain_pem.encode())
-    assert not trust.own(Domain.LEDGER_HEAD, payload, signed.signature, b"no certificate")
+    assert trust.is_own(Domain.LEDGER_HEAD, payload, signed.signature, signed.certificate)
+    assert not trust.is_own(Domain.LEDGER_HEAD, other, signed.signature, signed.certificate)
+    assert not trust.is_own(Domain.LEDGER_HEAD, payload, signed.signature, offering.hub.chain_pem.encode())
+    assert not trust.is_own(Domain.LEDGER_HEAD, payload, signed.signature, b"no certificate")

@@ -147,7 +147,7 @@ async def test_a_cut_tail_does_not_start(
     ("case", "rule"),
     [
         ("renamed", "was charged to budget 'cohort'"),
-        ("copied", "data that were charged to budget 'cohort'"),
+        ("copied", "data were charged to budget 'cohort'"),
         ("raised", "total_epsilon = 20 for budget 'cohort', the ledger has recorded 10"),
     ],
 )

@@ -164,7 +164,7 @@ def test_other_identifier_rules(identifier: IdentifierRules | None) -> None:
 def test_unchecked_overlap() -> None:
     """With an identifier declared, a plan cannot leave out the check that nobody is at two owners."""
     rule = only_rule(judged(replace(PLAN, linking=Linking(tokens=False))))
-    assert "overlaps must be checked" in rule
+    assert "must check overlaps" in rule
 
 
 def test_tokens_without_identifier() -> None:

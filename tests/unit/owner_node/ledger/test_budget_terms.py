@@ -91,7 +91,7 @@ def test_a_copy_under_another_name(db: Database, ledger: Ledger) -> None:
     """The same data in another place are refused: at linking, and at the latest when they would be spent."""
     reserve(db, ledger, "r2", "0.1", budget="persons", place="file:/data/copy.csv")
     for copy in (column("years"), column(order="sorted"), column(values="x")):
-        with pytest.raises(RefusedError, match="data that were charged to budget 'patients'"):
+        with pytest.raises(RefusedError, match="data were charged to budget 'patients'"):
             ledger.check_budget("persons", Decimal(1), "", [copy])
         with pytest.raises(RefusedError):
             spend(db, ledger, "r2", columns=[copy])

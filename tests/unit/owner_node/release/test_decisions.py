@@ -82,7 +82,7 @@ def test_a_refusal_after_an_approval(db: Database) -> None:
         lambda: decisions.approve("r2", "", VERA, DAY),
         lambda: decisions.refuse("r2", "", VERA, "again"),
     ):
-        with pytest.raises(UsageError, match="waits for nobody: it is refused"):
+        with pytest.raises(UsageError, match="does not wait for a decision: it is refused"):
             decide()
 
 

@@ -118,9 +118,9 @@ def test_a_dropped_record_is_found(made, tmp_path):
 
 def test_another_fragment_is_not_taken_for_ours(made, tmp_path):
     """Another digest, another signature, or a changed file in the outbox are named."""
-    with pytest.raises(IntegrityError, match="another fragment than this owner sealed"):
+    with pytest.raises(IntegrityError, match="another fragment than the one that this owner sealed"):
         own(made, "a", digest="00" * 32)
-    with pytest.raises(IntegrityError, match="another fragment than this owner sealed"):
+    with pytest.raises(IntegrityError, match="another fragment than the one that this owner sealed"):
         own(made, "a", signature=made.evidence.owners["b"].statement_signed.signature)
     changed = tmp_path / "fragment"
     changed.write_bytes(made.fragments["a"].read_bytes()[:-1] + b"\1")
@@ -207,7 +207,7 @@ def test_owner_command_finds_a_second_manifest(made, node, capsys):
         with db.transaction() as tx:
             sessions.advance(tx, session, Event.PUBLISH, manifest_digest="00" * 32)
     assert owner_node("verify", made.folder, "--config", node) == 7
-    assert "told this owner of another manifest" in capsys.readouterr().err
+    assert "announced another manifest to this owner" in capsys.readouterr().err
 
 
 def test_owner_command_finds_another_release(made, node, tmp_path, capsys):
@@ -219,7 +219,7 @@ def test_owner_command_finds_another_release(made, node, tmp_path, capsys):
     assert owner_node("verify", other.folder, "--config", node) == 7
     assert "not issued under" in capsys.readouterr().err
     assert owner_node("verify", other.folder, "--config", node, "--ca", ca) == 7
-    assert "under another plan than this owner accepted" in capsys.readouterr().err
+    assert "another plan than the one that this owner accepted" in capsys.readouterr().err
     third_dir = tmp_path / "third"
     third_dir.mkdir()
     third = make_release(third_dir, plan=replace(made.plan, release="third"), n_records=90)
