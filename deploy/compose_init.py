@@ -1,14 +1,14 @@
-"""Files of every party of a compose demonstration, made once, before anything else starts.
+"""Create the files of every party of a compose demonstration, once, before anything else starts.
 
     python -m deploy.compose_init hospitals|departments [--parties /parties] [--seed 1]
     python -m deploy.compose_init identities --owner clinic --owner registry
 
 PARTIES/aggregator and PARTIES/owners/ID are volumes, each mounted here and in its own party's container only.
 A party gets its own certificate and key beside the CA's certificate, its configuration, its data and its
-linkage key; the CA's private key is never written at all, so nobody can be added later. `identities` makes
-what proves who somebody is, for parties that bring their own configuration.
+linkage key. The CA's private key is never written, so no party can be added later. `identities` creates only
+certificates and keys, for parties that bring their own configuration.
 
-Volumes that are complete are left as they are, since they hold ledgers and releases.
+Complete volumes are left as they are, since they hold ledgers and releases.
 """
 
 import argparse
@@ -36,7 +36,7 @@ _TLS = {"ca": "tls/ca.pem", "cert": "tls/own.pem", "key": "tls/own.key"}
 
 @dataclass(frozen=True, slots=True)
 class OwnerFiles:
-    """What an owner's volume gets beside its identity."""
+    """Files of an owner's volume beside its identity."""
 
     settings: str
     """Policy and data sets of its owner.toml; empty if it brings a configuration of its own."""
@@ -57,10 +57,10 @@ def make_parties(parties: Path, owners: Mapping[str, OwnerFiles]) -> bool:
 
     Args:
         parties: Folder of the volumes, which are there.
-        owners: What each owner gets.
+        owners: Files of each owner.
 
     Returns:
-        Whether anything was made.
+        Whether files were created.
 
     Raises:
         UsageError: If a volume is absent, or only some are complete, which would mix two sets of keys.
@@ -93,7 +93,7 @@ def make_parties(parties: Path, owners: Mapping[str, OwnerFiles]) -> bool:
 
 
 def _clear(place: Path) -> None:
-    """Remove what an interrupted attempt left."""
+    """Remove the files of an interrupted attempt."""
     for path in place.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -112,7 +112,7 @@ def _write_aggregator(place: Path, authority: DevelopmentCa) -> None:
     about = {"name": AGGREGATOR, "trust_domain": TRUST_DOMAIN, "listen": f"0.0.0.0:{PORT}"}
     about |= {"state_dir": "state", "release_dir": "releases"}
     text = [section("[aggregator]", about), section("[tls]", _TLS)]
-    # Time to start again a container that has gone; the usual 30 s suit daemons that stay.
+    # Time to restart a container that stopped; the default of 30 s suits daemons that keep running.
     text += [section("[deadlines]", {"invite": "5m"})]
     write_atomic(place / "aggregator.toml", "\n".join(text).encode())
 

@@ -1,10 +1,10 @@
-"""One release of a compose demonstration: made, verified, and put where the host's user finds it.
+"""Make and verify one release of a compose demonstration, and copy it to a folder of the host's user.
 
     python -m deploy.compose_release --dataset patients --layout horizontal --owners north,harbour --epsilon 1
 
-Takes what `aggregator release` takes. Runs beside the aggregator, on its volume, whose socket it uses. The
-copy belongs to whoever owns the folder on the host, which only the container's root can bring about; that
-is why this one container runs as root, without a network and with no other privilege.
+It accepts the arguments of `aggregator release`. It runs beside the aggregator, on its volume, and uses its
+socket. The copy gets the owner of the folder on the host, which only the container's root can set. That is
+why this one container runs as root, without a network and with no other privilege.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from common.cli import console
 from common.errors import ExitCode, NotConnectedError, TesseraError, from_document
 
 CONNECTED_SECONDS = 120.0
-"""How long owners may take to connect after everything was started."""
+"""Time-out for owners to connect after everything was started."""
 _POLL_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ def wait_connected(place: Path, owners: Sequence[str], seconds: float = CONNECTE
         seconds: How long to wait.
 
     Raises:
-        NotConnectedError: If the time is up before.
+        NotConnectedError: On time-out.
     """
     until = time.monotonic() + seconds
     while missing := sorted(set(owners) - _connected(place)):
@@ -62,11 +62,11 @@ def _connected(place: Path) -> set[str]:
 
 
 def hand_over(release: Path, out: Path) -> Path:
-    """Copy a release folder; the copy belongs to the owner of the folder that it is put into.
+    """Copy a release folder; the copy gets the owner of the folder that it is copied into.
 
     Args:
         release: The release folder.
-        out: Where copies go; a copy of this name that is there already is replaced.
+        out: Folder of the copies; an existing copy of this name is replaced.
 
     Returns:
         The copy.
@@ -80,7 +80,7 @@ def hand_over(release: Path, out: Path) -> Path:
 
 
 def make_release(place: Path, owners: Sequence[str], arguments: Sequence[str], release: str) -> int:
-    """Make and verify a release, showing what the commands show; returns the exit code."""
+    """Make and verify a release, with the output of the commands; returns the exit code."""
     wait_connected(place, owners)
     wanted = ["aggregator", "release", *arguments, "--id", release, "--yes"]
     code = subprocess.run(wanted, cwd=place, check=False).returncode

@@ -3,8 +3,8 @@
     python -m deploy.demo [--out build/demo] [--epsilon 1] [--k 100] [--seed 1] [--keep-running]
 
 Makes data, certificates, configurations and linkage keys, starts an aggregator and six owner nodes as
-separate processes that speak mutual TLS, makes both releases, verifies them, and stops everything, however
-it ends.
+separate processes that use mutual TLS, makes both releases, verifies them, and stops everything, even after
+an error.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
 
 MARKER = ".tessera-demo"
-"""File that says that a folder is a demonstration, to be replaced by the next one."""
+"""File that marks a folder as a demonstration, which the next one replaces."""
 _LAYOUTS = {"hospitals": "horizontal", "departments": "vertical"}
 _COLUMNS = ("owner", "records", "ε", "k", "state")
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 class _Terminated(BaseException):
-    """A signal to end arrived; like KeyboardInterrupt it passes every handler of ordinary errors."""
+    """A termination signal arrived; like KeyboardInterrupt, handlers of ordinary errors do not catch it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -45,16 +45,16 @@ def _terminate(number: int, _frame: FrameType | None) -> None:
 
 
 def fresh_folder(folder: Path) -> None:
-    """Make an empty folder for a demonstration, in place of an earlier demonstration.
+    """Create an empty folder for a demonstration; an earlier demonstration is replaced.
 
     Raises:
-        UsageError: If something else is there.
+        UsageError: If the folder exists and is something else.
     """
     if folder.is_dir() and (folder / MARKER).is_file():
         shutil.rmtree(folder)
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
         raise UsageError(
-            f"{folder} is there and is not an earlier demonstration", "name another folder with --out"
+            f"{folder} exists and is not an earlier demonstration", "name another folder with --out"
         )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MARKER).write_text("made by python -m deploy.demo, which replaces this folder\n")
@@ -84,7 +84,7 @@ def make_release(cluster: LocalCluster, scenario: str, owners: Sequence[str], ep
     """Make a release of one scenario and print its table; returns the release folder.
 
     Raises:
-        TesseraError: What the release ended with.
+        TesseraError: The error of a failed release.
     """
     started = time.monotonic()
     ended = cluster.cli(
@@ -107,11 +107,12 @@ def verify(cluster: LocalCluster, release: Path, owners: Sequence[str]) -> None:
     """Check a release as the aggregator and as each of its owners, several at a time.
 
     Raises:
-        TesseraError: The first thing that does not hold.
+        TesseraError: The first failed check.
     """
     ca = cluster.folder / "tls" / "ca.pem"
     checks = [("aggregator", ""), *(("owner-node", owner) for owner in owners)]
-    # Processes end with the thread that started them, so threads only wait for what is started here.
+    # Processes end with the thread that started them, so they are started here, and threads only wait for
+    # them.
     commands = [
         cluster.start_cli(program, "verify", release, "--ca", ca, "--json", owner=owner)
         for program, owner in checks
@@ -125,7 +126,7 @@ def verify(cluster: LocalCluster, release: Path, owners: Sequence[str]) -> None:
 
 
 def _check(code: int, printed: str) -> None:
-    """Raise the error that a command printed as JSON, if it ended badly."""
+    """Raise the error that a failed command printed as JSON."""
     if not code:
         return
     try:
@@ -169,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep-running", action="store_true", help="leave the daemons up until Ctrl-C")
     options = parser.parse_args(arguments)
     for number in _ENDING:
-        # What was ignored from the start, as by nohup, stays ignored.
+        # Signals that were ignored from the start, as by nohup, stay ignored.
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _terminate)
     try:

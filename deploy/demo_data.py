@@ -41,7 +41,7 @@ HOSPITAL_ATTRIBUTES = (
     "creatinine",
     "temperature",
 )
-"""What every hospital holds about its patients."""
+"""Attributes that every hospital holds about its patients."""
 DATASET = {"hospitals": "patients", "departments": "stays"}
 """Name of each scenario's data set."""
 IDENTIFIER = "patient_id"
@@ -86,12 +86,12 @@ Texts = NDArray[np.str_]
 
 @dataclass(frozen=True, slots=True)
 class OwnerData:
-    """What one owner of a scenario has."""
+    """Data set of one owner of a scenario."""
 
     owner: str
     """Id of the owner."""
     dataset: str
-    """Name of its data set; the file is named alike."""
+    """Name of its data set, and of the file without its suffix."""
     table: "pd.DataFrame"
     """Its records as texts, the identifier first."""
 
@@ -102,7 +102,7 @@ class OwnerData:
 
     @property
     def settings(self) -> str:
-        """What its owner.toml says about policy and data set."""
+        """The sections of its owner.toml for policy and data set."""
         attributes = {str(name): _DECLARED[str(name)] for name in self.table.columns if name != IDENTIFIER}
         about: dict[str, object] = {
             "name": self.dataset,
@@ -146,7 +146,7 @@ def departments(seed: int) -> tuple[OwnerData, ...]:
 
 
 def _people(random: np.random.Generator) -> "pd.DataFrame":
-    """Return 10,000 people: how ill somebody is depends on age, and most of the rest on how ill they are."""
+    """Return 10,000 people: illness depends on age, and most other attributes depend on illness."""
     import pandas as pd
 
     n = N_PEOPLE

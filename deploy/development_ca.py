@@ -1,9 +1,9 @@
 """A certificate authority for development and demonstrations, never for real data.
 
-It makes certificates to the letter of DESIGN §8: P-256 keys; aggregators get serverAuth, their DNS and IP
-names and a SPIFFE ID; owners get clientAuth and a SPIFFE ID alone. All private keys, the CA's included,
-end up in one folder, which is exactly what a real deployment must not do: there, keys are made where they
-are used and certificates come by enrolment or from the organisation's own CA.
+Its certificates follow DESIGN §8: P-256 keys; aggregators get serverAuth, their DNS and IP names and a SPIFFE
+ID; owners get clientAuth and only a SPIFFE ID. All private keys, including the CA's, are written to one
+folder, which a real deployment must never do: there, keys are generated where they are used, and certificates
+come by enrolment or from the organisation's own CA.
 
     python -m deploy.development_ca --out DIR --trust-domain D --aggregator NAME --san localhost \
         --san 127.0.0.1 --owner a --owner b
@@ -37,9 +37,7 @@ class Issued:
     """A certificate with its private key."""
 
     certificate: x509.Certificate
-    """The certificate."""
     key: ec.EllipticCurvePrivateKey
-    """Its private key."""
 
     @property
     def certificate_pem(self) -> bytes:
@@ -155,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _make(options: argparse.Namespace) -> None:
-    """Issue everything first, then write, so that a wrong id leaves no half-made folder."""
+    """Issue everything first, then write, so that an invalid id leaves no partial folder."""
     if not options.san:
         raise UsageError("the aggregator's certificate needs at least one --san")
     authority = DevelopmentCa(options.trust_domain)

@@ -29,7 +29,7 @@ _INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let a second Ctrl-C not interrupt the ending of processes; only the main thread hears signals."""
+    """Ignore a second Ctrl-C while processes are ended; only the main thread receives signals."""
     try:
         before = {number: signal.signal(number, signal.SIG_IGN) for number in _INTERRUPTING}
     except ValueError:
@@ -49,7 +49,7 @@ class LocalCluster:
 
     Args:
         folder: Folder with the configurations.
-        owners: Ids of the owners to run; all of the folder unless given.
+        owners: Ids of the owners to run; default: all of the folder.
 
     Raises:
         UsageError: If the folder has no such configuration.
@@ -120,7 +120,7 @@ class LocalCluster:
             program: "aggregator" or "owner-node".
             arguments: Its arguments.
             owner: For "owner-node": whose.
-            show: Let it print where this program prints, instead of into pipes.
+            show: Whether it inherits the output of this program instead of writing to pipes.
 
         Returns:
             The process; it is ended with the cluster if not before.
@@ -159,7 +159,7 @@ class LocalCluster:
             for process in self._commands:
                 end_process(process)
             self._commands.clear()
-            # A process that a test has halted takes no signal but this one before SIGKILL.
+            # A process that a test has halted handles SIGTERM only after this signal.
             for daemon in (*self.owners.values(), self.aggregator):
                 daemon.signal(signal.SIGCONT)
             for owner in self.owners.values():

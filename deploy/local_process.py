@@ -1,8 +1,8 @@
-"""Processes of the two programs on this machine: started, heard through their logs, and never left behind.
+"""Processes of the two programs on this machine: start them, follow their logs, and leave none behind.
 
-A child is put into a process group of its own, so that Ctrl-C at a terminal reaches only the program that
-started it, which then ends its children in order. On Linux a child also dies with the thread that started it,
-so that not even `kill -9` of the starting program leaves anything running.
+A child gets its own process group, so that Ctrl-C at a terminal reaches only the program that started it,
+which then ends its children in order. On Linux a child also dies with the thread that started it, so that not
+even `kill -9` of the starting program leaves anything running.
 """
 
 import json
@@ -35,23 +35,23 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 Entry = Mapping[str, Any]
-"""One line of a daemon's log: time, level, logger, event, and what the event speaks of."""
+"""One line of a daemon's log: time, level, logger, event, and the fields of the event."""
 
 
 class LocalProcessError(TesseraError):
-    """A program ended, or stayed silent, where it should have gone on."""
+    """A program ended, or logged nothing, where it should have continued."""
 
     code = "local_process"
 
 
 def program_path(program: str) -> Path:
-    """Return where a program is installed.
+    """Return the path of an installed program.
 
     Args:
         program: "aggregator" or "owner-node".
 
     Raises:
-        LocalProcessError: If it is not.
+        LocalProcessError: If it is not installed.
     """
     path = Path(os.environ.get(PROGRAMS) or Path(sys.executable).parent) / program
     if not path.is_file():
@@ -67,7 +67,7 @@ def start_program(
     stdout: int | None = subprocess.PIPE,
     stderr: int | None = subprocess.PIPE,
 ) -> subprocess.Popen[str]:
-    """Start one of the programs, without a terminal to ask at.
+    """Start one of the programs, without a terminal for questions.
 
     Args:
         program: "aggregator" or "owner-node".
@@ -83,7 +83,7 @@ def start_program(
         LocalProcessError: If the program is not installed.
     """
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(program_path(program))]
-    # What is installed is what runs, whatever can be imported here.
+    # The installed package runs, not the one that this process would import.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.Popen(
         [*launch, *map(str, arguments)],
@@ -116,7 +116,7 @@ def run_program(
 
 
 def run_json(program: str, arguments: Sequence[str | Path], folder: Path) -> Any:
-    """Run one of the programs with `--json`, which must end well; returns its document.
+    """Run one of the programs with `--json`, which must succeed; returns its document.
 
     Raises:
         LocalProcessError: If it ends with another exit code than 0.
@@ -131,7 +131,7 @@ def run_json(program: str, arguments: Sequence[str | Path], folder: Path) -> Any
 def end_process(process: subprocess.Popen[str]) -> None:
     """Kill a process with its whole group, wait for it, and close its pipes."""
     if process.poll() is None:
-        # A group outlives its leader only by what the leader started, and it is ours to end.
+        # Other members of the group were started by the leader, so they are ended as well.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -141,13 +141,13 @@ def end_process(process: subprocess.Popen[str]) -> None:
 
 
 class LocalDaemon:
-    """One daemon: started, stopped, killed and started again, and heard all the while.
+    """One daemon, which can be started, stopped, killed and restarted, while its log is followed.
 
     Args:
         program: "aggregator" or "owner-node".
         name: Name for messages.
         config: Its configuration file.
-        log_file: Where its log is kept; appended to at every start.
+        log_file: File of its log; every start appends to it.
     """
 
     def __init__(self, program: str, name: str, config: Path, log_file: Path) -> None:
@@ -161,7 +161,7 @@ class LocalDaemon:
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -182,7 +182,7 @@ class LocalDaemon:
             return list(self._entries)
 
     def start(self) -> None:
-        """Start the process; `wait_for("ready")` tells when it serves."""
+        """Start the process; `wait_for("ready")` returns when it serves."""
         if self.running:
             raise LocalProcessError(f"{self.name} is running already")
         self._join()
@@ -200,15 +200,15 @@ class LocalDaemon:
 
         Args:
             event: Its event.
-            after: How many lines from the beginning not to look at, a length of `entries`.
+            after: Number of lines to skip from the beginning, a length of `entries`.
             timeout: Seconds to wait.
-            fields: What else the line must say, for example `release="r1"`.
+            fields: Further fields of the line, for example `release="r1"`.
 
         Returns:
             The first such line.
 
         Raises:
-            LocalProcessError: If the process ends or the time is up before.
+            LocalProcessError: If the process ends before, or on time-out.
         """
 
         def found() -> Entry | None:
@@ -220,7 +220,7 @@ class LocalDaemon:
     def wait_until(
         self, found: Callable[[], Entry | None], what: str, timeout: float = READY_SECONDS
     ) -> Entry:
-        """Wait until a function of the log returns a line of it; it is called anew at every line."""
+        """Wait until a function of the log returns a line of it; it is called again for every line."""
         with self._changed:
             self._changed.wait_for(lambda: self._silent or found() is not None, timeout)
             entry, silent, last = found(), self._silent, self._lines[-_LAST_LINES:]
@@ -230,13 +230,13 @@ class LocalDaemon:
         return entry
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process, if it is there."""
+        """Send a signal to the process, if it runs."""
         if self._process is not None and self._process.poll() is None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     def stop(self, grace: float = _GRACE_SECONDS) -> int:
-        """Ask the process to end, kill it when it has not after `grace` seconds; returns its exit code."""
+        """Terminate the process, and kill it after `grace` seconds; returns its exit code."""
         self.signal(signal.SIGTERM)
         if self._process is None:
             return 0

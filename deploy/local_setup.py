@@ -44,7 +44,7 @@ def free_port() -> int:
 def toml(value: object) -> str:
     """Return a value as TOML: text, integer, boolean, date, or a list of those.
 
-    Decimals are handed in as text where a setting accepts both; binary floats are not accepted.
+    Decimals are passed as text where a setting accepts both; binary floats are not accepted.
     """
     if isinstance(value, bool):
         return str(value).lower()
@@ -81,10 +81,10 @@ def make_setup(
     """Write certificates and configurations of an aggregator and its owners.
 
     Args:
-        folder: Where to; made if absent.
-        owners: For each owner id what its owner.toml says beside who and where it is: policy and data sets.
-        trust_domain: Trust domain of all.
-        port: Port of the aggregator; 0 takes a free one.
+        folder: Folder to write to; created if absent.
+        owners: Policy and data set sections of owner.toml, by owner id.
+        trust_domain: Trust domain of all parties.
+        port: Port of the aggregator; 0 chooses a free one.
         deadlines: `[deadlines]` of aggregator.toml, for example `{"consent": "60s"}`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _tls(folder: str, name: str) -> str:
 
 
 def control_socket(place: Path) -> Path:
-    """Return where the aggregator's socket goes: in its state, or in a short folder if that is too long."""
+    """Return the path of the aggregator's socket: in its state, or in a short folder if that is too long."""
     usual = place.resolve() / "state" / "control" / "aggregator.sock"
     if len(os.fsencode(usual)) <= _LONGEST_SOCKET_PATH:
         return usual
@@ -133,9 +133,9 @@ def remove_control_folder(place: Path) -> None:
 
 
 def share_linkage_key(folder: Path, owners: Sequence[str]) -> None:
-    """Have the first owner make a linkage key and pass it to the others, by the owners' own commands.
+    """Make a linkage key at the first owner and pass it to the others, by the owners' own commands.
 
-    Each recipient's and the sender's fingerprint is compared here by this program; people do it by telephone.
+    This program compares the fingerprints of sender and recipients, which people do by telephone.
 
     Raises:
         LocalProcessError: If a command fails.

@@ -1,10 +1,10 @@
-"""The wheel of this checkout in environments of their own, as who installs it has it; tests run its programs.
+"""Environments with the wheel of this checkout installed, as users have it; tests run its programs.
 
-build/wheel/dependencies-DIGEST/    what requirements.lock names
-build/wheel/programs-DIGEST/        the wheel, over those dependencies; the wheel itself lies in dist/
+build/wheel/dependencies-DIGEST/    the dependencies in requirements.lock
+build/wheel/programs-DIGEST/        the wheel, over those dependencies; the wheel itself is in dist/
 
-Each is named by the digest of what it is made of: a changed source makes another environment, and takes
-nothing away from programs that are running in the one before. What nobody uses any more is removed.
+Each environment is named by the digest of its content: a changed source makes a new environment, and programs
+that run in the old one are not disturbed. Environments that no process uses are removed.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from common.errors import TesseraError
 PROJECT = Path(__file__).resolve().parents[1]
 KEPT = PROJECT / "build" / "wheel"
 PACKAGES = ("aggregator", "common", "owner_node")
-"""What the wheel holds."""
+"""Packages in the wheel."""
 _COMPLETE = "complete"
 _SOURCES = "sources"
 _MOST_SAID = 2000
@@ -69,14 +69,14 @@ def built_wheel(bin_folder: Path) -> tuple[Path, frozenset[str]]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let one of several processes make what all of them use."""
+    """Hold a lock, so that only one of several processes makes an environment."""
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _copy_sources(folder: Path) -> None:
-    """Copy what the wheel is made of: in a fresh folder no build finds what an earlier one has left."""
+    """Copy the sources of the wheel to a fresh folder, without files of earlier builds."""
     ignored = shutil.ignore_patterns("__pycache__")
     for name in PACKAGES:
         shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
@@ -101,7 +101,7 @@ def _dependencies(kept: Path) -> Path:
     made = kept / f"dependencies-{_digest(lock)}"
     if not (made / _COMPLETE).exists():
         _make_environment(made)
-        # Compiled when first imported, as far as it is: that takes longer than all the rest.
+        # Modules are compiled on first import: compiling all of them takes longer than the rest.
         install = ("install", "--no-compile", "--require-hashes", "--requirement", lock)
         _run(*_PIP, "--python", made / "bin" / "python", *install)
         (made / _COMPLETE).touch()
@@ -115,7 +115,7 @@ def _install(source: Path, made: Path, dependencies: Path) -> None:
     dist = made / "dist"
     _run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", dist, source)
     _run(*_PIP, "--python", made / "bin" / "python", "install", "--no-index", "--no-deps", *dist.glob("*"))
-    # The path of the dependencies, which is installed too, so that unused ones can be told.
+    # The path file makes the dependencies importable; the marker names them, so that unused ones are known.
     (_site_packages(made) / "dependencies.pth").write_text(f"{_site_packages(dependencies)}\n")
     (made / _COMPLETE).write_text(dependencies.name)
 
@@ -138,7 +138,7 @@ def _use(environment: Path) -> None:
 
 
 def _remove_unused(kept: Path) -> None:
-    """Remove environments of other sources that no process uses, and dependencies that none is over."""
+    """Remove environments that no process uses, and dependencies that no environment uses."""
     for path in kept.glob("programs-*.used"):
         with path.open("w") as lock:
             try:
@@ -157,7 +157,7 @@ def _run(*command: str | Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     ended = subprocess.run(
         [str(each) for each in command],
-        # Not in the checkout, where a folder is named as the module that builds.
+        # Not in the checkout, where the folder `build` would shadow the module of that name.
         cwd=KEPT.anchor,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""`owner-node check`: is the configuration valid, are the data usable, and what would be sent about them?"""
+"""`owner-node check`: validate configuration and data, and show what would be sent about them."""
 
 import json
 from collections.abc import Iterator
@@ -45,7 +45,9 @@ EpsilonOption = Annotated[
 ]
 AggregatorOption = Annotated[
     str,
-    typer.Option("--aggregator", help="Who would ask; default: the first configured.", show_default=False),
+    typer.Option(
+        "--aggregator", help="The requesting aggregator; default: the first configured.", show_default=False
+    ),
 ]
 AttributesOption = Annotated[
     str,
@@ -77,7 +79,8 @@ def check(
 ) -> None:
     """Validate configuration and data, and show what would be sent about them. Sends and spends nothing.
 
-    With --epsilon it also says what the policy would do with such a release: accept, ask a person, or refuse.
+    With --epsilon it also shows how the policy would decide on such a release: accept, ask a person, or
+    refuse.
     """
     owner = config.load(config_file)
     chosen = [owner.dataset(dataset)] if dataset else list(owner.datasets)
@@ -146,7 +149,7 @@ def _show_with_answer(
 
 
 def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
-    """Load one data set and describe it; the description of an owner's data for the owner itself."""
+    """Load one data set and describe it, for its owner only."""
     from owner_node.sources import load, schema_of
     from owner_node.sources.advice import advice
 
@@ -248,10 +251,10 @@ def _warnings(owner: OwnerConfig) -> Iterator[str]:
 
 
 def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
-    """Tell what the policy refuses whatever anybody asks for."""
+    """Yield what the policy refuses in every release."""
     for key in _NEEDED:
         if not getattr(owner.policy, key):
-            yield f"policy.{key} is empty, and so every release is refused"
+            yield f"policy.{key} is empty, so every release is refused"
     allowed = owner.policy.mechanisms
     refused = {
         f"{dataset.name}.{attribute.name}": attribute.method
@@ -268,7 +271,7 @@ def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 
 def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
-    """Tell that releases with other owners cannot be linked yet."""
+    """Yield a warning if releases with other owners cannot be linked yet."""
     from owner_node.linking import linkage_key
 
     if any(dataset.identifier for dataset in owner.datasets):
@@ -279,7 +282,7 @@ def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 
 def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
-    """Tell what `owner-node run` would refuse; before enrolment there is nothing to run with yet."""
+    """Yield the error with which `owner-node run` would not start, such as a missing certificate."""
     from owner_node.connection.credentials import own_credentials
 
     try:
@@ -289,7 +292,7 @@ def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 
 def _policy(owner: OwnerConfig) -> Iterator[tuple[str, str]]:
-    """Yield every key of the policy with what it amounts to."""
+    """Yield every key of the policy with its effective value."""
     for key, value in asdict(owner.policy).items():
         if isinstance(value, tuple):
             yield key, ", ".join(map(str, value)) or ("none" if key in _NEEDED else "any")
@@ -303,8 +306,8 @@ def _show_dataset(result: dict[str, Any]) -> None:
     keys = ("name", *headings[1:])
     title = f"data set {result['name']!r}: {result['source']}"
     console.table(title, headings, [[each[key] for key in keys] for each in result["attributes"]])
-    told = int(result["schema"]["records_rounded"])
-    console.print_line(f"records: {result['records']:,} (known only here), told as {told:,}")
+    stated = int(result["schema"]["records_rounded"])
+    console.print_line(f'records: {result["records"]:,} (others see "at least {stated:,}")')
     if result["dropped"]:
         console.print_line(f"dropped: {result['dropped']:,} records with a missing value")
     console.print_line(f"identifier: {result['identifier']}")
@@ -314,7 +317,7 @@ def _show_dataset(result: dict[str, Any]) -> None:
 
 
 def _together(errors: list[DataError]) -> DataError:
-    """Make one error of those of all data sets."""
+    """Combine the errors of all data sets into one."""
     if len(errors) == 1:
         return errors[0]
     return DataError(

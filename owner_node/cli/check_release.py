@@ -1,4 +1,4 @@
-"""What `owner-node check --epsilon` asks: what would this owner's policy say to such a release?"""
+"""`owner-node check --epsilon`: how this owner's policy would decide on a hypothetical release."""
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Hypothetical:
-    """A release that nobody has asked for, as far as one owner can describe it."""
+    """A release that was not requested, as far as one owner can describe it."""
 
     arguments: ReleaseArguments
     """Its arguments. They name no attributes: an owner knows only its own."""
     aggregator: str
-    """Name of the aggregator that would ask."""
+    """Name of the aggregator that would request it."""
     attributes: tuple[tuple[str, ...], ...]
-    """This owner's attributes in each of its groups; empty for all that may take part, in its only one."""
+    """This owner's attributes in each of its groups; empty: all that may take part, in one group."""
 
 
 def read_options(
@@ -85,13 +85,13 @@ def read_options(
 
 
 def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
-    """Plan what an aggregator would plan, as far as this owner's part of it goes.
+    """Make the plan that an aggregator would make, as far as it concerns this owner.
 
-    Other groups of attributes, which this owner knows nothing of, are stood in for by one attribute each; the
-    share of this owner does not depend on them.
+    This owner does not know other groups of attributes, so one placeholder attribute stands for each; its own
+    share does not depend on them.
 
     Args:
-        asked: What is asked for.
+        asked: The hypothetical release.
         schema: This owner's schema of the data set.
         owner: The owner's configuration.
 
@@ -107,7 +107,7 @@ def plan_of(asked: Hypothetical, schema: Schema, owner: OwnerConfig) -> Plan:
         )
     if schema.identifier is None and arguments.max_overlap > 1:
         raise UsageError(
-            "persons at several owners are found by an identifier, and none is declared",
+            "persons at several owners are linked by an identifier, and none is declared",
             "declare one, or leave --max-overlap out",
         )
     mine = [index for index, owners in enumerate(arguments.groups) if owner.owner.id in owners]
@@ -150,11 +150,11 @@ def _stand_in(owners: tuple[str, ...]) -> Attribute:
 def ask_policy(
     owner: OwnerConfig, dataset: DatasetConfig, schema: Schema, asked: Hypothetical
 ) -> dict[str, Any]:
-    """Ask what the policy would say now; nothing is reserved, sent or counted.
+    """Return how the policy would decide now; nothing is reserved, sent or counted.
 
     Raises:
-        RefusedError, BalanceError, UnusableDataError: What the owner would refuse with; every rule that
-            objects is in its details.
+        RefusedError, BalanceError, UnusableDataError: The error of a refusal, with every rule that objects in
+            its details.
     """
     plan = plan_of(asked, schema, owner)
     assignment = plan.assignment_of(owner.owner.id)
@@ -202,7 +202,7 @@ def _document(
 def _foreseen(
     owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
 ) -> "Forecast":
-    """Foresee what masking would do to the data, and check it against ledger and policy."""
+    """Forecast the effect of masking on the data, and check it against ledger and policy."""
     from owner_node.release.preparation import prepare
 
     prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
@@ -213,7 +213,7 @@ def _foreseen(
 
 
 def show_answer(document: dict[str, Any]) -> None:
-    """Print what the policy would say."""
+    """Print how the policy would decide."""
     says = {"accept": "would accept", "ask": "would ask a person about"}[document["answer"]]
     owners = ", ".join(document["owners"])
     console.print_line(f"the policy {says} a {document['layout']} release of {owners}, by {document['rule']}")

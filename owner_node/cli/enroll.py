@@ -1,4 +1,4 @@
-"""`owner-node enroll`: ask for a certificate, and install the one that the CA sends."""
+"""`owner-node enroll`: request a certificate, and install the one that the CA sends."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +20,7 @@ OutOption = Annotated[
     Path, typer.Option("--out", help="Where to write the request.", metavar="FILE", show_default=False)
 ]
 NewKeyOption = Annotated[
-    bool, typer.Option("--new-key", help="Make a new key although one waits for its certificate.")
+    bool, typer.Option("--new-key", help="Make a new key even if one waits for its certificate.")
 ]
 BundleArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="The bundle from the CA.", show_default=False)
@@ -32,7 +32,7 @@ CaFingerprintOption = Annotated[
     ),
 ]
 AddCaOption = Annotated[
-    bool, typer.Option("--add-ca", help="Go on trusting the CAs that are trusted already.")
+    bool, typer.Option("--add-ca", help="Keep trusting the CAs that are trusted already.")
 ]
 
 
@@ -73,7 +73,7 @@ def install(
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Check the CA's answer and put certificate, key and CA in place; a running daemon takes them up."""
+    """Check the CA's answer and install certificate, key and CA; a running daemon loads them."""
     from common.trust.identity import fingerprint, spoken
     from owner_node.connection.credentials import own_party
     from owner_node.connection.enrolment import install as put_in_place

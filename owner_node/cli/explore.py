@@ -1,4 +1,4 @@
-"""`owner-node explore`: what a release of one's own data would be worth, and what it would reveal."""
+"""`owner-node explore`: the utility and the disclosure risk of releases of an owner's own data."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -59,7 +59,7 @@ ClassOption = Annotated[
 ]
 KnownOption = Annotated[
     str | None,
-    typer.Option("--known", help="Attributes that an intruder knows of everybody.", show_default="all"),
+    typer.Option("--known", help="Attributes that an intruder knows of everyone.", show_default="all"),
 ]
 MeasuresOption = Annotated[
     str | None,
@@ -142,7 +142,7 @@ def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid
     )
     noises, own = _rank_noises(split_names(rank_noise))
     if not epsilons or not ks or not noises:
-        raise UsageError("there is nothing to look at", "name one epsilon, k and rank noise at least")
+        raise UsageError("there is no setting to try", "name at least one epsilon, k and rank noise")
     distinct("epsilon", [f"{each:f}" for each in epsilons])
     distinct("k", ["auto" if each is None else str(each) for each in ks])
     distinct("rank noise", [f"{each:f}" for each in noises])
@@ -172,12 +172,12 @@ def _question(
     if not 1 <= repetitions <= MOST_REPETITIONS:
         raise UsageError(
             f"--repetitions is a number from 1 to {MOST_REPETITIONS}, not {repetitions}",
-            "more draws make intervals of confidence narrower",
+            "more draws make confidence intervals narrower",
         )
     return ExploreRequest(
         grid,
         repetitions,
-        # Two would leave intervals of confidence as wide as the scale.
+        # With two repetitions, confidence intervals would be as wide as the scale.
         DEEP_REPETITIONS if repetitions > 1 else 1,
         _measures(measures, class_attribute),
         _some("attack", attacks, ATTACKS),
@@ -187,7 +187,7 @@ def _question(
 
 
 def _measures(text: str | None, class_attribute: str | None) -> tuple[str, ...]:
-    """Return what is asked for: unless it is said, what is installed; a class asks for its model."""
+    """Return the requested measures; default: the installed ones, and with a class also its models."""
     from owner_node.explore.assessment import ALL_MEASURES
     from owner_node.explore.models import INSTALLED_WITH, is_installed
     from owner_node.explore.utility import MEASURES
@@ -209,11 +209,11 @@ def _some(what: str, text: str | None, accepted: Sequence[str]) -> tuple[str, ..
 
 
 def _check_out(out: Path | None) -> None:
-    """Look whether the file can be written, before the work is done."""
+    """Check that the file can be written, before the work is done."""
     if out is None:
         return
     if out.suffix not in FORMATS:
-        raise UsageError(f"{out} has none of the known endings", f"accepted: {', '.join(FORMATS)}")
+        raise UsageError(f"{out} has an unknown suffix", f"accepted: {', '.join(FORMATS)}")
     if not out.absolute().parent.is_dir():
         raise UsageError(f"folder {out.absolute().parent} does not exist", "make it, or name another file")
 

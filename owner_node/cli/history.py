@@ -1,4 +1,4 @@
-"""`owner-node history`: what was asked of this owner, what it decided and by which rule."""
+"""`owner-node history`: requests to this owner, its decisions and the deciding rules."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -22,7 +22,7 @@ ReleaseOption = Annotated[
     ),
 ]  # fmt: skip
 AggregatorOption = Annotated[
-    str | None, typer.Option("--aggregator", help="Only what this aggregator asked.", show_default=False)
+    str | None, typer.Option("--aggregator", help="Only requests of this aggregator.", show_default=False)
 ]
 
 
@@ -52,7 +52,7 @@ def history(
 
 
 def _about(line: Line) -> str:
-    """Return the deciding rule, the purpose where it was asked for, and what the line speaks of, in short."""
+    """Return the deciding rule, the purpose of a decision, and the details of a line, in short."""
     purpose = f"for: {line.purpose}" if line.purpose and line.decision else ""
     return "; ".join(part for part in (line.rule, purpose, ", ".join(_details(line.details))) if part)
 

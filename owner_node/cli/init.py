@@ -1,8 +1,8 @@
 """`owner-node init`: the first owner.toml for a data file.
 
-What can be guessed is filled in; a person decides the rest, domains above all. A domain that is taken from
-the data discloses its extremes: how old the oldest person is, what the highest income is. So the file states
-the range of the data, rounded and in comments, and has a text in place of the domain that no command accepts.
+Settings that can be guessed are filled in; a person decides the rest, domains above all. A domain that is
+taken from the data discloses its extremes: the age of the oldest person, or the highest income. So the file
+states the range of the data only rounded and in comments, and the domain is a text that no command accepts.
 """
 
 import json
@@ -88,10 +88,10 @@ def init(
     from owner_node.sources.guessing import guess
 
     if out.exists():
-        raise UsageError(f"{out} is there already", "name another file with --out; nothing was changed")
+        raise UsageError(f"{out} already exists", "name another file with --out; nothing was changed")
     name, _, address = (aggregator or f"{FILL_IN}={FILL_IN}").partition("=")
     if not name or not address:
-        raise UsageError("--aggregator has another form", "write --aggregator NAME=HOST:PORT")
+        raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
     found = guess(file)
     text = starting_configuration(
         file, out, found, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN, aggregator=name,
@@ -115,7 +115,7 @@ def init(
     if left_out:
         console.print_line(f"not declared, and so never read: {', '.join(left_out)}")
     console.print_line(f'fill in what says "{FILL_IN}", then: owner-node check --config {out}')
-    console.note("domains are not taken from the data: they would tell everybody its extremes")
+    console.note("domains are not taken from the data: they would disclose its extremes to everyone")
 
 
 def starting_configuration(
@@ -132,12 +132,12 @@ def starting_configuration(
 
     Args:
         source: The data file.
-        written_to: Where the text will be; paths in it start there.
-        guess: What the data file seems to be.
-        owner: The owner's id, where it is known.
+        written_to: File that the text is written to; paths in it are relative to its folder.
+        guess: Guessed form and columns of the data file.
+        owner: The owner's id, if known.
         trust_domain: The trust domain.
         aggregator: The aggregator's name.
-        address: Where to dial.
+        address: The aggregator's address, host:port.
     """
     path = source.absolute()
     folder = written_to.absolute().parent
@@ -240,5 +240,5 @@ def _quoted(text: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return a text that cannot end a comment."""
+    """Return a text escaped so that it cannot end a comment."""
     return _quoted(text)[1:-1]

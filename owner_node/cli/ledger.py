@@ -1,4 +1,8 @@
-"""What is left of every budget, as `status` and `ledger` show it."""
+"""`owner-node ledger`: show entries and balances, record another total of a budget, recover lost entries.
+
+`ledger recover` resumes work after owner.db was lost, restored or copied. `balances` and `show_balances` also
+serve `owner-node status`.
+"""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -40,9 +44,9 @@ def balances(
         budgets: Which ones; None for every configured one, and every other that the ledger ever charged.
 
     Returns:
-        Documents with budget, total, reserved, spent, remaining and rank_loss, what was told about who got
-        which entries of lists; charges without a bound on that are not in it, but counted. Total and
-        remaining are None for a budget that is not configured any more.
+        Documents with budget, total, reserved, spent, remaining, rank_loss (privacy loss of record-to-rank
+        assignments) and without_rank_loss (number of charges without a bound on it, which are not in the
+        sum). Total and remaining are None for a budget that is no longer configured.
     """
     totals = {dataset.budget: dataset.total_epsilon for dataset in owner.datasets}
     charged = {entry.budget: None for entry in ledger.entries()}
@@ -65,7 +69,7 @@ def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[s
 
 
 def note_raised(owner: OwnerConfig, ledger: Ledger) -> None:
-    """Say of every budget whose configured total is larger than the recorded one what that means."""
+    """Warn of every budget whose configured total is larger than the recorded one."""
     for name, total in {each.budget: each.total_epsilon for each in owner.datasets}.items():
         recorded = ledger.total(name)
         if recorded is not None and total > recorded:
@@ -108,8 +112,8 @@ def budget(
     with records.db:
         check_known(owner, records.ledger, name)
         before = records.ledger.total(name)
-        told = "not used yet" if before is None else f"{before:f}"
-        if not (yes or console.confirm(f"Change the total of budget {name!r} from {told} to {new:f}?")):
+        old = "not used yet" if before is None else f"{before:f}"
+        if not (yes or console.confirm(f"Change the total of budget {name!r} from {old} to {new:f}?")):
             console.note("nothing was changed")
             return ExitCode.REFUSED
         _record(records, name, before, new, reason)
@@ -120,15 +124,15 @@ def budget(
     console.print_line(f"budget {name!r} has a total of {left.total:f}, {left.remaining:f} of it are left")
     configured = {each.total_epsilon for each in owner.datasets if each.budget == name}
     if configured != {new}:
-        console.note(f"the smaller of this and total_epsilon in {owner.path} holds: set that, too")
+        console.note(f"the smaller of this and total_epsilon in {owner.path} applies: set that as well")
     return 0
 
 
 def check_known(owner: OwnerConfig, book: Ledger, name: str) -> None:
-    """Check that a budget is configured, or was ever charged.
+    """Check that a budget is configured, or was charged before.
 
     Raises:
-        UsageError: If it is neither.
+        UsageError: If neither is the case.
     """
     known = sorted({each.budget for each in owner.datasets} | {entry.budget for entry in book.entries()})
     if name not in known:
@@ -256,7 +260,7 @@ def _stated(owner: OwnerConfig, charges: Sequence[str]) -> dict[str, Decimal]:
 def _assess(
     owner: OwnerConfig, records: Records, without: Sequence[str]
 ) -> tuple[Recovery, tuple[Shown, ...]]:
-    # It loads gRPC.
+    # This import loads gRPC.
     from owner_node.connection.recall import recall
 
     shown = asyncio.run(recall(owner, records, without, utc_now))
@@ -287,7 +291,7 @@ def _recovery_document(found: Recovery) -> dict[str, Any]:
 
 
 def _unexplained(found: Recovery) -> str:
-    """Return how many entries no release explains, and how many of them need not mean anything."""
+    """Return the number of unexplained entries, and how many of them may still belong to known releases."""
     if not found.possible:
         return str(found.unexplained)
     return (
@@ -404,7 +408,7 @@ def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str |
 
 
 def _verify(db: Database, book: Ledger) -> None:
-    """Check both chains; then what shows if their newest entries were cut off: ledger and sessions."""
+    """Check both chains, and by history and sessions that their newest entries were not cut off."""
     book.verify()
     History(db, utc_now).verify()
     book.verify_history()
@@ -426,7 +430,7 @@ def _document(entry: Entry) -> dict[str, Any]:
 
 
 def _local_work(db: Database) -> dict[str, str]:
-    """Return what was charged here without a release, by its id."""
+    """Return a description of each local charge, by its id."""
     found = {}
     for line in History(db, utc_now).entries(LOCAL, event="spent"):
         asked = line.details.get("asked", {})
@@ -447,7 +451,7 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
 
 
 def _note(entry: Entry, local: dict[str, str]) -> str:
-    """Return what else an entry says, in short; digests of columns and lost heads are for `--json`."""
+    """Return the note of an entry in short; digests of columns and lost heads are only in `--json`."""
     said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
     if entry.kind is Kind.RECOVER:
         lost = [each["sequence"] for each in entry.note.get("lost", [])]

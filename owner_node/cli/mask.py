@@ -87,17 +87,17 @@ def mask(
 
 
 def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArguments) -> "MaskJob":
-    """Load what is to be masked, and nothing else; check all that masking could fail on.
+    """Load the attributes to mask, and check all that masking could fail on.
 
     Raises:
         DataError: If the source cannot be used.
         UsageError: If an attribute is not declared, or a setting does not fit.
-        UnusableDataError: If the data cannot be masked so.
+        UnusableDataError: If the data cannot be masked with these arguments.
     """
     from owner_node.local.mask import SHUFFLED, prepare_mask
 
     policy = owner.policy
-    # Attributes that are named and not allowed are for the policy to refuse.
+    # The policy refuses attributes that are named but not allowed.
     allowed = arguments.attributes or policy.attributes
     loaded = load(dataset, allowed or None, others=True)
     schema = schema_of(dataset, allowed, loaded.n_records, policy.min_k)
@@ -131,13 +131,14 @@ def _masked(
         )
     try:
         tables = MaskedTables(owner.owner.state_dir)
-        told = deliver(tables.table_path(work_id), make_masked(job, charges, tables, "owner-node mask"), out)
+        made = make_masked(job, charges, tables, "owner-node mask")
+        report = deliver(tables.table_path(work_id), made, out)
     except OSError as error:
         raise ConfigurationError(
             f"{error.filename or out} cannot be written: {error.strerror}",
-            hint=f"try again with --id {work_id} when that is mended: what was charged is not charged again",
+            hint=f"fix that and retry with --id {work_id}: it is not charged again",
         ) from None
-    _show(job, told, out, charges, charged=before is Standing.NEW, as_json=as_json)
+    _show(job, report, out, charges, charged=before is Standing.NEW, as_json=as_json)
     return ExitCode.DONE
 
 

@@ -1,4 +1,4 @@
-"""How far something long has come: a bar on a terminal, a line at every tenth elsewhere."""
+"""Progress of long work: a bar on a terminal, a line at every tenth elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -15,11 +15,11 @@ def progress_bar(title: str, *, silent: bool = False) -> Iterator[Callable[[int,
     """Show progress on standard error.
 
     Args:
-        title: What is going on.
+        title: Name of the work.
         silent: Show nothing, for `--json`.
 
     Yields:
-        A function that takes how much is done, and of how much.
+        A function of the number of completed steps and of all steps.
     """
     if silent:
         yield lambda _done, _all: None

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
-AttributeOption = Annotated[str, typer.Option("--attribute", help="Which attribute is asked about.")]
-EpsilonOption = Annotated[str, typer.Option("--epsilon", help="What the answer may cost.")]
+AttributeOption = Annotated[str, typer.Option("--attribute", help="Name of the attribute.")]
+EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Privacy budget of the answer.")]
 IdOption = Annotated[
     str | None,
     typer.Option(
@@ -213,13 +213,15 @@ def _show(
             "remaining": left, "promises": list(promises(question)),
         }  # fmt: skip
         if question.kind is Kind.HISTOGRAM:
-            counts = [{**each, "count": told} for each, told in zip(ranges, answer, strict=True)]
+            counts = [{**each, "count": number} for each, number in zip(ranges, answer, strict=True)]
             console.print_json({**document, "answer": counts})
         else:
             console.print_json({**document, "answer": answer[0], "range": ranges[0] if ranges else None})
         return
     if question.kind is Kind.HISTOGRAM:
-        rows = [(" to ".join(each.values()), int(told)) for each, told in zip(ranges, answer, strict=True)]
+        rows = [
+            (" to ".join(each.values()), int(number)) for each, number in zip(ranges, answer, strict=True)
+        ]
         console.table("", (question.attribute.name, "records"), rows)
     else:
         where = f" ({' to '.join(ranges[0].values())})" if ranges else ""

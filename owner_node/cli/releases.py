@@ -1,4 +1,4 @@
-"""`owner-node download` and `verify`: what an owner does with finished releases."""
+"""`owner-node download` and `verify`: fetch and check published releases."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -49,7 +49,7 @@ def download(
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Fetch a published release that this owner took part in, and verify it before it gets its name."""
+    """Fetch a published release that this owner took part in; the folder appears only once it is verified."""
     import asyncio
 
     from owner_node.connection.download import download as fetch

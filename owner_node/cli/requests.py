@@ -1,4 +1,4 @@
-"""`requests`, `show`, `approve` and `refuse`: plans that wait for a person, shown with what they would do."""
+"""`owner-node requests`, `show`, `approve` and `refuse`: plans that wait for a person's decision."""
 
 import logging
 import sys
@@ -41,12 +41,11 @@ _ATTACKS = {
 
 
 def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
-    """Try a plan that waits for a person; None for any other.
+    """Try the plan of a session that waits for a person on this owner's data; None for any other session.
 
     Returns:
-        What `owner_node.explore.preview` found and, as `others_attributes`, how many attributes of the
-        release only other owners have; or `{problem}`: that nothing was found is no reason not to
-        show the plan.
+        The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
+        the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
     """
     if session.state is not State.AWAITING_APPROVAL or session.plan is None:
         return None
@@ -78,7 +77,7 @@ def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
-    """Print what was found, for the owner alone."""
+    """Print the result of the trial, for the owner only."""
     if found is None:
         return
     console.print_line()
@@ -103,8 +102,8 @@ def show_preview(found: dict[str, Any] | None) -> None:
     )
     if n_others:
         console.print_line(
-            f"The other owners have {n_others} more attributes of the same people in this release: who knows "
-            "those, too, finds more."
+            f"The other owners have {n_others} more attributes of the same people in this release: anyone "
+            "who also knows those finds more."
         )
     n_inferred = sum(risk["attack"] == "inference" for risk in found["risks"])
     if 0 < n_inferred < found["attributes"]:
@@ -120,7 +119,7 @@ def show_preview(found: dict[str, Any] | None) -> None:
 
 
 def _line(risk: dict[str, Any], bare: dict[str, Any] | None) -> tuple[str, ...]:
-    """Return an attack as a line; `bare`: the same without rank noise, where the plan has some."""
+    """Return the cells of an attack; `bare`: the same attack without rank noise, where the plan has some."""
     without = max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
     name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
     rates = [risk["rate"][end] for end in ("mean", "low", "high")]
@@ -132,7 +131,7 @@ def _share_percent(share: float) -> str:
 
 
 def show_request(document: dict[str, Any]) -> None:
-    """Print what would leave, what it would charge, what is promised and what is not."""
+    """Print what would leave this node, the charge, what is promised and what is not hidden."""
     console.print_line(
         f"release {document['release']} of aggregator {document['aggregator']}: {document['state']}"
     )
@@ -188,7 +187,7 @@ def _fields(document: dict[str, Any]) -> None:
 def aligned(fields: Mapping[str, object], columns: int) -> Iterator[str]:
     """Lay out names and values; a value that takes several lines stays in its column.
 
-    So words of other parties, such as a purpose, never stand where a terminal would begin a field.
+    Texts of other parties, such as a purpose, therefore never start where a field name would.
 
     Args:
         fields: Values by name; empty ones are left out.
@@ -215,7 +214,7 @@ def _table(bound: Any) -> str:
 
 def _charge(document: dict[str, Any]) -> str:
     if document["charge"] is None:
-        return "none that the accounting of this owner's policy knows"
+        return "unbounded under the accounting of this owner's policy"
     taken = f"{document['charge']:f} from budget {document['budget']!r} ({document['accounting']} accounting)"
     if document["linking"] and document["charge"] != _own(document):
         taken = f"up to {taken}, as linking finds; {_own(document):f} where nobody is at two owners"
@@ -225,7 +224,7 @@ def _charge(document: dict[str, Any]) -> str:
 
 
 def _own(document: dict[str, Any]) -> Any:
-    """Return what is charged where nobody is shared, as the owner's accounting counts."""
+    """Return the charge if no person is at two owners, under the owner's accounting."""
     return document["epsilon_joint" if document["accounting"] == "joint" else "epsilon"]
 
 
@@ -254,7 +253,7 @@ def _attributes(document: dict[str, Any]) -> None:
 
 
 def _forecast(forecast: dict[str, Any] | None) -> None:
-    """Print what masking is expected to do to this owner's own data; the aggregator learns nothing of it."""
+    """Print the forecast for this owner's own data, which is never disclosed to the aggregator."""
     if forecast is None:
         return
     console.print_line()
@@ -325,7 +324,9 @@ ValidOption = Annotated[
 ]
 ReasonOption = Annotated[
     str,
-    typer.Option("--reason", help="Why, for this owner's history alone.", metavar="TEXT", show_default=False),
+    typer.Option(
+        "--reason", help="Reason, for this owner's history only.", metavar="TEXT", show_default=False
+    ),
 ]
 PreviewOption = Annotated[
     bool, typer.Option("--preview/--no-preview", help="Try a plan that waits on the data that it asks for.")
@@ -386,9 +387,9 @@ def approve(
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> int:
-    """Agree to the plan that waits: to this plan digest alone, and for a limited time.
+    """Approve the plan that waits: this plan digest only, and for a limited time.
 
-    Without --digest it asks whether the plan that waits is meant, and needs --yes where there is no terminal.
+    Without --digest it asks to confirm the plan that waits, and needs --yes where there is no terminal.
     """
     from common.daemon.settings import parse_duration
 
@@ -399,30 +400,32 @@ def approve(
         raise UsageError(f"--valid {valid}: {problem}", "for example --valid 24h") from None
     with _opened(owner) as (db, decisions):
         session = decisions.awaiting(release, digest)
-        # What cannot be shown cannot be approved.
+        # A plan that cannot be shown cannot be approved.
         shown = _document(session, owner, db, decisions)
         if not (digest or yes or _means(shown)):
             console.note("nothing was approved")
             return ExitCode.REFUSED
-        # Approved is what was shown: another plan that comes while the person reads is a conflict.
+        # The approval is for the plan that was shown: a new plan that arrives meanwhile is a conflict.
         digest = digest or session.plan_digest
         session, approval = decisions.approve(release, digest, this_person(), duration)
-    told = ring(owner.owner.state_dir)
+    notified = ring(owner.owner.state_dir)
     if as_json:
         until = approval.until.isoformat()
-        console.print_json({**_named(session), "by": approval.by, "until": until, "daemon_told": told})
+        console.print_json({**_named(session), "by": approval.by, "until": until, "daemon_told": notified})
         return ExitCode.DONE
     what = f"release {session.release} of {session.aggregator}"
     console.print_line(f"{approval.by} approved {what} until {_moment(approval.until)}")
     console.print_line(f"plan digest: {session.plan_digest}")
-    console.print_line("the daemon goes on with it" if told else "the daemon is not running: owner-node run")
+    console.print_line(
+        "the daemon continues with it" if notified else "the daemon is not running: owner-node run"
+    )
     return ExitCode.DONE
 
 
 def _means(document: dict[str, Any]) -> bool:
-    """Ask whether the plan that waits is the one that a person has seen."""
+    """Ask the person to confirm the plan that waits."""
     name = f"{document['aggregator']}/{document['release']}"
-    charge = document.get("charge", "what is not known")
+    charge = document.get("charge", "an unknown amount")
     return console.confirm(
         f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {charge} "
         f"(all of it: owner-node show {name})?"
@@ -436,7 +439,7 @@ def refuse(
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Refuse the plan that waits. The aggregator hears that a person refused, and not why."""
+    """Refuse the plan that waits. The aggregator receives the refusal without the reason."""
     owner = config.load(config_file)
     if not reason.strip() or len(reason) > _LONGEST_REASON:
         raise UsageError(
@@ -444,13 +447,13 @@ def refuse(
         )
     with _opened(owner) as (_, decisions):
         session = decisions.refuse(release, digest, this_person(), reason.strip())
-    told = ring(owner.owner.state_dir)
+    notified = ring(owner.owner.state_dir)
     if as_json:
-        console.print_json({**_named(session), "reason": session.reason, "daemon_told": told})
+        console.print_json({**_named(session), "reason": session.reason, "daemon_told": notified})
         return
     console.print_line(f"release {session.release} of {session.aggregator} is refused; nothing was reserved")
-    if not told:
-        console.print_line("the daemon is not running; the aggregator hears of it when it does")
+    if not notified:
+        console.print_line("the daemon is not running; it reports the refusal once it runs")
 
 
 @contextmanager

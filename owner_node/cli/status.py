@@ -1,4 +1,4 @@
-"""`owner-node status`: does the daemon run, what is it connected to, what is under way, what is left?"""
+"""`owner-node status`: the daemon, its connections, open sessions and balances."""
 
 from typing import Annotated, Any
 
@@ -27,7 +27,7 @@ def status(
     check: CheckOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Show the daemon, its connections, the sessions under way and the budgets."""
+    """Show the daemon, its connections, open sessions and budgets."""
     owner = config.load(config_file)
     with Database(owner.owner.state_dir, make=False) as db:
         daemon, ledger = Presence(db, utc_now).state(), Ledger(db, utc_now)
@@ -58,7 +58,7 @@ def status(
 
 
 def _certificate(owner: OwnerConfig) -> dict[str, Any]:
-    """Tell until when the certificate that the daemon uses is valid, and what is wrong with it."""
+    """Return the expiry of the daemon's certificate, and a warning if there is a problem with it."""
     from common.errors import TesseraError
     from common.trust.enrolment import expiry_warning
     from common.trust.identity import fingerprint, renewal_begins
@@ -77,7 +77,7 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
 
 
 def _linkage_key(owner: OwnerConfig) -> dict[str, Any]:
-    """Tell which linkage key is in place: that it is the same everywhere is seen by comparing this."""
+    """Return generation and check value of the linkage key, which owners compare with one another."""
     from common.errors import TesseraError
     from owner_node.linking import linkage_key
 

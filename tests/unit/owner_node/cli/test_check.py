@@ -74,7 +74,7 @@ def test_it_shows_what_would_be_sent(folder, capsys):
     """The owner sees the schema, what stays at home, what loading changed, and what to think about."""
     assert run() == 0
     shown = capsys.readouterr().out
-    assert "records: 130 (known only here), told as 100" in shown
+    assert 'records: 130 (others see "at least 100")' in shown
     assert "dropped: 1 records with a missing value" in shown
     assert "identifier: 1 column, normalised by trim; at most 1 record(s) per person" in shown
     assert "'weight': the declared domain is more than 10 times as wide as the data" in shown
@@ -125,7 +125,7 @@ def test_a_policy_that_allows_nothing_says_so(folder, capsys, key):
     assert run("--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["policy"][key], document["policy"]["attributes"]) == ("none", "any")
-    assert f"policy.{key} is empty, and so every release is refused" in document["warnings"]
+    assert f"policy.{key} is empty, so every release is refused" in document["warnings"]
 
 
 @pytest.mark.parametrize(("mechanisms", "warned"), [('"idp-joint"', True), ('"exponential"', False)])
