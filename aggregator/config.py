@@ -41,7 +41,7 @@ class AggregatorSection(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines(Section):
+class DeadlineSettings(Section):
     """The table `[deadlines]`: how long each step of a release may take."""
 
     invite: Duration = timedelta(seconds=30)
@@ -72,7 +72,7 @@ class _File(Section):
 
     aggregator: Annotated[AggregatorSection, Field(description="the table [aggregator] says who this is")]
     tls: Annotated[TlsSection, Field(description="the table [tls] names ca, cert and key")]
-    deadlines: Deadlines = field(default_factory=Deadlines)
+    deadlines: DeadlineSettings = field(default_factory=DeadlineSettings)
     enrolment: EnrolmentSection = field(default_factory=EnrolmentSection)
     audit: AuditSection = field(default_factory=AuditSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)

@@ -22,8 +22,8 @@ from aggregator.config import AggregatorConfig
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.deadlines import elapsed
 from aggregator.drive.operations import Operations
-from aggregator.drive.presence import Presence
-from aggregator.metrics import COUNTED, Metrics
+from aggregator.drive.presence import OwnerPresence
+from aggregator.metrics import COUNTED, AggregatorMetrics
 from aggregator.store.database import FILE_NAME
 from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
@@ -55,7 +55,7 @@ def _load_libraries() -> None:
         import_module(name)
 
 
-class Daemon:
+class AggregatorDaemon:
     """A running aggregator.
 
     Args:
@@ -92,7 +92,7 @@ class Daemon:
         journal = Journal(state / FILE_NAME)
         self._stack.callback(journal.close)
         self._deliver_audit(journal)
-        presence, intake = Presence(time.time, elapsed), Intake(state / "incoming")
+        presence, intake = OwnerPresence(time.time, elapsed), Intake(state / "incoming")
         conductor = Conductor(
             journal=journal,
             presence=presence,
@@ -124,7 +124,7 @@ class Daemon:
             )
         )
         if self._config.metrics.listen:
-            metrics = Metrics(about, conductor, journal, presence)
+            metrics = AggregatorMetrics(about, conductor, journal, presence)
             endpoint = Endpoint(self._config.metrics.listen, metrics.families, COUNTED)
             self._stack.push_async_callback(endpoint.close)
         _log.info("ready", extra={"aggregator": section.name, "address": self.address})
@@ -155,7 +155,7 @@ class Daemon:
         self,
         conductor: Conductor,
         journal: Journal,
-        presence: Presence,
+        presence: OwnerPresence,
         intake: Intake,
         uploads: Uploads,
         credentials: Credentials,
@@ -230,7 +230,7 @@ def _make_folder(path: Path) -> None:
 async def serve(config: AggregatorConfig) -> None:
     """Run an aggregator until the process receives a stop signal."""
     stopping = stop_event()
-    daemon = Daemon(config)
+    daemon = AggregatorDaemon(config)
     await daemon.start()
     notify(READY)
     try:

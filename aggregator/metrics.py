@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from aggregator.api.control_service import About
 from aggregator.api.uploads import RECEIVED_BYTES
 from aggregator.drive.conductor import STEP_SECONDS, Conductor
-from aggregator.drive.presence import Presence
+from aggregator.drive.presence import OwnerPresence
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal
 from common import __version__
@@ -21,7 +21,7 @@ _MOST_OWNERS = 1000
 _ANSWER_SECONDS = 4.0
 
 
-class Metrics:
+class AggregatorMetrics:
     """The metrics of the moment.
 
     Args:
@@ -31,7 +31,7 @@ class Metrics:
         presence: Who is connected.
     """
 
-    def __init__(self, about: About, conductor: Conductor, journal: Journal, presence: Presence) -> None:
+    def __init__(self, about: About, conductor: Conductor, journal: Journal, presence: OwnerPresence) -> None:
         self._about, self._conductor, self._journal, self._presence = about, conductor, journal, presence
         self._loop = asyncio.get_running_loop()
 

@@ -14,7 +14,7 @@ from common.daemon.metrics import Endpoint, gauges
 from common.daemon.process import READY, STOPPING, notify, stop_event
 from common.errors import ConfigurationError
 from common.trust.credentials import Credentials
-from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import SENT_BYTES
 from owner_node.connection.connection import Connection
 from owner_node.connection.credentials import Renewal, own_credentials, own_party
@@ -24,11 +24,11 @@ from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.state.history import AuditFeed
 from owner_node.state.presence import Doorbell, daemon_lock
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from owner_node.trust import Trust
 
 
-class Metrics:
+class OwnerMetrics:
     """Current metrics of an owner node. Decimals become binary floats here and nowhere else.
 
     Args:
@@ -73,7 +73,7 @@ class Metrics:
                 "tessera_owner_sessions",
                 "Number of releases in each state at this owner, including ended ones.",
                 ["state"],
-                [((state,), sessions.get(state, 0)) for state in State],
+                [((state,), sessions.get(state, 0)) for state in SessionState],
             ),
             *self._budgets(),
         ]
@@ -101,7 +101,7 @@ class Metrics:
 _log = logging.getLogger(__name__)
 
 
-class Daemon:
+class OwnerDaemon:
     """A running owner node.
 
     Args:
@@ -136,7 +136,7 @@ class Daemon:
 
             stack.callback(Doorbell(self._config.owner.state_dir, look_again).close)
             if self._config.metrics.listen:
-                metrics = Metrics(self._config, records, credentials)
+                metrics = OwnerMetrics(self._config, records, credentials)
                 endpoint = Endpoint(self._config.metrics.listen, metrics.families, [SENT_BYTES, STEP_SECONDS])
                 stack.push_async_callback(endpoint.close)
             _log.info("ready", extra={"owner": self._config.owner.id, "version": __version__})
@@ -173,7 +173,7 @@ class Daemon:
         guard = LedgerGuard(records, owner.id)
         renewal = Renewal(credentials, tls, own_party(self._config), utc_now)
 
-        def connection(aggregator: AggregatorSection) -> Connection:
+        def connection(aggregator: KnownAggregator) -> Connection:
             trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, utc_now)
             node = Node(self._config, aggregator.name, records, credentials, trust, utc_now)
             return Connection(
@@ -185,4 +185,4 @@ class Daemon:
 
 async def run(config: OwnerConfig) -> None:
     """Run an owner node until a stop signal arrives."""
-    await Daemon(config).run(stop_event())
+    await OwnerDaemon(config).run(stop_event())

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from common.cli.doctor import (
     Check,
+    CheckOutcome,
     Finding,
-    Outcome,
     configured,
     database,
     examine,
@@ -27,13 +27,13 @@ from common.errors import TesseraError
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
 from owner_node import config
-from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig
+from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
 from owner_node.connection.credentials import own_party
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
-from owner_node.state.database import FILE_NAME, Database
+from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.presence import Presence
+from owner_node.state.presence import DaemonPresence
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
@@ -74,7 +74,7 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
 
 def _ledger(state: Path) -> Iterator[Finding]:
     """Verify both chains, and check whether the ledger is known to lack entries."""
-    with Database(state, make=False) as db:
+    with OwnerDatabase(state, make=False) as db:
         book = Ledger(db, utc_now)
         book.verify()
         History(db, utc_now).verify()
@@ -114,14 +114,14 @@ def _linkage_key(owner: OwnerConfig) -> Iterator[Finding]:
 
 
 def _of_aggregator(
-    owner: OwnerConfig, aggregator: AggregatorSection, own: Identity | None
+    owner: OwnerConfig, aggregator: KnownAggregator, own: Identity | None
 ) -> Iterator[tuple[str, Check]]:
     name = f"aggregator {aggregator.name!r}"
     yield name, lambda: _network(owner, aggregator, own, name)
 
 
 def _network(
-    owner: OwnerConfig, aggregator: AggregatorSection, own: Identity | None, check: str
+    owner: OwnerConfig, aggregator: KnownAggregator, own: Identity | None, check: str
 ) -> Iterator[Finding]:
     """Check the route to an aggregator step by step, up to the first failure."""
     from common.cli import doctor_network as network
@@ -131,7 +131,7 @@ def _network(
     yield taken
     names = [*network.name(f"{check}, name", host)]
     yield from names
-    if direct and any(each.outcome is Outcome.FAIL for each in names):
+    if direct and any(each.outcome is CheckOutcome.FAIL for each in names):
         return
     found, seen = network.reach(f"{check}, TLS", host, port, direct=direct)
     yield found
@@ -147,13 +147,13 @@ def _network(
         yield from _calls(owner, aggregator, own, check, explain=seen is not None)
 
 
-def _place(aggregator: AggregatorSection) -> tuple[str, int]:
+def _place(aggregator: KnownAggregator) -> tuple[str, int]:
     host, _, port = aggregator.address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def _calls(
-    owner: OwnerConfig, aggregator: AggregatorSection, own: Identity, check: str, *, explain: bool
+    owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check: str, *, explain: bool
 ) -> Iterator[Finding]:
     """Call the aggregator as the daemon does, and compare versions and clocks."""
     from common.cli.doctor_network import skew
@@ -175,8 +175,8 @@ def _calls(
 
 
 def _daemon(owner: OwnerConfig) -> Iterator[Finding]:
-    with Database(owner.owner.state_dir, make=False) as db:
-        state = Presence(db, utc_now).state()
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        state = DaemonPresence(db, utc_now).state()
     if not state.running:
         yield warned("daemon", "it does not run", "start it: owner-node run")
         return

@@ -7,9 +7,9 @@ from datetime import datetime
 from aggregator.api.statements import Statements
 from aggregator.protocol.events import Acknowledged, Consented, Described, Linked, OwnerEvent, Sealed, Waiting
 from aggregator.protocol.release import Release, apply
-from aggregator.store.intake import Blob, Intake, Kind
+from aggregator.store.intake import Blob, BlobKind, Intake
 from aggregator.store.journal import Journal
-from aggregator.store.ledger_heads import SignedHead
+from aggregator.store.ledger_heads import StoredHead
 from common.canonical import canonical
 from common.errors import ConflictError, ProtocolError
 from common.model.fragment import Consent, FragmentStatement
@@ -113,7 +113,7 @@ class Answers:
         known = release.progress[owner].linked
         if plan.linking.tokens and known is None:
             size = TOKEN_BYTES * answer.n_records
-            blob = Blob(release.id, owner, Kind.TOKENS, answer.tokens_digest, size)
+            blob = Blob(release.id, owner, BlobKind.TOKENS, answer.tokens_digest, size)
             if not await asyncio.to_thread(self._intake.verify, blob):
                 raise ProtocolError("the token list has not arrived", "upload it, then answer")
         return event
@@ -158,7 +158,7 @@ class Answers:
         self._keep(signed, release, event)
         return event
 
-    def _keep(self, signed: SignedHead, release: Release, event: OwnerEvent) -> None:
+    def _keep(self, signed: StoredHead, release: Release, event: OwnerEvent) -> None:
         """Store a ledger head that comes with a new answer; repeated answers could bring any number of heads.
 
         Raises:

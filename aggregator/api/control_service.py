@@ -14,7 +14,7 @@ from aggregator.api.views import action_view, first_piece, owner_view, release_v
 from aggregator.ca.enrolment import Enrolment
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.operations import Operations
-from aggregator.drive.presence import Presence, wait
+from aggregator.drive.presence import OwnerPresence, wait
 from aggregator.protocol.release import Release
 from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Intake
@@ -79,7 +79,7 @@ class ControlService(ControlServiceServicer):
         conductor: Conductor,
         operations: Operations,
         journal: Journal,
-        presence: Presence,
+        presence: OwnerPresence,
         intake: Intake,
         enrolment: Enrolment,
         clock: Callable[[], float],

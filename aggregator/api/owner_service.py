@@ -21,7 +21,7 @@ from aggregator.ca.enrolment import Enrolment
 from aggregator.ca.renewal import Renewals
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.messages import bounded, work_message
-from aggregator.drive.presence import Presence, wait
+from aggregator.drive.presence import OwnerPresence, wait
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
@@ -69,7 +69,7 @@ class OwnerService(OwnerServiceServicer):
         *,
         conductor: Conductor,
         journal: Journal,
-        presence: Presence,
+        presence: OwnerPresence,
         statements: Statements,
         answers: Answers,
         uploads: Uploads,

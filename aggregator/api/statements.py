@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from aggregator.store.ledger_heads import SignedHead
+from aggregator.store.ledger_heads import StoredHead
 from common.canonical import Document
 from common.errors import IdentityError, ProtocolError
 from common.model.fragment import LedgerHead
@@ -103,7 +103,7 @@ class Statements:
         verify(leaf, domain, statement.to_bytes(), signature)
         return text
 
-    def ledger_head(self, message: wire.LedgerHead, owner: str) -> SignedHead:
+    def ledger_head(self, message: wire.LedgerHead, owner: str) -> StoredHead:
         """Return an owner's signed ledger head.
 
         Raises:
@@ -118,4 +118,4 @@ class Statements:
                 "the owner node must run a compatible version",
             ) from None
         text = self.check(owner, Domain.LEDGER_HEAD, head, message.signature, message.certificate)
-        return SignedHead(head, message.signature, text.encode())
+        return StoredHead(head, message.signature, text.encode())

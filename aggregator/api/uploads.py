@@ -14,7 +14,7 @@ from aggregator.protocol.events import Received
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.database import CannotStoreError
-from aggregator.store.intake import Blob, Intake, Kind
+from aggregator.store.intake import Blob, BlobKind, Intake
 from common.daemon.metrics import bytes_counter
 from common.errors import (
     ConflictError,
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 RECEIVED_BYTES = bytes_counter(
     "tessera_aggregator_received_bytes",
     "Bytes of tokens and fragments that were received since the start.",
-    Kind,
+    BlobKind,
 )
 _log = logging.getLogger(__name__)
-_KINDS = {wire.BLOB_KIND_TOKENS: Kind.TOKENS, wire.BLOB_KIND_FRAGMENT: Kind.FRAGMENT}
+_KINDS = {wire.BLOB_KIND_TOKENS: BlobKind.TOKENS, wire.BLOB_KIND_FRAGMENT: BlobKind.FRAGMENT}
 _STALL_SECONDS = 60.0
 """How long an upload may be silent before it is cut off; the owner can resume it later."""
 
@@ -75,7 +75,7 @@ class Uploads:
 
     def selection(self, release: str, owner: str) -> Path:
         """Return the file of what linking selected of an owner's records."""
-        return self._intake.path(release, owner, Kind.SELECTION)
+        return self._intake.path(release, owner, BlobKind.SELECTION)
 
     async def receive(
         self,
@@ -102,7 +102,7 @@ class Uploads:
         """
         blob, done = self._expected(release, owner, key)
         if not done:
-            check = None if blob.kind is Kind.TOKENS else _Check(release, owner)
+            check = None if blob.kind is BlobKind.TOKENS else _Check(release, owner)
             chunks = self._chunks(blob, first, rest)
             try:
                 await self._intake.receive(blob, first.offset, chunks, check)
@@ -116,7 +116,7 @@ class Uploads:
                 ) from None
             if check is not None:
                 await self._received(release, owner, blob, check)
-        if blob.kind is Kind.TOKENS:
+        if blob.kind is BlobKind.TOKENS:
             return wire.UploadResponse()
         received = self._conductor.release(release.id).progress[owner].received
         if received is None:
@@ -176,7 +176,7 @@ class Uploads:
         if kind is None:
             raise ProtocolError("the upload is neither tokens nor a fragment")
         blob = Blob(release.id, owner, kind, key.digest, key.size)
-        if kind is Kind.TOKENS:
+        if kind is BlobKind.TOKENS:
             return blob, _check_tokens(release, blob)
         return blob, _check_fragment(release, blob)
 

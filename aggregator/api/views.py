@@ -7,10 +7,10 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from aggregator.drive.endings import halted_by, operator_error, spent_by
-from aggregator.drive.presence import Presence
+from aggregator.drive.presence import OwnerPresence
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
-from aggregator.store.intake import Intake, Kind
+from aggregator.store.intake import BlobKind, Intake
 from aggregator.store.journal import KnownOwner
 from aggregator.store.operator_log import Action
 from common.errors import TesseraError
@@ -41,7 +41,7 @@ def first_piece(views: Iterable[_Message]) -> tuple[list[_Message], bool]:
     return piece, False
 
 
-def owner_view(owner: KnownOwner, presence: Presence, *, revoked: bool) -> wire.OwnerView:
+def owner_view(owner: KnownOwner, presence: OwnerPresence, *, revoked: bool) -> wire.OwnerView:
     """Return the message about an owner for the command line.
 
     Args:
@@ -64,7 +64,7 @@ def owner_view(owner: KnownOwner, presence: Presence, *, revoked: bool) -> wire.
 
 def release_view(
     release: Release,
-    presence: Presence,
+    presence: OwnerPresence,
     intake: Intake,
     waiting: str = "",
     halted: TesseraError | None = None,
@@ -136,7 +136,7 @@ def error_view(error: TesseraError) -> wire.ErrorView:
 
 
 def _owner(
-    release: Release, owner: str, assignment: Assignment | None, presence: Presence, intake: Intake
+    release: Release, owner: str, assignment: Assignment | None, presence: OwnerPresence, intake: Intake
 ) -> wire.OwnerProgress:
     progress = wire.OwnerProgress(id=owner, state=release.session(owner), connected=presence.connected(owner))
     if assignment is not None:
@@ -152,7 +152,7 @@ def _owner(
         if release.progress[owner].received is not None:
             progress.received = statement.size
         elif release.state is State.COLLECTING:
-            progress.received = intake.held(release.id, owner, Kind.FRAGMENT)
+            progress.received = intake.held(release.id, owner, BlobKind.FRAGMENT)
     return progress
 
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from aggregator.ca.authority import Authority
-from aggregator.store.database import FILE_NAME, Database
+from aggregator.store.database import FILE_NAME, AggregatorDatabase
 from aggregator.store.operator_log import Action, OperatorLog
 from common.errors import ConflictError, IdentityError, ProtocolError, UsageError
 from common.trust.enrolment import CertificateRequest
@@ -84,7 +84,7 @@ class Enrolment:
         clock: Returns the time, with a time zone.
     """
 
-    def __init__(self, db: Database, operators: OperatorLog, clock: Callable[[], datetime]) -> None:
+    def __init__(self, db: AggregatorDatabase, operators: OperatorLog, clock: Callable[[], datetime]) -> None:
         self._db, self._operators, self._clock = db, operators, clock
 
     # --- what the daemon asks --------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def open_register(state_dir: Path, clock: Callable[[], datetime]) -> Iterator[En
     Raises:
         ConfigurationError: If the database cannot be used.
     """
-    with Database(state_dir / FILE_NAME) as db:
+    with AggregatorDatabase(state_dir / FILE_NAME) as db:
         yield Enrolment(db, OperatorLog(db), clock)
 
 

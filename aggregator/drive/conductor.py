@@ -15,7 +15,7 @@ from pathlib import Path
 from aggregator.drive.deadlines import Deadlines
 from aggregator.drive.endings import ended_by, expired, failed_at_owner
 from aggregator.drive.messages import check_consents
-from aggregator.drive.presence import Presence, Signal
+from aggregator.drive.presence import OwnerPresence, Signal
 from aggregator.drive.stages import (
     LostFragmentError,
     compare_keys,
@@ -31,7 +31,7 @@ from aggregator.protocol.release import Release, apply, begin
 from aggregator.protocol.states import ENDS, State
 from aggregator.protocol.work import Work, work_for
 from aggregator.store.database import CannotStoreError
-from aggregator.store.intake import Intake, Kind
+from aggregator.store.intake import BlobKind, Intake
 from aggregator.store.journal import Journal
 from aggregator.store.operator_log import Action
 from common.daemon.metrics import Stopwatch, step_histogram
@@ -65,7 +65,7 @@ class Conductor:
         self,
         *,
         journal: Journal,
-        presence: Presence,
+        presence: OwnerPresence,
         intake: Intake,
         signer: SignerSource,
         release_dir: Path,
@@ -226,10 +226,10 @@ class Conductor:
             self._compare_keys(release)
         if release.state is State.MASKING:
             for owner in release.request.owners:
-                self._intake.remove(release.id, owner, Kind.TOKENS)
+                self._intake.remove(release.id, owner, BlobKind.TOKENS)
         if release.state is State.COLLECTING:
             for owner in release.request.owners:
-                self._intake.remove(release.id, owner, Kind.SELECTION)
+                self._intake.remove(release.id, owner, BlobKind.SELECTION)
         if release.ended:
             self._steps.clear(release.id)
             self._intake.remove_all(release.id)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aggregator.config import Deadlines
+from aggregator.config import DeadlineSettings
 from aggregator.drive.conductor import Conductor
 from aggregator.protocol.events import Cancelled, Confirmed, Deleted, Started
 from aggregator.protocol.release import Release
@@ -56,7 +56,7 @@ def check_start(request: ReleaseArguments, known: Mapping[str, KnownOwner], fold
         check_out(Path(request.out))
 
 
-def allowed_seconds(deadlines: Deadlines) -> dict[str, int]:
+def allowed_seconds(deadlines: DeadlineSettings) -> dict[str, int]:
     """Return how many seconds each state may last; a release keeps these limits."""
     durations = {
         State.INVITING: deadlines.invite,
@@ -82,7 +82,7 @@ class Operations:
         deadlines: How long each step may take, for releases that start from now on.
     """
 
-    def __init__(self, conductor: Conductor, journal: Journal, deadlines: Deadlines) -> None:
+    def __init__(self, conductor: Conductor, journal: Journal, deadlines: DeadlineSettings) -> None:
         self._conductor = conductor
         self._journal = journal
         self._deadlines = deadlines

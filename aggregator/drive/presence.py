@@ -46,7 +46,7 @@ GRACE_SECONDS = 30
 """An owner counts as connected for so long after its last call: it polls again at once."""
 
 
-class Presence:
+class OwnerPresence:
     """Which owners are connected, from their calls.
 
     Args:

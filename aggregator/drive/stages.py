@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from aggregator.protocol.events import Addended, Planned
 from aggregator.protocol.release import Release
 from aggregator.release.conflicts import conflict_error, conflicts
-from aggregator.store.intake import Intake, Kind
+from aggregator.store.intake import BlobKind, Intake
 from common import __version__
 from common.canonical import digest
 from common.errors import IntegrityError, InternalError, TesseraError, UsageError
@@ -117,12 +117,12 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     tokens = {}
     if plan.linking.tokens:
         for owner in plan.owners:
-            data = intake.path(release.id, owner, Kind.TOKENS).read_bytes()
+            data = intake.path(release.id, owner, BlobKind.TOKENS).read_bytes()
             tokens[owner] = np.frombuffer(data, dtype=np.uint8).reshape(-1, _TOKEN_BYTES)
     linked = link(plan, records, tokens)
     for owner, selection in linked.selections.items():
         # On disk before the addendum, which has its digest, is: owners ask for it until they have masked.
-        write_atomic(intake.path(release.id, owner, Kind.SELECTION), selection)
+        write_atomic(intake.path(release.id, owner, BlobKind.SELECTION), selection)
     addendum = Addendum(
         release.id,
         plan.digest,
@@ -205,7 +205,7 @@ def _fragment(release: Release, assignment: Assignment, intake: Intake) -> "pa.T
     statement, owner = release.statement(assignment.owner), assignment.owner
     if statement is None:
         raise InternalError(f"owner {owner} has not sealed")
-    path = intake.path(release.id, owner, Kind.FRAGMENT)
+    path = intake.path(release.id, owner, BlobKind.FRAGMENT)
     try:
         with path.open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()

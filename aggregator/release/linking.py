@@ -196,7 +196,7 @@ def _numbered(lists: Sequence[SortableArray]) -> tuple[Int64Array, Int64Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkingResult:
     """What linking found; the content of the addendum."""
 
     kind: LinkingFound
@@ -215,7 +215,7 @@ class Linked:
     """By owner id, where records are left out: a bit per record in the order of its tokens, 1 to mask it."""
 
 
-def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray]) -> Linked:
+def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray]) -> LinkingResult:
     """Compare the token lists of a release.
 
     Args:
@@ -236,7 +236,7 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
     """
     _check_k(plan, records)
     if not plan.linking.tokens:
-        return Linked("asserted", {owner: records[owner] for owner in plan.owners})
+        return LinkingResult("asserted", {owner: records[owner] for owner in plan.owners})
     lists = {owner: _checked(plan, owner, tokens.get(owner), records) for owner in plan.owners}
     sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
     everybody = union(sets)
@@ -251,7 +251,7 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
     return _intersected(plan, lists, intersection(sets))
 
 
-def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: SortableArray) -> Linked:
+def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: SortableArray) -> LinkingResult:
     """Reduce all owners to the persons that all groups hold."""
     matches = _matches(plan, lists)
     least = plan.linking.min_common
@@ -273,12 +273,12 @@ def _intersected(plan: Plan, lists: Mapping[str, SortableArray], common: Sortabl
     return replace(found, kind="intersected", common=len(common), selections=selections)
 
 
-def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match, ...]) -> Linked:
+def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match, ...]) -> LinkingResult:
     """Return the result of linking where the token lists allow the release."""
     records = {owner: len(each) for owner, each in lists.items()}
     kind: LinkingFound = "equal" if plan.n_groups > 1 else "disjoint"
     if plan.linking.max_overlap == 1:
-        return Linked(kind, records, matches)
+        return LinkingResult(kind, records, matches)
     holders = [count_holders([lists[owner] for owner in owners])[1] for owners in plan.groups]
     multiples = tuple(int(each.max()) for each in holders)
     if plan.n_groups > 1:
@@ -287,7 +287,7 @@ def _found(plan: Plan, lists: Mapping[str, SortableArray], matches: tuple[Match,
     else:
         released = sum(records.values())
         kind = "overlapping" if multiples[0] > 1 else "disjoint"
-    return Linked(kind, records, matches, multiples, released)
+    return LinkingResult(kind, records, matches, multiples, released)
 
 
 def _check_k(plan: Plan, records: Mapping[str, int], what: str = "records") -> None:

@@ -7,7 +7,7 @@ people and uploads. The operator's `enroll` commands write to the same file, wit
 from common.database import CannotStoreError, SqliteDatabase, append_only
 from common.errors import ConfigurationError
 
-__all__ = ["FILE_NAME", "CannotStoreError", "Database"]
+__all__ = ["FILE_NAME", "AggregatorDatabase", "CannotStoreError"]
 
 FILE_NAME = "aggregator.db"
 _RELEASES = (
@@ -51,7 +51,7 @@ _CERTIFICATES = (
 )
 
 
-class Database(SqliteDatabase):
+class AggregatorDatabase(SqliteDatabase):
     """The aggregator's database.
 
     Args:

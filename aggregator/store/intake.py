@@ -102,7 +102,7 @@ Check: TypeAlias = Callable[[bytes | memoryview], None]
 """Called with the bytes of a blob, which may change after the call. Must not raise."""
 
 
-class Kind(StrEnum):
+class BlobKind(StrEnum):
     """What is uploaded."""
 
     TOKENS = "tokens"
@@ -118,7 +118,7 @@ class Blob:
     release: str
     owner: str
     """Owner id, from its certificate."""
-    kind: Kind
+    kind: BlobKind
     """Tokens or fragment."""
     digest: str
     """SHA-256 of the whole."""
@@ -137,7 +137,7 @@ class Intake:
         self._directory = private_directory(directory)
         self._writing: set[Path] = set()
 
-    def path(self, release: str, owner: str, kind: Kind) -> Path:
+    def path(self, release: str, owner: str, kind: BlobKind) -> Path:
         """Return the path of a complete blob. Ids never hold a slash or begin with a dot."""
         return self._directory / release / f"{owner}.{kind}"
 
@@ -151,7 +151,7 @@ class Intake:
             return 0
         return min(part.stat().st_size, blob.size)
 
-    def held(self, release: str, owner: str, kind: Kind) -> int:
+    def held(self, release: str, owner: str, kind: BlobKind) -> int:
         """Return how many bytes of an owner's upload have arrived, whatever blob they belong to."""
         final = self.path(release, owner, kind)
         for path in (final, _beside(final)[0]):
@@ -227,7 +227,7 @@ class Intake:
             final.exists() and final.stat().st_size == blob.size and _replay(final).hexdigest() == blob.digest
         )
 
-    def remove(self, release: str, owner: str, kind: Kind) -> None:
+    def remove(self, release: str, owner: str, kind: BlobKind) -> None:
         """Delete an owner's blob, whole or in part. Files that cannot be deleted now go with `remove_all`."""
         final = self.path(release, owner, kind)
         for path in (final, *_beside(final)):

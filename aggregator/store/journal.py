@@ -8,7 +8,7 @@ from pathlib import Path
 
 from aggregator.protocol.events import Event, Started, from_json, to_json
 from aggregator.protocol.release import Release, apply, begin
-from aggregator.store.database import CannotStoreError, Database
+from aggregator.store.database import AggregatorDatabase, CannotStoreError
 from aggregator.store.ledger_heads import LedgerHeads
 from aggregator.store.operator_log import Action, OperatorLog
 
@@ -44,7 +44,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self.db = Database(path)
+        self.db = AggregatorDatabase(path)
         """The database."""
         self.operators = OperatorLog(self.db)
         """The log of the operators' actions."""

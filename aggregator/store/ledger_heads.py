@@ -8,7 +8,7 @@ different heads at one sequence number prove that the ledger was forked.
 import logging
 from dataclasses import dataclass
 
-from aggregator.store.database import Database
+from aggregator.store.database import AggregatorDatabase
 from aggregator.store.operator_log import Action, OperatorLog
 from common.errors import IntegrityError
 from common.model.fragment import LedgerHead
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SignedHead:
+class StoredHead:
     """A ledger head with its signature."""
 
     head: LedgerHead
@@ -37,17 +37,17 @@ class LedgerHeads:
         operators: Takes what operators must know.
     """
 
-    def __init__(self, db: Database, operators: OperatorLog) -> None:
+    def __init__(self, db: AggregatorDatabase, operators: OperatorLog) -> None:
         self._db, self._operators = db, operators
 
-    def newest(self, owner: str) -> SignedHead | None:
+    def newest(self, owner: str) -> StoredHead | None:
         """Return the newest ledger head that an owner has signed, or None."""
         rows = self._db.rows(
             "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
             "ORDER BY sequence DESC LIMIT 1",
             (owner,),
         )
-        return SignedHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
+        return StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
 
     def newest_at(self, owner: str) -> int:
         """Return when the newest head of an owner arrived, in Unix seconds; 0 if it has none."""
@@ -87,7 +87,7 @@ class LedgerHeads:
                 {"owner": head.owner, "sequence": head.sequence},
             )
 
-    def keep(self, signed: SignedHead, at: int, release: str = "") -> None:
+    def keep(self, signed: StoredHead, at: int, release: str = "") -> None:
         """Store a ledger head. An older one may arrive late and changes nothing.
 
         Args:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from sqlite3 import Connection
 from typing import Any
 
-from aggregator.store.database import Database
+from aggregator.store.database import AggregatorDatabase
 
 USER_KEY = "tessera-user-bin"
 """Metadata of a control call that names the operator. Anyone who reaches the socket has the rights of the
@@ -60,7 +60,7 @@ class OperatorLog:
         db: The aggregator's database.
     """
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: AggregatorDatabase) -> None:
         self._db = db
         self._listener: Callable[[], None] = lambda: None
 

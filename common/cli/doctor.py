@@ -32,7 +32,7 @@ _TIMEX_BYTES = 512
 _Config = TypeVar("_Config")
 
 
-class Outcome(StrEnum):
+class CheckOutcome(StrEnum):
     """How a check ended."""
 
     PASS = "pass"
@@ -47,7 +47,7 @@ class Finding:
 
     check: str
     """Name of the check."""
-    outcome: Outcome
+    outcome: CheckOutcome
     """How it is."""
     text: str
     """The observation."""
@@ -61,22 +61,22 @@ Check = Callable[[], Iterable[Finding]]
 
 def passed(check: str, text: str) -> Finding:
     """Return that something is as it should be."""
-    return Finding(check, Outcome.PASS, text)
+    return Finding(check, CheckOutcome.PASS, text)
 
 
 def warned(check: str, text: str, hint: str) -> Finding:
     """Return that something works, but not as well or as long as it should."""
-    return Finding(check, Outcome.WARN, text, hint)
+    return Finding(check, CheckOutcome.WARN, text, hint)
 
 
 def failed(check: str, text: str, hint: str, exit_code: ExitCode = ExitCode.USAGE) -> Finding:
     """Return that something does not work."""
-    return Finding(check, Outcome.FAIL, text, hint, exit_code)
+    return Finding(check, CheckOutcome.FAIL, text, hint, exit_code)
 
 
 def skipped(check: str, text: str) -> Finding:
     """Return that something was not looked at, and why."""
-    return Finding(check, Outcome.SKIP, text)
+    return Finding(check, CheckOutcome.SKIP, text)
 
 
 def failed_with(check: str, error: TesseraError) -> Finding:
@@ -118,8 +118,8 @@ def report(findings: Iterable[Finding], *, as_json: bool) -> ExitCode:
             console.print_line(f"{each.outcome.upper():<5} {each.check}: {each.text}")
             if each.hint:
                 console.print_line(f"      {each.hint}")
-    ends = next((each.exit_code for each in shown if each.outcome is Outcome.FAIL), ExitCode.DONE)
-    counts = {str(kind): sum(each.outcome is kind for each in shown) for kind in Outcome}
+    ends = next((each.exit_code for each in shown if each.outcome is CheckOutcome.FAIL), ExitCode.DONE)
+    counts = {str(kind): sum(each.outcome is kind for each in shown) for kind in CheckOutcome}
     if as_json:
         lines = [{key: value for key, value in asdict(each).items() if key != "exit_code"} for each in shown]
         console.print_json({"checks": lines, "counts": counts, "healthy": ends is ExitCode.DONE})

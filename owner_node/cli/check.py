@@ -25,8 +25,8 @@ from common.model.mechanisms import declared_mechanism
 from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
-from owner_node.state.database import Database
-from owner_node.state.presence import Presence
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import DaemonPresence
 
 if TYPE_CHECKING:
     from owner_node.cli.check_release import Hypothetical
@@ -242,8 +242,8 @@ def _warnings(owner: OwnerConfig) -> Iterator[str]:
     yield from _identity_warnings(owner)
     yield from _linkage_key_warnings(owner)
     try:
-        with Database(owner.owner.state_dir, make=False) as db:
-            outdated = Presence(db, utc_now).state().outdated(owner.digest)
+        with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+            outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)
     except TesseraError as error:
         yield f"whether the daemon runs with this owner.toml is not known: {error.message}"
     else:

@@ -27,7 +27,7 @@ from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
 from owner_node.consent.policy_rules import foresee
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.attempts import Attempts
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
 
@@ -158,7 +158,7 @@ def ask_policy(
     """
     plan = plan_of(asked, schema, owner)
     assignment = plan.assignment_of(owner.owner.id)
-    with Database(owner.owner.state_dir, make=False) as db:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         ledger, attempts = Ledger(db, utc_now), Attempts(History(db, utc_now), utc_now)
         remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
         verdict = judge(

@@ -9,7 +9,7 @@ import typer
 from common.cli import console
 from common.clock import utc_now
 from owner_node import config
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History, Line
 
 _SHORT_DIGEST = 12
@@ -35,7 +35,7 @@ def history(
     """Show the history, oldest first: every request, decision, rule and digest. Needs no daemon."""
     owner = config.load(config_file)
     by, _, wanted = (release or "").rpartition("/")
-    with Database(owner.owner.state_dir, make=False) as db:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         lines = History(db, utc_now).entries(by or aggregator, wanted or None)
     if by and aggregator not in (None, by):
         lines = ()

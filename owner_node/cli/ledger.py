@@ -21,12 +21,12 @@ from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
 from common.words.numbers import bound_cell
 from owner_node import config
 from owner_node.config import OwnerConfig
-from owner_node.ledger.ledger import Entry, Kind, Ledger
+from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.release.recovery import Recovery, Shown, assess, carry_out
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import daemon_lock
 from owner_node.state.session import CHARGED
@@ -358,7 +358,7 @@ def ledger(
         _check_alone(config_file, dataset, budget, verify=verify, as_json=as_json)
         return
     owner = config.load(config_file)
-    with Database(owner.owner.state_dir, make=False) as db:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         book = Ledger(db, utc_now)
         chosen = _chosen(owner, book, dataset, budget)
         if verify:
@@ -407,12 +407,12 @@ def _chosen(owner: OwnerConfig, book: Ledger, dataset: str | None, budget: str |
     return budget
 
 
-def _verify(db: Database, book: Ledger) -> None:
+def _verify(db: OwnerDatabase, book: Ledger) -> None:
     """Check both chains, and by history and sessions that their newest entries were not cut off."""
     book.verify()
     History(db, utc_now).verify()
     book.verify_history()
-    spent = {(e.aggregator, e.release, e.plan_digest) for e in book.entries() if e.kind is Kind.SPEND}
+    spent = {(e.aggregator, e.release, e.plan_digest) for e in book.entries() if e.kind is EntryKind.SPEND}
     for session in Sessions(db, utc_now).all():
         if (
             session.state in CHARGED
@@ -429,7 +429,7 @@ def _document(entry: Entry) -> dict[str, Any]:
     return {**asdict(entry), "kind": str(entry.kind)}
 
 
-def _local_work(db: Database) -> dict[str, str]:
+def _local_work(db: OwnerDatabase) -> dict[str, str]:
     """Return a description of each local charge, by its id."""
     found = {}
     for line in History(db, utc_now).entries(LOCAL, event="spent"):
@@ -453,7 +453,7 @@ def _show(lines: tuple[Entry, ...], local: dict[str, str]) -> None:
 def _note(entry: Entry, local: dict[str, str]) -> str:
     """Return the note of an entry in short; digests of columns and lost heads are only in `--json`."""
     said = [f"{key} {entry.note[key]}" for key in ("total", "reason") if key in entry.note]
-    if entry.kind is Kind.RECOVER:
+    if entry.kind is EntryKind.RECOVER:
         lost = [each["sequence"] for each in entry.note.get("lost", [])]
         said.append(f"lost up to entry {lost[-1]}" if lost else "nothing lost")
     if entry.accounting:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from common.model.schema import Attribute
     from owner_node.local.charge import LocalCharges
     from owner_node.local.query import Query
-    from owner_node.masking.questions import Kind, Range
+    from owner_node.masking.questions import QuestionKind, Range
 
 app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
 
@@ -126,11 +126,11 @@ def _ask(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from owner_node.masking.questions import Kind
+    from owner_node.masking.questions import QuestionKind
 
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
-    query = _prepared(Kind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
+    query = _prepared(QuestionKind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
     from owner_node.local.charge import LocalCharges, Standing
     from owner_node.local.query import answer_query
     from owner_node.release.decisions import this_person
@@ -157,7 +157,7 @@ def _ask(
 
 
 def _prepared(
-    kind: "Kind",
+    kind: "QuestionKind",
     owner: OwnerConfig,
     dataset: DatasetConfig,
     name: str,
@@ -201,7 +201,7 @@ def _show_promises(query: "Query") -> None:
 def _show(
     query: "Query", answer: tuple[str, ...], charges: "LocalCharges", *, charged: bool, as_json: bool
 ) -> None:
-    from owner_node.masking.questions import Kind, promises, range_texts
+    from owner_node.masking.questions import QuestionKind, promises, range_texts
 
     question, work = query.question, query.work
     left = charges.remaining(work)
@@ -212,13 +212,13 @@ def _show(
             "epsilon": question.epsilon, "charged": work.charge if charged else 0, "budget": work.budget,
             "remaining": left, "promises": list(promises(question)),
         }  # fmt: skip
-        if question.kind is Kind.HISTOGRAM:
+        if question.kind is QuestionKind.HISTOGRAM:
             counts = [{**each, "count": number} for each, number in zip(ranges, answer, strict=True)]
             console.print_json({**document, "answer": counts})
         else:
             console.print_json({**document, "answer": answer[0], "range": ranges[0] if ranges else None})
         return
-    if question.kind is Kind.HISTOGRAM:
+    if question.kind is QuestionKind.HISTOGRAM:
         rows = [
             (" to ".join(each.values()), int(number)) for each, number in zip(ranges, answer, strict=True)
         ]

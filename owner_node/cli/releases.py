@@ -92,12 +92,12 @@ def verify(
 def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
     from common.trust.identity import Party
     from owner_node.release.own_fragment import check_told, verify_own
-    from owner_node.state.database import Database
+    from owner_node.state.database import OwnerDatabase
     from owner_node.state.outbox import Outbox
     from owner_node.state.sessions import Sessions
 
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
-    with Database(own.owner.state_dir, make=False) as db:
+    with OwnerDatabase(own.owner.state_dir, make=False) as db:
         session = Sessions(db, utc_now).get(aggregator, release)
     if session is None or own.owner.id not in verified.plan.owners:
         raise UsageError(

@@ -23,9 +23,9 @@ from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
-from owner_node.state.database import Database
-from owner_node.state.presence import Presence, ring
-from owner_node.state.session import State
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import DaemonPresence, ring
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
         The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
         the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
     """
-    if session.state is not State.AWAITING_APPROVAL or session.plan is None:
+    if session.state is not SessionState.AWAITING_APPROVAL or session.plan is None:
         return None
     try:
         return _tried(session.plan, session.dataset, owner)
@@ -344,7 +344,7 @@ def requests(
     with _opened(owner) as (db, decisions):
         sessions = decisions.all() if every else decisions.waiting()
         found = [_summary(each, owner, db, decisions) for each in sessions]
-        outdated = Presence(db, utc_now).state().outdated(owner.digest)
+        outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)
     if outdated:
         console.note(f"warning: {outdated}")
     if as_json:
@@ -457,8 +457,8 @@ def refuse(
 
 
 @contextmanager
-def _opened(owner: OwnerConfig) -> Iterator[tuple[Database, Decisions]]:
-    with Database(owner.owner.state_dir, make=False) as db:
+def _opened(owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         yield db, Decisions(db, utc_now)
 
 
@@ -471,7 +471,7 @@ def _named(session: Session) -> dict[str, Any]:
     return {**names, "plan_digest": session.plan_digest}
 
 
-def _summary(session: Session, owner: OwnerConfig, db: Database, decisions: Decisions) -> dict[str, Any]:
+def _summary(session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions) -> dict[str, Any]:
     document = _document(session, owner, db, decisions)
     kept = ("aggregator", "release", "state", "dataset", "purpose", "epsilon", "charge", "deadline",
             "plan_digest", "rule")  # fmt: skip
@@ -479,7 +479,9 @@ def _summary(session: Session, owner: OwnerConfig, db: Database, decisions: Deci
     return {key: document.get(key) for key in kept} | {"approved_until": approval.get("until")}
 
 
-def _document(session: Session, owner: OwnerConfig, db: Database, decisions: Decisions) -> dict[str, Any]:
+def _document(
+    session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions
+) -> dict[str, Any]:
     from owner_node.release.request_view import request_view
 
     approval = decisions.approvals.newest(session)

@@ -11,9 +11,9 @@ from owner_node import config
 from owner_node.cli.ledger import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.database import Database
-from owner_node.state.presence import DaemonState, Presence
-from owner_node.state.session import State
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import DaemonPresence, DaemonState
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 
 CheckOption = Annotated[
@@ -29,8 +29,8 @@ def status(
 ) -> None:
     """Show the daemon, its connections, open sessions and budgets."""
     owner = config.load(config_file)
-    with Database(owner.owner.state_dir, make=False) as db:
-        daemon, ledger = Presence(db, utc_now).state(), Ledger(db, utc_now)
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        daemon, ledger = DaemonPresence(db, utc_now).state(), Ledger(db, utc_now)
         halted = ledger.losses.reason()
         document = {
             "owner": owner.owner.id,
@@ -150,7 +150,7 @@ def _show(document: dict[str, Any]) -> None:
         rows = [[None if each[name] == "" else each[name] for name in columns] for each in document[key]]
         if rows:
             console.table(title, columns, rows)
-    waiting = sum(each["state"] == State.AWAITING_APPROVAL for each in document["sessions"])
+    waiting = sum(each["state"] == SessionState.AWAITING_APPROVAL for each in document["sessions"])
     if waiting:
         console.print_line(f"{waiting} of them wait for a person: owner-node requests")
     show_balances(document["balances"])

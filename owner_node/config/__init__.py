@@ -21,9 +21,9 @@ from owner_node.config.policy import PolicyConfig
 
 __all__ = [
     "FILE_NAME",
-    "AggregatorSection",
     "CsvOptions",
     "DatasetConfig",
+    "KnownAggregator",
     "OwnerConfig",
     "OwnerSection",
     "PolicyConfig",
@@ -45,7 +45,7 @@ class OwnerSection(Section):
 
 
 @dataclass(frozen=True, slots=True)
-class AggregatorSection(Section):
+class KnownAggregator(Section):
     """The table `[[aggregator]]`: an aggregator that the owner node connects to."""
 
     name: Annotated[Name, Field(description="the name in the aggregator's SPIFFE ID")]
@@ -57,7 +57,7 @@ class _Tables(Section):
     """The tables whose run-time form equals their form in the file."""
 
     owner: Annotated[OwnerSection, Field(description="the table [owner] says who this is")]
-    aggregators: Annotated[Listed[AggregatorSection], Field(alias="aggregator")] = ()
+    aggregators: Annotated[Listed[KnownAggregator], Field(alias="aggregator")] = ()
     tls: Annotated[TlsSection, Field(description="the table [tls] names ca, cert and key")]
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     audit: AuditSection = field(default_factory=AuditSection)

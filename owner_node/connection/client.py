@@ -24,7 +24,7 @@ from common.trust.tls import TIME_KEY, channel_credentials_of, channel_options, 
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
-from owner_node.config import AggregatorSection
+from owner_node.config import KnownAggregator
 from owner_node.state.answers import Fragment, SignedHead
 
 PROTOCOL = 1
@@ -235,7 +235,7 @@ class AggregatorClient:
 
 
 def explain(
-    aggregator: AggregatorSection, tls: TlsSection, now: datetime
+    aggregator: KnownAggregator, tls: TlsSection, now: datetime
 ) -> NotConnectedError | IdentityError | None:
     """Determine by a TLS handshake why an aggregator cannot be reached (`common.trust.tls`)."""
     host, _, port = aggregator.address.rpartition(":")

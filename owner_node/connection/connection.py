@@ -20,11 +20,11 @@ from common.errors import (
 from common.model.plan import RELEASE_ID
 from common.trust.credentials import Credentials
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import AggregatorClient, NotTakenError, explain
 from owner_node.connection.credentials import Renewal
 from owner_node.connection.recall import LedgerGuard
-from owner_node.connection.worker import PASSING, Outcome, Worker
+from owner_node.connection.worker import PASSING, Worker, WorkOutcome
 from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.state.answers import SignedHead
@@ -79,7 +79,7 @@ class Connection:
     def __init__(
         self,
         config: OwnerConfig,
-        aggregator: AggregatorSection,
+        aggregator: KnownAggregator,
         node: Node,
         records: Records,
         trust: Trust,
@@ -240,10 +240,10 @@ class Connection:
             async with self._turns.setdefault(work.release, asyncio.Lock()):
                 self._guard.check()
                 outcome = await self._worker.do(work)
-            if outcome is Outcome.WAITS:
+            if outcome is WorkOutcome.WAITS:
                 self._waiting.add(key)
             # Rate limit: the aggregator may repeat a refused request at once.
-            rest = _REST_SECONDS if outcome is Outcome.REFUSED else 0.0
+            rest = _REST_SECONDS if outcome is WorkOutcome.REFUSED else 0.0
             if key[1] == "conclude":
                 self._end_waiting(work.release)
         except SourceUnreachableError as error:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from common.clock import utc_now
 from common.errors import IntegrityError, NotConnectedError, UsageError
 from common.files import check_out, whole_folder
-from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import AggregatorClient, explain
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.sessions import Session, Sessions
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
         )
 
 
-def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[AggregatorSection, Session]:
-    with Database(config.owner.state_dir, make=False) as db:
+def _find(config: OwnerConfig, release: str, aggregator: str | None) -> tuple[KnownAggregator, Session]:
+    with OwnerDatabase(config.owner.state_dir, make=False) as db:
         known = Sessions(db, utc_now).all()
     found = [each for each in known if each.release == release and aggregator in (None, each.aggregator)]
     if not found:

@@ -15,7 +15,7 @@ from common.model.fragment import MOST_ENTRIES, Consent, FragmentStatement, Ledg
 from common.model.plan import Plan
 from common.trust.signing import Domain, load_chain
 from common.wire.v1 import owner_pb2 as wire
-from owner_node.config import AggregatorSection, OwnerConfig
+from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import AggregatorClient, explain
 from owner_node.release.records import Records
 from owner_node.release.recovery import Recalled, Shown
@@ -157,7 +157,7 @@ async def recall(
 
 
 async def _ask(
-    config: OwnerConfig, section: AggregatorSection, records: Records, clock: Callable[[], datetime]
+    config: OwnerConfig, section: KnownAggregator, records: Records, clock: Callable[[], datetime]
 ) -> Shown:
     authorities = load_chain(config.tls.ca)
     trust = Trust(lambda: authorities, config.owner.trust_domain, config.owner.id, section.name, clock)

@@ -43,7 +43,7 @@ def _failure(failure: Failure) -> wire.AnswerRequest:
     return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
 
 
-class Outcome(StrEnum):
+class WorkOutcome(StrEnum):
     """Outcome of a work request."""
 
     DONE = "done"
@@ -84,7 +84,7 @@ class Worker:
             raise NotConnectedError("there is no connection to the aggregator yet")
         return self._connected
 
-    async def do(self, work: wire.Work) -> Outcome:
+    async def do(self, work: wire.Work) -> WorkOutcome:
         """Do one work request and answer it; a refusal or failure is answered as well.
 
         Raises:
@@ -94,13 +94,13 @@ class Worker:
         """
         step = work.WhichOneof("step") or ""
         extra = {"release": work.release, "step": step}
-        outcome = Outcome.REFUSED
+        outcome = WorkOutcome.REFUSED
         try:
             if step not in self._steps:
                 raise ProtocolError("the aggregator requested a step that this version does not know")
             with STEP_SECONDS.labels(step).time():
                 answer = await self._steps[step](work)
-            outcome = Outcome.WAITS if answer and answer.HasField("waiting") else Outcome.DONE
+            outcome = WorkOutcome.WAITS if answer and answer.HasField("waiting") else WorkOutcome.DONE
         except (*PASSING, NotConnectedError, NotTakenError):
             raise
         except RefusedBeforeError as refusal:
@@ -116,7 +116,7 @@ class Worker:
         if answer is not None:
             answer.release, answer.plan_digest = work.release, work.plan_digest
             await self._client.answer(answer)
-        _log.info("waiting for a person" if outcome is Outcome.WAITS else "done", extra=extra)
+        _log.info("waiting for a person" if outcome is WorkOutcome.WAITS else "done", extra=extra)
         return outcome
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:

@@ -20,7 +20,7 @@ from common.model.privacy import Accounting, plain
 from common.model.schema import Schema
 from common.model.task import Assignment
 from owner_node.consent import plan_rules, policy_rules
-from owner_node.consent.plan_rules import Objection, Request, Work
+from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.masking.foreseen import Forecast
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def judge(
     return _verdict(request)
 
 
-def check_local(work: Work) -> None:
+def check_local(work: PlannedWork) -> None:
     """Check work that an owner does for itself. `approval` does not apply: a person runs the command.
 
     Args:

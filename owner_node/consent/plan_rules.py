@@ -1,7 +1,8 @@
 """Rules that make a plan invalid whatever the owner's policy: it contradicts itself or this owner's data set.
 
-`Work` and `Request` are the input of all rules of consent, and `Objection` is their output. `check_texts`
-checks the texts of a plan before any of it is stored: a person reads them, and decides by what is shown.
+`PlannedWork` and `Request` are the input of all rules of consent, and `Objection` is their output.
+`check_texts` checks the texts of a plan before any of it is stored: a person reads them, and decides by what
+is shown.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PlannedWork:
     """Work that an owner's policy judges: its share of a release, or a mask or query for itself."""
 
     assignment: Assignment
@@ -57,7 +58,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Work):
+class Request(PlannedWork):
     """An aggregator's request that the owner takes part in a release."""
 
     plan: Plan

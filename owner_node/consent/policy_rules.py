@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.model.mechanisms import MECHANISMS
-from owner_node.consent.plan_rules import Objection, Request, Work
+from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
 from owner_node.masking.foreseen import Forecast
 
@@ -24,14 +24,14 @@ DEVIATIONS = 4
 """Standard errors that an estimate has to be away from a limit to be decisive."""
 
 
-def attributes(work: Work) -> Iterator[Objection]:
+def attributes(work: PlannedWork) -> Iterator[Objection]:
     """Object to attributes that the policy does not list."""
     for planned in work.assignment.attributes:
         if work.policy.attributes and planned.name not in work.policy.attributes:
             yield Objection(f"policy.attributes does not list {planned.name!r}")
 
 
-def amount(work: Work) -> Iterator[Objection]:
+def amount(work: PlannedWork) -> Iterator[Objection]:
     """Object to a charge without a bound under the policy's accounting, and to one above its limit."""
     policy, amount = work.policy, work.charge
     if amount is None:
@@ -46,7 +46,7 @@ def amount(work: Work) -> Iterator[Objection]:
         yield Objection(f"policy.max_epsilon_per_release = {limit}, the release would charge {largest}")
 
 
-def mechanisms(work: Work) -> Iterator[Objection]:
+def mechanisms(work: PlannedWork) -> Iterator[Objection]:
     """Object to mechanisms that the policy does not list, and to k below its minimum."""
     policy, planned = work.policy, work.assignment.attributes
     for mechanism in dict.fromkeys(each.mechanism for each in planned):
@@ -57,7 +57,7 @@ def mechanisms(work: Work) -> Iterator[Objection]:
             yield Objection(f"policy.min_k = {policy.min_k}, {each.name!r} is planned with k = {each.k}")
 
 
-def rank_noise(work: Work) -> Iterator[Objection]:
+def rank_noise(work: PlannedWork) -> Iterator[Objection]:
     """Object to rank noise below the policy's minimum, and to a rank loss above its limit."""
     policy = work.policy
     for planned in work.assignment.attributes:
@@ -71,7 +71,7 @@ def rank_noise(work: Work) -> Iterator[Objection]:
         yield Objection(rule)
 
 
-def dates(work: Work) -> Iterator[Objection]:
+def dates(work: PlannedWork) -> Iterator[Objection]:
     """Object to work outside the policy's dates of validity."""
     first, last = work.policy.valid_from, work.policy.valid_until
     if first is not None and work.today < first:

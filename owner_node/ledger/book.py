@@ -6,9 +6,9 @@ from typing import Any
 
 from common.canonical import canonical
 from common.errors import IntegrityError
-from owner_node.ledger.entry import COLUMNS, OF_A_CHARGE, Entry, Kind, read
+from owner_node.ledger.entry import COLUMNS, OF_A_CHARGE, Entry, EntryKind, read
 from owner_node.state.chain import Chain, Head
-from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
 from owner_node.state.history import History
 
 _HISTORY = "history"
@@ -22,7 +22,7 @@ class LedgerBook:
         clock: Returns the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._clock = clock
         self._history = History(db, clock)
         self.chain = Chain(
@@ -30,7 +30,7 @@ class LedgerBook:
             "ledger",
             "ledger",
             COLUMNS,
-            skips=lambda row: row["kind"] == Kind.RECOVER,
+            skips=lambda row: row["kind"] == EntryKind.RECOVER,
         )
         """Hash chain of the lines."""
 
@@ -46,7 +46,7 @@ class LedgerBook:
     def append(
         self,
         tx: Transaction,
-        kind: Kind,
+        kind: EntryKind,
         note: Mapping[str, Any],
         values: Mapping[str, str | None],
         skip_to: int = 0,
@@ -72,7 +72,7 @@ class LedgerBook:
     def settle(
         self,
         tx: Transaction,
-        kind: Kind,
+        kind: EntryKind,
         reservation: sqlite3.Row,
         note: Mapping[str, Any] | None = None,
         amounts: Mapping[str, str | None] | None = None,

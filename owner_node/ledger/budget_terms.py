@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import RefusedError
-from owner_node.ledger.entry import CHARGES, Entry, Kind, added, text
+from owner_node.ledger.entry import CHARGES, Entry, EntryKind, added, text
 
 EVIDENCE = 32
 """Total weight, in about bits of evidence, from which columns of equal content count as the same data."""
@@ -108,7 +108,9 @@ def _charged(entries: Iterable[Entry]) -> set[str]:
     for each in entries:
         if each.kind in CHARGES:
             # A spend takes the amount that its reservation already holds.
-            change = {Kind.RESERVE: each.charge, Kind.RETURN: -each.charge}.get(each.kind, Decimal(0))
+            change = {EntryKind.RESERVE: each.charge, EntryKind.RETURN: -each.charge}.get(
+                each.kind, Decimal(0)
+            )
             changes.setdefault(each.budget, []).append(change)
     return {budget for budget, values in changes.items() if added(values) > 0}
 

@@ -28,7 +28,7 @@ EXACT = Context(prec=60, traps=[Inexact, InvalidOperation, DivisionByZero, Overf
 """Arithmetic that raises an error instead of rounding."""
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What an entry does."""
 
     RESERVE = "reserve"
@@ -40,7 +40,7 @@ class Kind(StrEnum):
     """Acknowledges that entries were lost; its number follows theirs."""
 
 
-CHARGES = frozenset({Kind.RESERVE, Kind.SPEND, Kind.RETURN})
+CHARGES = frozenset({EntryKind.RESERVE, EntryKind.SPEND, EntryKind.RETURN})
 """The kinds that concern a release's charge."""
 
 
@@ -52,7 +52,7 @@ class Entry:
     """Position, from 1."""
     time: str
     """ISO 8601, UTC."""
-    kind: Kind
+    kind: EntryKind
     budget: str
     """Name of the budget; empty where it concerns none."""
     aggregator: str
@@ -101,9 +101,9 @@ def read(row: "sqlite3.Row") -> Entry:
         rank_loss = None if row["rank_loss"] is None else Decimal(row["rank_loss"])
         note = {} if row["note"] is None else json.loads(row["note"])
         return Entry(
-            row["sequence"], row["time"], Kind(row["kind"]), row["budget"], row["aggregator"], row["release"],
-            row["plan_digest"], Decimal(row["charge"]), Decimal(row["epsilon"]), joint, row["accounting"],
-            row["hash"], dict(note), rank_loss,
+            row["sequence"], row["time"], EntryKind(row["kind"]), row["budget"], row["aggregator"],
+            row["release"], row["plan_digest"], Decimal(row["charge"]), Decimal(row["epsilon"]), joint,
+            row["accounting"], row["hash"], dict(note), rank_loss,
         )  # fmt: skip
     except (ArithmeticError, ValueError, TypeError):
         raise IntegrityError(

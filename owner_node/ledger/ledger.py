@@ -21,7 +21,7 @@ from owner_node.ledger.entry import (
     OF_NO_CHARGE,
     Balance,
     Entry,
-    Kind,
+    EntryKind,
     Part,
     added,
     split,
@@ -29,9 +29,9 @@ from owner_node.ledger.entry import (
 )
 from owner_node.ledger.losses import Losses
 from owner_node.state.chain import Head
-from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
 
-__all__ = ["Balance", "Entry", "Kind", "Ledger"]
+__all__ = ["Balance", "Entry", "EntryKind", "Ledger"]
 
 
 class Ledger(LedgerBook):
@@ -42,7 +42,7 @@ class Ledger(LedgerBook):
         clock: Returns the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         super().__init__(db, clock)
         self.losses = Losses(db, clock, self)
         """Signed heads that the ledger lacks, the halt that follows, and the charges for them."""
@@ -123,7 +123,7 @@ class Ledger(LedgerBook):
             "epsilon_joint": None if epsilon_joint is None else text(epsilon_joint), "accounting": accounting,
             "rank_loss": None if rank_loss is None else text(rank_loss),
         }  # fmt: skip
-        self.append(tx, Kind.RESERVE, note, values)
+        self.append(tx, EntryKind.RESERVE, note, values)
 
     def spend(
         self,
@@ -152,18 +152,18 @@ class Ledger(LedgerBook):
         """
         self.check_may_charge(tx)
         found = self._of(aggregator, release, plan_digest)
-        if Kind.SPEND in found:
+        if EntryKind.SPEND in found:
             return
-        if Kind.RESERVE not in found or Kind.RETURN in found:
+        if EntryKind.RESERVE not in found or EntryKind.RETURN in found:
             raise InternalError(f"nothing is reserved for release {release!r}")
-        columns, budget, lines = tuple(columns), str(found[Kind.RESERVE]["budget"]), self.lines()
+        columns, budget, lines = tuple(columns), str(found[EntryKind.RESERVE]["budget"]), self.lines()
         check_source(lines, budget, "", columns)
         marks = new_columns(lines, budget, columns)
-        needed, rest = (None, None) if part is None else split(found[Kind.RESERVE], part)
+        needed, rest = (None, None) if part is None else split(found[EntryKind.RESERVE], part)
         if rest is not None:
-            self.settle(tx, Kind.RETURN, found[Kind.RESERVE], amounts=rest)
+            self.settle(tx, EntryKind.RETURN, found[EntryKind.RESERVE], amounts=rest)
         note = {"columns": marks} if marks else {}
-        self.settle(tx, Kind.SPEND, found[Kind.RESERVE], note, needed)
+        self.settle(tx, EntryKind.SPEND, found[EntryKind.RESERVE], note, needed)
 
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. Idempotent; a spend, an earlier return or no reservation stay as they are.
@@ -175,9 +175,9 @@ class Ledger(LedgerBook):
             ConflictError: If it was reserved for another plan.
         """
         found = self._of(aggregator, release, plan_digest)
-        if set(found) != {Kind.RESERVE}:
+        if set(found) != {EntryKind.RESERVE}:
             return False
-        self.settle(tx, Kind.RETURN, found[Kind.RESERVE])
+        self.settle(tx, EntryKind.RETURN, found[EntryKind.RESERVE])
         return True
 
     def balance(self, budget: str, total: Decimal) -> Balance:
@@ -195,7 +195,7 @@ class Ledger(LedgerBook):
         total = total if recorded is None else min(total, recorded)
         reserved, spent, returned = (
             added(each.charge for each in lines if each.kind is kind)
-            for kind in (Kind.RESERVE, Kind.SPEND, Kind.RETURN)
+            for kind in (EntryKind.RESERVE, EntryKind.SPEND, EntryKind.RETURN)
         )
         held = EXACT.subtract(EXACT.subtract(reserved, spent), returned)
         remaining = EXACT.subtract(EXACT.subtract(total, held), spent)
@@ -255,14 +255,14 @@ class Ledger(LedgerBook):
         """
         self.append(
             tx,
-            Kind.BUDGET,
+            EntryKind.BUDGET,
             {"total": text(total), "reason": reason},
             {**OF_NO_CHARGE, "budget": budget},
         )
 
     def _is_reserved(self, aggregator: str, release: str, plan_digest: str) -> bool:
         found = self._of(aggregator, release, plan_digest)
-        if Kind.RETURN in found and Kind.SPEND not in found:
+        if EntryKind.RETURN in found and EntryKind.SPEND not in found:
             raise ConflictError(
                 f"the reservation for release {release!r} was returned",
                 "start a release with another id",
@@ -270,7 +270,7 @@ class Ledger(LedgerBook):
             )
         return bool(found)
 
-    def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[Kind, sqlite3.Row]:
+    def _of(self, aggregator: str, release: str, plan_digest: str) -> dict[EntryKind, sqlite3.Row]:
         rows = self.of(aggregator, release)
         if any(row["plan_digest"] != plan_digest for row in rows):
             raise ConflictError(
@@ -278,4 +278,4 @@ class Ledger(LedgerBook):
                 "a release id stands for one plan: start the other plan under another id",
                 {"release": release, "plan_digest": plan_digest},
             )
-        return {Kind(row["kind"]): row for row in rows}
+        return {EntryKind(row["kind"]): row for row in rows}

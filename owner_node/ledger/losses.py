@@ -17,9 +17,9 @@ from typing import Any
 from common.canonical import canonical
 from common.errors import IntegrityError
 from owner_node.ledger.book import LedgerBook
-from owner_node.ledger.entry import OF_NO_CHARGE, Entry, Kind, read, recovered_name, text
+from owner_node.ledger.entry import OF_NO_CHARGE, Entry, EntryKind, read, recovered_name, text
 from owner_node.state.chain import Head
-from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
 
 _HINT = (
     "stop every other copy; put the newest owner.db back, or charge what this one lacks: "
@@ -53,7 +53,7 @@ def acknowledged(entries: Iterable[Entry]) -> frozenset[Head]:
     return frozenset(
         Head(int(lost["sequence"]), lost["hash"])
         for entry in entries
-        if entry.kind is Kind.RECOVER
+        if entry.kind is EntryKind.RECOVER
         for lost in entry.note.get("lost", [])
     )
 
@@ -67,7 +67,7 @@ class Losses:
         book: The ledger's lines.
     """
 
-    def __init__(self, db: Database, clock: Clock, book: LedgerBook) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock, book: LedgerBook) -> None:
         self._db, self._clock, self._book = db, clock, book
 
     # --- signed heads ----------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Losses:
         """Whether the ledger lacks entries under one of its heads that no recovery acknowledged as lost."""
         if self._book.chain.contains(head):
             return False
-        return head not in acknowledged(map(read, self._book.chain.entries("kind = ?", (Kind.RECOVER,))))
+        return head not in acknowledged(map(read, self._book.chain.entries("kind = ?", (EntryKind.RECOVER,))))
 
     def check(self, head: Head) -> None:
         """Check that the ledger has the entries that one of its signed heads covered.
@@ -168,7 +168,7 @@ class Losses:
         documents = [{"sequence": str(head.sequence), "hash": head.hash} for head in heads]
         skip_to = heads[-1].sequence + 1 if heads else 0
         tx.execute("DELETE FROM ledger_halt")
-        return self._book.append(tx, Kind.RECOVER, {**note, "lost": documents}, OF_NO_CHARGE, skip_to)
+        return self._book.append(tx, EntryKind.RECOVER, {**note, "lost": documents}, OF_NO_CHARGE, skip_to)
 
     def charge(self, tx: Transaction, lost: LostCharge, note: Mapping[str, Any] | None = None) -> None:
         """Charge what was spent before entries were lost, even beyond the balance. Idempotent.
@@ -185,20 +185,20 @@ class Losses:
         release = lost.release
         rows = self._book.of(lost.aggregator, release)
         kinds = {row["kind"] for row in rows}
-        returned = Kind.RETURN in kinds and Kind.SPEND not in kinds
+        returned = EntryKind.RETURN in kinds and EntryKind.SPEND not in kinds
         if returned or any(row["plan_digest"] != lost.plan_digest for row in rows):
             release = recovered_name(release, lost.plan_digest)
             rows = self._book.of(lost.aggregator, release)
         found = {row["kind"]: row for row in rows}
-        if Kind.SPEND in found:
+        if EntryKind.SPEND in found:
             return
-        if Kind.RESERVE not in found:
+        if EntryKind.RESERVE not in found:
             values = {
                 "budget": lost.budget, "aggregator": lost.aggregator, "release": release,
                 "plan_digest": lost.plan_digest, "charge": text(lost.charge), "epsilon": text(lost.charge),
                 "epsilon_joint": None, "accounting": "recovered",
                 "rank_loss": None if lost.rank_loss is None else text(lost.rank_loss),
             }  # fmt: skip
-            self._book.append(tx, Kind.RESERVE, note or {}, values)
-            (found[Kind.RESERVE],) = self._book.of(lost.aggregator, release)
-        self._book.settle(tx, Kind.SPEND, found[Kind.RESERVE])
+            self._book.append(tx, EntryKind.RESERVE, note or {}, values)
+            (found[EntryKind.RESERVE],) = self._book.of(lost.aggregator, release)
+        self._book.settle(tx, EntryKind.SPEND, found[EntryKind.RESERVE])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import RefusedError
-from owner_node.ledger.entry import CHARGES, Entry, Kind, added, text
+from owner_node.ledger.entry import CHARGES, Entry, EntryKind, added, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ def rank_losses(lines: Iterable[Entry]) -> RankLosses:
     Args:
         lines: Lines of the ledger about one budget, oldest first.
     """
-    of_release: dict[tuple[str, str], dict[Kind, Entry]] = {}
+    of_release: dict[tuple[str, str], dict[EntryKind, Entry]] = {}
     for line in (each for each in lines if each.kind in CHARGES):
         of_release.setdefault((line.aggregator, line.release), {})[line.kind] = line
     bounds = [
-        found.get(Kind.SPEND, found[Kind.RESERVE]).rank_loss
+        found.get(EntryKind.SPEND, found[EntryKind.RESERVE]).rank_loss
         for found in of_release.values()
         # A return beside a spend is only the part of the reservation that was not needed.
-        if Kind.SPEND in found or Kind.RETURN not in found
+        if EntryKind.SPEND in found or EntryKind.RETURN not in found
     ]
     return RankLosses(added(each for each in bounds if each is not None), bounds.count(None))
 

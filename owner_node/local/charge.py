@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from common.canonical import canonical, document_digest
 from common.errors import BalanceError, ConflictError, InternalError, RefusedError
 from owner_node.consent.judge import check_forecast, check_local
-from owner_node.consent.plan_rules import Work
+from owner_node.consent.plan_rules import PlannedWork
 from owner_node.consent.policy_rules import has_limits
 from owner_node.ledger.budget_terms import Column
 from owner_node.masking.foreseen import Forecast
@@ -55,7 +55,7 @@ class LocalWork:
     document: Mapping[str, Any]
     """All its arguments; canonical, without values of records. When the work is charged, an entry that
     identifies its data is added; the digest of both identifies the work in the ledger."""
-    asked: Work
+    asked: PlannedWork
     """The work as the policy judges it and the ledger charges it."""
     loaded: "LoadedData" = field(repr=False, compare=False)
     """The data, with all declared columns, whichever the work uses: so a copy of the data, or another name

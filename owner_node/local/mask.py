@@ -22,7 +22,7 @@ from common.planning.arguments import ReleaseArguments
 from common.planning.planner import make_plan
 from common.words.guarantee import invariants, promises
 from owner_node.config import DatasetConfig, PolicyConfig
-from owner_node.consent.plan_rules import Work
+from owner_node.consent.plan_rules import PlannedWork
 from owner_node.consent.policy_rules import foresee
 from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing
 from owner_node.local.masked_tables import MaskedTables, released_table
@@ -94,7 +94,7 @@ def prepare_mask(
     plan = make_plan(arguments, {owner: schema}, aggregator=LOCAL, created=created, version=__version__)
     assignment = plan.assignment_of(owner)
     tasks = mask_tasks(plan, assignment.attributes, dataset.taxonomies)
-    asked = Work(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
+    asked = PlannedWork(assignment=assignment, policy=policy, dataset=dataset, today=now.date())
     job = MaskJob(
         plan, LocalWork(plan.release, _document_of(plan, order), asked, loaded, place), tasks, order
     )

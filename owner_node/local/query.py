@@ -9,7 +9,7 @@ from common.arrays import Int64Array
 from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.config.database import place_of
-from owner_node.consent.plan_rules import Work
+from owner_node.consent.plan_rules import PlannedWork
 from owner_node.local.charge import LocalCharges, LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.queries import check_answerable, draw_answer
@@ -54,7 +54,9 @@ def prepare_query(
     """
     values = loaded.columns[question.attribute.name]
     check_answerable(question, values.size)
-    asked = Work(assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today)
+    asked = PlannedWork(
+        assignment=_assignment(question, dataset), policy=policy, dataset=dataset, today=today
+    )
     work = LocalWork(work_id, _arguments(question, dataset.name), asked, loaded, place_of(dataset))
     return Query(question, work, values)
 

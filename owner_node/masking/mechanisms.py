@@ -302,7 +302,7 @@ class SumMechanism(ListMechanism):
         n_records, divisors = assigned.size, exact.divisors
         unchanged, squares = np.empty(n_records), 0.0
         for clusters, ranks, shape in _blocks(n_records, Clusters(n_records, setting.k)):
-            outcome = Outcome.of(
+            outcome = ListOutcome.of(
                 exact.sums[clusters], divisors[clusters], exact.scales[clusters], setting.n_values
             )
             distances = assigned[ranks].reshape(shape) - outcome.centre[:, None]
@@ -386,7 +386,7 @@ def _blocks(n_records: int, clusters: Clusters) -> Iterator[tuple[slice, slice, 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ListOutcome:
     """Distribution of the released value of each cluster, as Z = z0 + J; all arrays `(n_clusters,)`."""
 
     centre: Int64Array
@@ -403,7 +403,7 @@ class Outcome:
     """Number of values of the domain below z0."""
 
     @classmethod
-    def of(cls, sums: Int64Array, divisors: Int64Array, scales: Int64Array, n_values: int) -> "Outcome":
+    def of(cls, sums: Int64Array, divisors: Int64Array, scales: Int64Array, n_values: int) -> "ListOutcome":
         """Return the distributions from noise-free sums, their divisors, scales, and V."""
         half = divisors // 2
         centre = (sums + half) // divisors

@@ -34,7 +34,7 @@ from owner_node.masking.arrays import BitSource, Int64Array
 from owner_node.masking.clusters import TAIL, Setting, fraction_bits
 from owner_node.masking.lists import round_centroids
 from owner_node.masking.noise import add_saturating, discrete_laplace
-from owner_node.masking.questions import Kind, Question
+from owner_node.masking.questions import Question, QuestionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def check_answerable(question: Question, n_records: int) -> int:
     Raises:
         UnusableDataError: If there are too few records, or the domain is too wide for exact sums.
     """
-    if question.kind is Kind.SECOND_MAXIMUM and n_records < 2:
+    if question.kind is QuestionKind.SECOND_MAXIMUM and n_records < 2:
         raise UnusableDataError(
             f"{n_records} records: a {question.kind} needs at least two",
             "ask for the maximum",
@@ -134,15 +134,15 @@ def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
 
 def _counts_moved(question: Question) -> int:
     """Return how far g changed records move all counts together."""
-    return question.g if question.kind is Kind.COUNT else 2 * question.g
+    return question.g if question.kind is QuestionKind.COUNT else 2 * question.g
 
 
-def _places(kind: Kind, n_records: int) -> tuple[int, ...]:
+def _places(kind: QuestionKind, n_records: int) -> tuple[int, ...]:
     """Return the places, from 0, of the sorted values that a statistic is the mean of."""
-    if kind is Kind.MEDIAN:
+    if kind is QuestionKind.MEDIAN:
         middle = n_records // 2
         return (middle,) if n_records % 2 else (middle - 1, middle)
-    return (n_records - 1,) if kind is Kind.MAXIMUM else (n_records - 2,)
+    return (n_records - 1,) if kind is QuestionKind.MAXIMUM else (n_records - 2,)
 
 
 def _shifted_sums(

@@ -16,7 +16,7 @@ from common.model.schema import Attribute, AttributeType, to_units
 _BOOLEANS = ("false", "true")
 
 
-class Kind(StrEnum):
+class QuestionKind(StrEnum):
     """Kinds of questions."""
 
     MEDIAN = "median"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
     @property
     def counts(self) -> bool:
         """Whether records are counted."""
-        return self in (Kind.COUNT, Kind.HISTOGRAM)
+        return self in (QuestionKind.COUNT, QuestionKind.HISTOGRAM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Range:
 class Question:
     """A question about one attribute."""
 
-    kind: Kind
+    kind: QuestionKind
     attribute: Attribute
     epsilon: Decimal
     """Charge of the whole answer."""
@@ -66,12 +66,12 @@ class Question:
                 "ask for a count or a histogram, or declare the categories as ordered",
             )
         whole = Range(attribute.lower, attribute.upper + 1)
-        if kind is Kind.COUNT and (len(self.ranges) != 1 or self.ranges[0] == whole):
+        if kind is QuestionKind.COUNT and (len(self.ranges) != 1 or self.ranges[0] == whole):
             raise UsageError(
                 "a count needs a condition: the number of all records is not protected",
                 "add --equals, --at-least or --below",
             )
-        if kind is Kind.HISTOGRAM and len(self.ranges) < 2:
+        if kind is QuestionKind.HISTOGRAM and len(self.ranges) < 2:
             raise UsageError(
                 f"a histogram of attribute {attribute.name!r} needs ranges", "cut its domain: --bins 20,40,60"
             )
@@ -170,7 +170,7 @@ def range_texts(question: Question) -> tuple[dict[str, str], ...]:
 
 def _reach(question: Question) -> tuple[str, ...]:
     """Explain how large the noise of a maximum can be; the scale itself is data-dependent."""
-    if question.kind is not Kind.MAXIMUM:
+    if question.kind is not QuestionKind.MAXIMUM:
         return ()
     return (
         (
@@ -191,7 +191,7 @@ def promises(question: Question) -> tuple[str, ...]:
     )
     words: tuple[str, ...]
     if question.kind.counts:
-        scale = g if question.kind is Kind.COUNT else 2 * g
+        scale = g if question.kind is QuestionKind.COUNT else 2 * g
         words = (
             f"Differential privacy: whatever the original data are, {change}",
             f"The noise of every count has a scale of {scale}/ε records.",

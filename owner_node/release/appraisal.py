@@ -22,7 +22,7 @@ from owner_node.masking.foreseen import Forecast
 from owner_node.release.attempts import UNSPENT, has_answered, open_answers
 from owner_node.release.cases import Cases
 from owner_node.state.database import Transaction
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Appraisal:
         attempts, config = self._cases.records.attempts, self._cases.config
         if session.state not in UNSPENT or not has_answered(session, config) or attempts.is_noted(session):
             return
-        after = "linking" if session.state is State.LINKED else "its data were examined"
+        after = "linking" if session.state is SessionState.LINKED else "its data were examined"
         attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
 
     def _load(
@@ -251,7 +251,7 @@ class Appraisal:
 
     def _n_open(self, session: Session) -> int:
         records, config = self._cases.records, self._cases.config
-        found = records.sessions.within({*UNSPENT, State.REFUSED})
+        found = records.sessions.within({*UNSPENT, SessionState.REFUSED})
         return open_answers(found, config, self._budget(session), records.attempts.since(), session)
 
     def _budget(self, session: Session) -> str:

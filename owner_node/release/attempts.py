@@ -28,10 +28,10 @@ from owner_node.consent.policy_rules import has_limits
 from owner_node.state.answers import PERSON
 from owner_node.state.database import Clock, Transaction
 from owner_node.state.history import History
-from owner_node.state.session import UNDECIDED, State
+from owner_node.state.session import UNDECIDED, SessionState
 from owner_node.state.sessions import Session
 
-UNSPENT = frozenset({*UNDECIDED, State.RESERVED, State.LINKED})
+UNSPENT = frozenset({*UNDECIDED, SessionState.RESERVED, SessionState.LINKED})
 """States in which a session may have disclosed something and has charged nothing."""
 
 
@@ -42,7 +42,7 @@ def has_answered(session: Session, config: OwnerConfig) -> bool:
         session: The session, in the state that it was in before it ended.
         config: The owner's configuration. If its policy has limits, an acceptance depends on the data.
     """
-    if session.state is State.LINKED:
+    if session.state is SessionState.LINKED:
         return True
     if not session.forecast or session.plan is None:
         return False
@@ -88,7 +88,7 @@ def open_answers(
 
 
 def _counts(session: Session, since: datetime) -> bool:
-    by_person = session.state is State.REFUSED and session.refusal == PERSON
+    by_person = session.state is SessionState.REFUSED and session.refusal == PERSON
     return session.state in UNSPENT or (by_person and datetime.fromisoformat(session.updated) > since)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from common.errors import ConflictError, UsageError
 from owner_node.release.approvals import Approval, Approvals, Person
 from owner_node.state.answers import PERSON
-from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
 from owner_node.state.history import History
-from owner_node.state.session import UNDECIDED, Event, State
+from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session, Sessions
 
 _LOGIN_UID = Path("/proc/self/loginuid")
@@ -50,7 +50,7 @@ class Decisions:
         clock: Returns the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db = db
         self._history, self._sessions = History(db, clock), Sessions(db, clock)
         self.approvals = Approvals(self._history, clock)
@@ -58,7 +58,7 @@ class Decisions:
 
     def waiting(self) -> tuple[Session, ...]:
         """Return the sessions that wait for a person, oldest first."""
-        return tuple(each for each in self._sessions.all() if each.state is State.AWAITING_APPROVAL)
+        return tuple(each for each in self._sessions.all() if each.state is SessionState.AWAITING_APPROVAL)
 
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
@@ -134,7 +134,7 @@ class Decisions:
             session = self.awaiting(name, digest)
             self._note_refusal(tx, session, person, reason)
             text = f"refused by {person.name}: {reason}"
-            return self._sessions.advance(tx, session, Event.REFUSE, reason=text, refusal=PERSON)
+            return self._sessions.advance(tx, session, SessionEvent.REFUSE, reason=text, refusal=PERSON)
 
     def _epsilon(self, session: Session) -> str:
         """Return the epsilon that the history recorded when the person was asked."""
@@ -161,7 +161,7 @@ class Decisions:
         """
         session = self.find(name)
         known = {"release": session.release, "aggregator": session.aggregator, "state": str(session.state)}
-        if session.state is not State.AWAITING_APPROVAL:
+        if session.state is not SessionState.AWAITING_APPROVAL:
             undecided = session.state in UNDECIDED
             text = "its plan has not been judged yet" if undecided else f"it is {session.state}"
             raise UsageError(

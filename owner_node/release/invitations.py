@@ -24,7 +24,7 @@ from owner_node.release.approvals import Approval
 from owner_node.release.cases import Cases, read
 from owner_node.sources import count_records, schema_of
 from owner_node.state.database import Transaction
-from owner_node.state.session import UNDECIDED, Event, State
+from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
@@ -173,7 +173,7 @@ class Invitations:
     def decided(self, release: str) -> bool:
         """Whether a release no longer waits for a person: it was approved, refused, or has ended."""
         session = self._cases.records.sessions.get(self._cases.aggregator, release)
-        waits = session is not None and session.state is State.AWAITING_APPROVAL
+        waits = session is not None and session.state is SessionState.AWAITING_APPROVAL
         return session is None or not waits or self._cases.records.approvals.valid(session) is not None
 
     def _decide(self, plan: Plan, assignment: Assignment, session: Session, key: ReleaseKey | None) -> bool:
@@ -225,7 +225,7 @@ class Invitations:
                 self._wait(tx, session, verdict, anew=others)
             else:
                 self._reserve(tx, session, plan, verdict, approval)
-                records.sessions.advance(tx, session, Event.ACCEPT, **_agreed_with(key))
+                records.sessions.advance(tx, session, SessionEvent.ACCEPT, **_agreed_with(key))
         return waits
 
     def _wait(self, tx: Transaction, session: Session, verdict: Accept, *, anew: bool = False) -> None:
@@ -233,9 +233,9 @@ class Invitations:
 
         `anew`: the data changed since the person was asked.
         """
-        records, asked = self._cases.records, session.state is State.AWAITING_APPROVAL and not anew
+        records, asked = self._cases.records, session.state is SessionState.AWAITING_APPROVAL and not anew
         rule = f"{verdict.asks}; the data changed while the release waited" if anew else verdict.asks
-        records.sessions.advance(tx, session, Event.WAIT)
+        records.sessions.advance(tx, session, SessionEvent.WAIT)
         expired = records.approvals.note_expired(tx, session)
         if not asked:
             records.history.record(

@@ -21,7 +21,7 @@ from owner_node.release.invitations import Invitations
 from owner_node.release.production import Production
 from owner_node.release.records import Records
 from owner_node.state.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
-from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, Event
+from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, SessionEvent
 from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
@@ -79,14 +79,14 @@ class Node:
         if session is None or session.state in FINAL:
             return
         with records.db.transaction() as tx:
-            if state == "published" and Event.PUBLISH in TRANSITIONS[session.state]:
-                records.sessions.advance(tx, session, Event.PUBLISH, manifest_digest=manifest_digest)
+            if state == "published" and SessionEvent.PUBLISH in TRANSITIONS[session.state]:
+                records.sessions.advance(tx, session, SessionEvent.PUBLISH, manifest_digest=manifest_digest)
                 self._cases.note(tx, session, "published", manifest=manifest_digest)
                 return
             self._appraisal.count_end(tx, session, state)
             self._cases.give_back(tx, session)
             text = f"{state}: {reason}" if reason else state
-            records.sessions.advance(tx, session, Event.END, reason=text[:_LONGEST_REASON])
+            records.sessions.advance(tx, session, SessionEvent.END, reason=text[:_LONGEST_REASON])
             self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
         records.outbox.destroy(self._cases.aggregator, release)
 
@@ -113,7 +113,7 @@ class Node:
             if stopped and session is not None:
                 self._appraisal.count_end(tx, session, error.code)
                 self._cases.give_back(tx, session)
-                event = Event.END if session.state in CHARGED else Event.REFUSE
+                event = SessionEvent.END if session.state in CHARGED else SessionEvent.REFUSE
                 reason = error.message[:_LONGEST_REASON]
                 records.sessions.advance(tx, session, event, reason=reason, refusal=told)
         if stopped:

@@ -20,8 +20,8 @@ from owner_node.ledger.entry import Part
 from owner_node.release.appraisal import Appraisal
 from owner_node.release.cases import Cases, read
 from owner_node.release.co_owners import CoOwner, check_co_owners
-from owner_node.state.answers import Fragment, Linked, Sealed
-from owner_node.state.session import CHARGED, Event, State
+from owner_node.state.answers import Fragment, LinkAnswer, SealAnswer
+from owner_node.state.session import CHARGED, SessionEvent, SessionState
 from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
@@ -43,7 +43,7 @@ class Production:
         self._cases, self._signer, self._trust = cases, signer, trust
         self._appraisal = appraisal
 
-    def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> Linked:
+    def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> LinkAnswer:
         """Return the number of records and the tokens of the source, which was loaded and pinned at consent.
 
         Args:
@@ -61,7 +61,7 @@ class Production:
         proved = check_co_owners(
             plan, config.owner.id, session.key_check, config.policy, co_owners, self._trust, since
         )
-        first = session.state is State.RESERVED
+        first = session.state is SessionState.RESERVED
         # Whether the source changed is also an answer about the data.
         with self._appraisal.looking(session) if first else nullcontext():
             prepared = self._appraisal.prepared(session, plan, assignment)
@@ -76,10 +76,10 @@ class Production:
                         co_owners=proved, **left_out,
                     )  # fmt: skip
                 self._cases.records.sessions.advance(
-                    tx, session, Event.LINK, source_digest=prepared.source_digest,
+                    tx, session, SessionEvent.LINK, source_digest=prepared.source_digest,
                     n_records=prepared.n_records,
                 )  # fmt: skip
-        return Linked(prepared.n_records, prepared.token_list())
+        return LinkAnswer(prepared.n_records, prepared.token_list())
 
     def mask(
         self,
@@ -89,7 +89,7 @@ class Production:
         signature: bytes,
         certificate: bytes = b"",
         selection: bytes = b"",
-    ) -> Sealed:
+    ) -> SealAnswer:
         """Spend the charge, mask, and seal the fragment. Idempotent: a sealed fragment is never made again.
 
         Args:
@@ -110,7 +110,7 @@ class Production:
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         found = self._checked_addendum(session, plan, addendum)
         self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
-        if session.state in (State.LINKED, State.SPENT):
+        if session.state in (SessionState.LINKED, SessionState.SPENT):
             prepared = self._selected(
                 session, self._appraisal.prepared(session, plan, assignment), found, selection
             )
@@ -118,7 +118,7 @@ class Production:
             session = self._seal(session, plan, assignment, prepared, found)
         if session.addendum != addendum or session.fragment_signature is None:
             raise ProtocolError(f"a session that is {session.state} has no fragment under this addendum")
-        return Sealed(
+        return SealAnswer(
             session.fragment_digest,
             session.fragment_size or 0,
             found.records[self._cases.config.owner.id],
@@ -136,7 +136,7 @@ class Production:
 
         session, _, _ = self._cases.accepted(release, plan_digest)
         found = read(Addendum, addendum)
-        needed = session.state in (State.LINKED, State.SPENT) and bool(found.selections)
+        needed = session.state in (SessionState.LINKED, SessionState.SPENT) and bool(found.selections)
         return size_of(session.n_records or 0) if needed else 0
 
     def fragment(self, release: str, plan_digest: str) -> Fragment:
@@ -169,13 +169,13 @@ class Production:
             raise ProtocolError("the receipt is for another fragment")
         self._check_signed(session, Domain.RECEIPT, receipt, signature, certificate)
         with self._cases.records.db.transaction() as tx:
-            if session.state is State.SEALED:
+            if session.state is SessionState.SEALED:
                 self._cases.note(
                     tx, session, "uploaded", fragment=session.fragment_digest, receipt=found.digest
                 )
-            session = self._cases.records.sessions.advance(tx, session, Event.UPLOAD)
+            session = self._cases.records.sessions.advance(tx, session, SessionEvent.UPLOAD)
             self._cases.records.sessions.advance(
-                tx, session, Event.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature
+                tx, session, SessionEvent.ACKNOWLEDGE, receipt=receipt, receipt_signature=signature
             )
 
     def _check_signed(
@@ -208,7 +208,7 @@ class Production:
         owner = self._cases.config.owner.id
         expected = addendum.records[owner], addendum.selections[owner]
         selected = prepared.selected(read_selection(selection, prepared.n_records, *expected))
-        if session.state is State.LINKED:
+        if session.state is SessionState.LINKED:
             self._appraisal.check_selected(session, selected)
         return selected
 
@@ -231,7 +231,7 @@ class Production:
         )
         with records.db.transaction() as tx:
             records.ledger.spend(tx, *key, prepared.known_by, part)
-            if session.state is State.LINKED:
+            if session.state is SessionState.LINKED:
                 more: dict[str, Any] = {}
                 if addendum.multiples:
                     more["multiples"] = ", ".join(map(str, multiples))
@@ -239,7 +239,7 @@ class Production:
                     more["selected"] = prepared.n_records
                 self._cases.note(tx, session, "spent", epsilon=part.epsilon, **more)
             return records.sessions.advance(
-                tx, session, Event.SPEND, addendum=addendum.to_bytes(), addendum_signature=signature
+                tx, session, SessionEvent.SPEND, addendum=addendum.to_bytes(), addendum_signature=signature
             )
 
     def _seal(
@@ -257,7 +257,7 @@ class Production:
         with self._cases.records.db.transaction() as tx:
             self._cases.note(tx, session, "sealed", fragment=sealed.digest, size=sealed.size)
             session = self._cases.records.sessions.advance(
-                tx, session, Event.SEAL, fragment_digest=sealed.digest, fragment_size=sealed.size,
+                tx, session, SessionEvent.SEAL, fragment_digest=sealed.digest, fragment_size=sealed.size,
                 fragment_signature=signer.sign(Domain.FRAGMENT, statement.to_bytes()),
                 fragment_certificate=signer.chain_pem.encode(),
             )  # fmt: skip

@@ -7,12 +7,12 @@ from typing import Self
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.approvals import Approvals
 from owner_node.release.attempts import Attempts
-from owner_node.state.database import Clock, Database
+from owner_node.state.database import Clock, OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.outbox import Outbox
 from owner_node.state.own_keys import OwnKeys
-from owner_node.state.presence import Presence
-from owner_node.state.session import State
+from owner_node.state.presence import DaemonPresence
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Sessions
 
 
@@ -20,7 +20,7 @@ from owner_node.state.sessions import Sessions
 class Records:
     """The owner's state; changes that belong together are written in one transaction of `db`."""
 
-    db: Database
+    db: OwnerDatabase
     """owner.db."""
     ledger: Ledger
     """Charges to budgets."""
@@ -30,7 +30,7 @@ class Records:
     """The audit log."""
     outbox: Outbox
     """Sealed fragments."""
-    presence: Presence
+    presence: DaemonPresence
     """What the daemon records about itself."""
     own_keys: OwnKeys
     """Keys that this owner signed with, and its key of column digests."""
@@ -42,7 +42,7 @@ class Records:
     @classmethod
     def open(cls, state_dir: Path, clock: Clock) -> Self:
         """Open the state directory; it is created if absent."""
-        db = Database(state_dir)
+        db = OwnerDatabase(state_dir)
         history = History(db, clock)
         return cls(
             db,
@@ -50,7 +50,7 @@ class Records:
             Sessions(db, clock),
             history,
             Outbox(state_dir),
-            Presence(db, clock),
+            DaemonPresence(db, clock),
             OwnKeys(db, clock),
             Approvals(history, clock),
             Attempts(history, clock),
@@ -65,5 +65,5 @@ class Records:
             path.unlink(missing_ok=True)
         for aggregator, release in self.outbox.sealed():
             session = self.sessions.get(aggregator, release)
-            if session is None or session.state in (State.ENDED, State.REFUSED):
+            if session is None or session.state in (SessionState.ENDED, SessionState.REFUSED):
                 self.outbox.destroy(aggregator, release)

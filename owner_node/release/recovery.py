@@ -17,12 +17,12 @@ from common.model.privacy import total_or_unbounded
 from common.model.task import Assignment
 from owner_node.config import DatasetConfig
 from owner_node.config.database import place_of
-from owner_node.ledger.entry import CHARGES, Entry, Kind, recovered_name, text
+from owner_node.ledger.entry import CHARGES, Entry, EntryKind, recovered_name, text
 from owner_node.ledger.losses import LostCharge, acknowledged
 from owner_node.release.records import Records
 from owner_node.state.chain import GENESIS, Head
 from owner_node.state.database import Transaction
-from owner_node.state.session import FINAL, Event
+from owner_node.state.session import FINAL, SessionEvent
 
 LOST = "(lost)"
 """Replaces the aggregator's name in charges that no aggregator knows; no aggregator can have this name."""
@@ -133,7 +133,7 @@ def assess(
         own, held = release.plan.assignment_of(owner), _entries_of(release, entries)
         kinds = {entry.kind for entry in held}
         # A return does not settle a sealed release: the ledger that returned it did not know of the spend.
-        if Kind.SPEND in kinds or (Kind.RETURN in kinds and not release.sealed):
+        if EntryKind.SPEND in kinds or (EntryKind.RETURN in kinds and not release.sealed):
             continue
         if release.proved:
             least, most = release.entries(own)
@@ -186,7 +186,7 @@ def _reservations(entries: Sequence[Entry], shown: set[tuple[str, str, str]]) ->
     held: dict[tuple[str, str, str], Entry] = {}
     for entry in entries:
         key = (entry.aggregator, entry.release, entry.plan_digest)
-        if entry.kind is Kind.RESERVE and key not in shown:
+        if entry.kind is EntryKind.RESERVE and key not in shown:
             held[key] = entry
         elif entry.kind in CHARGES:
             held.pop(key, None)
@@ -283,4 +283,4 @@ def _end_sessions(tx: Transaction, records: Records) -> None:
         if session.state not in FINAL:
             if session.plan_digest:
                 records.ledger.give_back(tx, session.aggregator, session.release, session.plan_digest)
-            records.sessions.advance(tx, session, Event.END, reason="the ledger was recovered")
+            records.sessions.advance(tx, session, SessionEvent.END, reason="the ledger was recovered")

@@ -45,7 +45,7 @@ class SignedHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Linked:
+class LinkAnswer:
     """The source is loaded and pinned."""
 
     n_records: int
@@ -55,7 +55,7 @@ class Linked:
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class SealAnswer:
     """The fragment is on disk; from now on it is the only answer to this plan."""
 
     fragment_digest: str

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from common.canonical import document_digest
 from common.errors import IntegrityError, InternalError
-from owner_node.state.database import Database, Transaction
+from owner_node.state.database import OwnerDatabase, Transaction
 
 GENESIS = "0" * 64
 """Previous hash of the first entry."""
@@ -42,7 +42,7 @@ class Chain:
 
     def __init__(
         self,
-        db: Database,
+        db: OwnerDatabase,
         table: str,
         name: str,
         columns: tuple[str, ...],

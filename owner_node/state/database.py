@@ -12,7 +12,7 @@ from pathlib import Path
 from common.database import CannotStoreError, SqliteDatabase, Transaction, append_only
 from common.errors import TesseraError
 
-__all__ = ["FILE_NAME", "CannotStoreError", "Clock", "Database", "Transaction"]
+__all__ = ["FILE_NAME", "CannotStoreError", "Clock", "OwnerDatabase", "Transaction"]
 
 Clock = Callable[[], datetime]
 """Returns the time, with its time zone."""
@@ -111,7 +111,7 @@ _KEYS = (
 )
 
 
-class Database(SqliteDatabase):
+class OwnerDatabase(SqliteDatabase):
     """The owner's database.
 
     Args:

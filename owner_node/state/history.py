@@ -14,7 +14,7 @@ from typing import Any
 
 from common.canonical import canonical
 from owner_node.state.chain import Chain, Head
-from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
 
 _COLUMNS = (
     "time", "aggregator", "release", "event",
@@ -60,7 +60,7 @@ class History:
         clock: Tells the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._clock = clock
         self._chain = Chain(db, "history", "history", _COLUMNS)
 
@@ -163,7 +163,7 @@ class AuditFeed:
         owner: The owner's id, in every record.
     """
 
-    def __init__(self, db: Database, history: History, owner: str) -> None:
+    def __init__(self, db: OwnerDatabase, history: History, owner: str) -> None:
         self._db, self._history, self._owner = db, history, owner
 
     def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from common.trust.identity import check_key, fingerprint
 from common.trust.signing import Domain, signed_bytes
-from owner_node.state.database import Clock, Database, Transaction
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
 
 _KEY_BYTES = 32
 
@@ -28,7 +28,7 @@ class OwnKeys:
         clock: Returns the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
     def remember(self, tx: Transaction, certificate: x509.Certificate) -> None:

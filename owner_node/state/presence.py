@@ -19,13 +19,13 @@ from pathlib import Path
 
 from common.errors import ConfigurationError
 from common.files import PRIVATE_FILE, exclusive_lock
-from owner_node.state.database import Clock, Database
+from owner_node.state.database import Clock, OwnerDatabase
 
 _LOCK = "daemon.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectionState:
     """The connection to one aggregator."""
 
     aggregator: str
@@ -50,7 +50,7 @@ class DaemonState:
     """Its software version; empty if it does not run."""
     started: str
     """ISO 8601, UTC; empty if it does not run."""
-    connections: tuple[Connection, ...]
+    connections: tuple[ConnectionState, ...]
     """One per aggregator that it has tried; empty if it does not run."""
     configuration: str = ""
     """SHA-256 of the owner.toml that it runs with; empty if it does not run, or did not record it."""
@@ -94,7 +94,7 @@ def is_running(state_dir: Path) -> bool:
     return False
 
 
-class Presence:
+class DaemonPresence:
     """The state that the daemon records about itself.
 
     Args:
@@ -102,7 +102,7 @@ class Presence:
         clock: Returns the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
     def started(self, pid: int, version: str, configuration: str = "") -> None:
@@ -150,7 +150,8 @@ class Presence:
             "SELECT aggregator, connected, since, reason FROM connections ORDER BY aggregator"
         )
         connections = tuple(
-            Connection(row["aggregator"], bool(row["connected"]), row["since"], row["reason"]) for row in rows
+            ConnectionState(row["aggregator"], bool(row["connected"]), row["since"], row["reason"])
+            for row in rows
         )
         if not daemon:
             return DaemonState(True, None, "", "", connections)

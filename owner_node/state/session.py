@@ -14,7 +14,7 @@ from enum import StrEnum
 from common.errors import ProtocolError
 
 
-class State(StrEnum):
+class SessionState(StrEnum):
     """The states of an owner's session (DESIGN §2)."""
 
     INVITED = "invited"
@@ -30,7 +30,7 @@ class State(StrEnum):
     ENDED = "ended"
 
 
-class Event(StrEnum):
+class SessionEvent(StrEnum):
     """What can happen to a session."""
 
     INVITE = "invite"
@@ -57,109 +57,117 @@ class Event(StrEnum):
     """The release ended without being published."""
 
 
-TRANSITIONS: dict[State, dict[Event, State]] = {
-    State.INVITED: {
-        Event.INVITE: State.INVITED,
-        Event.WAIT: State.AWAITING_APPROVAL,
-        Event.ACCEPT: State.RESERVED,
-        Event.REFUSE: State.REFUSED,
-        Event.END: State.ENDED,
+TRANSITIONS: dict[SessionState, dict[SessionEvent, SessionState]] = {
+    SessionState.INVITED: {
+        SessionEvent.INVITE: SessionState.INVITED,
+        SessionEvent.WAIT: SessionState.AWAITING_APPROVAL,
+        SessionEvent.ACCEPT: SessionState.RESERVED,
+        SessionEvent.REFUSE: SessionState.REFUSED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.AWAITING_APPROVAL: {
-        Event.INVITE: State.AWAITING_APPROVAL,
-        Event.WAIT: State.AWAITING_APPROVAL,
-        Event.ACCEPT: State.RESERVED,
-        Event.REFUSE: State.REFUSED,
-        Event.END: State.ENDED,
+    SessionState.AWAITING_APPROVAL: {
+        SessionEvent.INVITE: SessionState.AWAITING_APPROVAL,
+        SessionEvent.WAIT: SessionState.AWAITING_APPROVAL,
+        SessionEvent.ACCEPT: SessionState.RESERVED,
+        SessionEvent.REFUSE: SessionState.REFUSED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.RESERVED: {
-        Event.INVITE: State.RESERVED,
-        Event.WAIT: State.RESERVED,
-        Event.ACCEPT: State.RESERVED,
-        Event.LINK: State.LINKED,
-        Event.REFUSE: State.REFUSED,
-        Event.END: State.ENDED,
+    SessionState.RESERVED: {
+        SessionEvent.INVITE: SessionState.RESERVED,
+        SessionEvent.WAIT: SessionState.RESERVED,
+        SessionEvent.ACCEPT: SessionState.RESERVED,
+        SessionEvent.LINK: SessionState.LINKED,
+        SessionEvent.REFUSE: SessionState.REFUSED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.LINKED: {
-        Event.INVITE: State.LINKED,
-        Event.WAIT: State.LINKED,
-        Event.ACCEPT: State.LINKED,
-        Event.LINK: State.LINKED,
-        Event.SPEND: State.SPENT,
-        Event.REFUSE: State.REFUSED,
-        Event.END: State.ENDED,
+    SessionState.LINKED: {
+        SessionEvent.INVITE: SessionState.LINKED,
+        SessionEvent.WAIT: SessionState.LINKED,
+        SessionEvent.ACCEPT: SessionState.LINKED,
+        SessionEvent.LINK: SessionState.LINKED,
+        SessionEvent.SPEND: SessionState.SPENT,
+        SessionEvent.REFUSE: SessionState.REFUSED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.SPENT: {
-        Event.INVITE: State.SPENT,
-        Event.WAIT: State.SPENT,
-        Event.ACCEPT: State.SPENT,
-        Event.LINK: State.SPENT,
-        Event.SPEND: State.SPENT,
-        Event.SEAL: State.SEALED,
-        Event.END: State.ENDED,
+    SessionState.SPENT: {
+        SessionEvent.INVITE: SessionState.SPENT,
+        SessionEvent.WAIT: SessionState.SPENT,
+        SessionEvent.ACCEPT: SessionState.SPENT,
+        SessionEvent.LINK: SessionState.SPENT,
+        SessionEvent.SPEND: SessionState.SPENT,
+        SessionEvent.SEAL: SessionState.SEALED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.SEALED: {
-        Event.INVITE: State.SEALED,
-        Event.WAIT: State.SEALED,
-        Event.ACCEPT: State.SEALED,
-        Event.LINK: State.SEALED,
-        Event.SPEND: State.SEALED,
-        Event.SEAL: State.SEALED,
-        Event.UPLOAD: State.UPLOADED,
-        Event.PUBLISH: State.PUBLISHED,
-        Event.END: State.ENDED,
+    SessionState.SEALED: {
+        SessionEvent.INVITE: SessionState.SEALED,
+        SessionEvent.WAIT: SessionState.SEALED,
+        SessionEvent.ACCEPT: SessionState.SEALED,
+        SessionEvent.LINK: SessionState.SEALED,
+        SessionEvent.SPEND: SessionState.SEALED,
+        SessionEvent.SEAL: SessionState.SEALED,
+        SessionEvent.UPLOAD: SessionState.UPLOADED,
+        SessionEvent.PUBLISH: SessionState.PUBLISHED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.UPLOADED: {
-        Event.INVITE: State.UPLOADED,
-        Event.WAIT: State.UPLOADED,
-        Event.ACCEPT: State.UPLOADED,
-        Event.LINK: State.UPLOADED,
-        Event.SPEND: State.UPLOADED,
-        Event.SEAL: State.UPLOADED,
-        Event.UPLOAD: State.UPLOADED,
-        Event.ACKNOWLEDGE: State.ACKNOWLEDGED,
-        Event.PUBLISH: State.PUBLISHED,
-        Event.END: State.ENDED,
+    SessionState.UPLOADED: {
+        SessionEvent.INVITE: SessionState.UPLOADED,
+        SessionEvent.WAIT: SessionState.UPLOADED,
+        SessionEvent.ACCEPT: SessionState.UPLOADED,
+        SessionEvent.LINK: SessionState.UPLOADED,
+        SessionEvent.SPEND: SessionState.UPLOADED,
+        SessionEvent.SEAL: SessionState.UPLOADED,
+        SessionEvent.UPLOAD: SessionState.UPLOADED,
+        SessionEvent.ACKNOWLEDGE: SessionState.ACKNOWLEDGED,
+        SessionEvent.PUBLISH: SessionState.PUBLISHED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.ACKNOWLEDGED: {
-        Event.INVITE: State.ACKNOWLEDGED,
-        Event.WAIT: State.ACKNOWLEDGED,
-        Event.ACCEPT: State.ACKNOWLEDGED,
-        Event.LINK: State.ACKNOWLEDGED,
-        Event.SPEND: State.ACKNOWLEDGED,
-        Event.SEAL: State.ACKNOWLEDGED,
-        Event.UPLOAD: State.ACKNOWLEDGED,
-        Event.ACKNOWLEDGE: State.ACKNOWLEDGED,
-        Event.PUBLISH: State.PUBLISHED,
-        Event.END: State.ENDED,
+    SessionState.ACKNOWLEDGED: {
+        SessionEvent.INVITE: SessionState.ACKNOWLEDGED,
+        SessionEvent.WAIT: SessionState.ACKNOWLEDGED,
+        SessionEvent.ACCEPT: SessionState.ACKNOWLEDGED,
+        SessionEvent.LINK: SessionState.ACKNOWLEDGED,
+        SessionEvent.SPEND: SessionState.ACKNOWLEDGED,
+        SessionEvent.SEAL: SessionState.ACKNOWLEDGED,
+        SessionEvent.UPLOAD: SessionState.ACKNOWLEDGED,
+        SessionEvent.ACKNOWLEDGE: SessionState.ACKNOWLEDGED,
+        SessionEvent.PUBLISH: SessionState.PUBLISHED,
+        SessionEvent.END: SessionState.ENDED,
     },
-    State.PUBLISHED: {
-        Event.INVITE: State.PUBLISHED,
-        Event.WAIT: State.PUBLISHED,
-        Event.ACCEPT: State.PUBLISHED,
-        Event.LINK: State.PUBLISHED,
-        Event.SPEND: State.PUBLISHED,
-        Event.SEAL: State.PUBLISHED,
-        Event.UPLOAD: State.PUBLISHED,
-        Event.ACKNOWLEDGE: State.PUBLISHED,
-        Event.PUBLISH: State.PUBLISHED,
+    SessionState.PUBLISHED: {
+        SessionEvent.INVITE: SessionState.PUBLISHED,
+        SessionEvent.WAIT: SessionState.PUBLISHED,
+        SessionEvent.ACCEPT: SessionState.PUBLISHED,
+        SessionEvent.LINK: SessionState.PUBLISHED,
+        SessionEvent.SPEND: SessionState.PUBLISHED,
+        SessionEvent.SEAL: SessionState.PUBLISHED,
+        SessionEvent.UPLOAD: SessionState.PUBLISHED,
+        SessionEvent.ACKNOWLEDGE: SessionState.PUBLISHED,
+        SessionEvent.PUBLISH: SessionState.PUBLISHED,
     },
     # The end of the release is also reported to an owner that refused.
-    State.REFUSED: {Event.REFUSE: State.REFUSED, Event.END: State.REFUSED},
-    State.ENDED: {Event.END: State.ENDED},
+    SessionState.REFUSED: {SessionEvent.REFUSE: SessionState.REFUSED, SessionEvent.END: SessionState.REFUSED},
+    SessionState.ENDED: {SessionEvent.END: SessionState.ENDED},
 }
 
-FINAL = frozenset({State.PUBLISHED, State.REFUSED, State.ENDED})
+FINAL = frozenset({SessionState.PUBLISHED, SessionState.REFUSED, SessionState.ENDED})
 """States without a transition to another state."""
-UNDECIDED = frozenset({State.INVITED, State.AWAITING_APPROVAL})
+UNDECIDED = frozenset({SessionState.INVITED, SessionState.AWAITING_APPROVAL})
 """States in which this owner has agreed to nothing yet."""
-LINKS = frozenset({State.RESERVED, State.LINKED, State.SPENT})
+LINKS = frozenset({SessionState.RESERVED, SessionState.LINKED, SessionState.SPENT})
 """States in which tokens may still have to be made."""
-CHARGED = frozenset({State.SPENT, State.SEALED, State.UPLOADED, State.ACKNOWLEDGED, State.PUBLISHED})
+CHARGED = frozenset(
+    {
+        SessionState.SPENT,
+        SessionState.SEALED,
+        SessionState.UPLOADED,
+        SessionState.ACKNOWLEDGED,
+        SessionState.PUBLISHED,
+    }
+)
 """States that a session reaches only after its charge is spent."""
 
 
-def advance(state: State, event: Event | str) -> State:
+def advance(state: SessionState, event: SessionEvent | str) -> SessionState:
     """Return the state after an event.
 
     Args:

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from common.errors import ConflictError, InternalError
-from owner_node.state.database import Clock, Database, Transaction
-from owner_node.state.session import FINAL, LINKS, UNDECIDED, Event, State, advance
+from owner_node.state.database import Clock, OwnerDatabase, Transaction
+from owner_node.state.session import FINAL, LINKS, UNDECIDED, SessionEvent, SessionState, advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Session:
     """Name of the aggregator."""
     release: str
     """Release id."""
-    state: State
+    state: SessionState
     dataset: str
     """Name of the data set."""
     purpose: str = ""
@@ -95,7 +95,7 @@ class Sessions:
         clock: Returns the time.
     """
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
         self._db, self._clock = db, clock
 
     def get(self, aggregator: str, release: str) -> Session | None:
@@ -120,7 +120,7 @@ class Sessions:
             _check_repeat(known, {"dataset": dataset})
             return known
         now = self._clock().isoformat()
-        session = Session(aggregator, release, State.INVITED, dataset, created=now, updated=now)
+        session = Session(aggregator, release, SessionState.INVITED, dataset, created=now, updated=now)
         places = ", ".join("?" * len(_NAMES))
         tx.execute(
             f"INSERT INTO sessions ({', '.join(_NAMES)}) VALUES ({places})",  # noqa: S608 - our own names
@@ -128,7 +128,9 @@ class Sessions:
         )
         return session
 
-    def advance(self, tx: Transaction, session: Session, event: Event | str, **changes: Any) -> Session:
+    def advance(
+        self, tx: Transaction, session: Session, event: SessionEvent | str, **changes: Any
+    ) -> Session:
         """Apply an event to a session and store it.
 
         An event that leaves the state as it is changes nothing, and has to repeat the stored content.
@@ -213,7 +215,7 @@ class Sessions:
             if session.state not in FINAL and aggregator in (None, session.aggregator)
         )
 
-    def within(self, states: Iterable[State]) -> tuple[Session, ...]:
+    def within(self, states: Iterable[SessionState]) -> tuple[Session, ...]:
         """Return the sessions in some states, of all aggregators."""
         wanted = tuple(sorted(states))
         return tuple(self._select(f"WHERE state IN ({', '.join('?' * len(wanted))})", wanted))
@@ -235,10 +237,10 @@ class Sessions:
         )
         return int(rows[0][0])
 
-    def counted(self) -> dict[State, int]:
+    def counted(self) -> dict[SessionState, int]:
         """Return the number of sessions by state, without the states that have none."""
         rows = self._db.rows("SELECT state, count(*) FROM sessions GROUP BY state")
-        return {State(state): int(count) for state, count in rows}
+        return {SessionState(state): int(count) for state, count in rows}
 
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
@@ -258,11 +260,11 @@ class Sessions:
 
 
 def _session(row: sqlite3.Row) -> Session:
-    return Session(**{**dict(row), "state": State(row["state"])})
+    return Session(**{**dict(row), "state": SessionState(row["state"])})
 
 
 def _stored(value: Any) -> Any:
-    return str(value) if isinstance(value, State) else value
+    return str(value) if isinstance(value, SessionState) else value
 
 
 def _check_repeat(stored: Session, changes: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from aggregator.config import AggregatorConfig, AggregatorSection
-from aggregator.daemon import Daemon
+from aggregator.daemon import AggregatorDaemon
 from common.files import CHUNK_BYTES, read_chunks
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from common.settings import TlsSection
@@ -89,7 +89,7 @@ async def aggregator(folder: Path) -> None:
         "hub", TRUST_DOMAIN, folder / "state", folder / "releases", folder / "c" / "s", listen="127.0.0.1:0"
     )
     tls = TlsSection(folder / "ca.pem", folder / "aggregator.pem", folder / "aggregator.key")
-    daemon = Daemon(AggregatorConfig(path=folder / "aggregator.toml", aggregator=section, tls=tls))
+    daemon = AggregatorDaemon(AggregatorConfig(path=folder / "aggregator.toml", aggregator=section, tls=tls))
     await daemon.start()
     idle = forget_peak()
 

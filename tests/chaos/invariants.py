@@ -16,10 +16,10 @@ from common.errors import TesseraError
 from common.model.fragment import FragmentStatement, Receipt, multiples_of
 from common.release.verification import verify_release
 from deploy.local_cluster import LocalCluster
-from owner_node.ledger.ledger import Kind as EntryKind
+from owner_node.ledger.ledger import EntryKind
 from owner_node.release.own_fragment import check_told, verify_own
 from owner_node.release.records import Records
-from owner_node.state.session import State as SessionState
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from tests.chaos.barrier import Watch
 from tests.chaos.parties import (

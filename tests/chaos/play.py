@@ -14,7 +14,7 @@ from deploy.local_cluster import LocalCluster
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions
 from owner_node.state.presence import ring
-from owner_node.state.session import State as SessionState
+from owner_node.state.session import SessionState
 from tests.chaos.parties import daemon_of, linked_by, records_of, release_of, session_state
 from tests.chaos.schedule import AGGREGATOR, OWNERS, PARTIES, Answer, Blow, Deed, Kind, Linking, Schedule
 from tests.system.small_owners import state_dir

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from aggregator.protocol.states import State as ReleaseState
-from owner_node.state.session import State as SessionState
+from owner_node.state.session import SessionState
 
 OWNERS = ("a", "b")
 AGGREGATOR = "aggregator"

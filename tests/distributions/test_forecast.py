@@ -18,7 +18,7 @@ from common.model.schema import Attribute, AttributeType, CategoryOrder, Taxonom
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.exponential import GRID_BITS, distance_table
 from owner_node.masking.forecast import Draws, expect, forecast
-from owner_node.masking.mechanisms import Outcome
+from owner_node.masking.mechanisms import ListOutcome
 from owner_node.masking.tasks import AttributeTask, check_table, frequency_order, mechanism_of
 from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
@@ -189,7 +189,7 @@ def naive_outcome(total, divisor, scale, n_values, furthest):
 def test_closed_form_of_one_cluster(divisor, scale, n_values):
     """Sums at every place between two values, odd divisors, no noise, and noise far wider than the domain."""
     for total in range((n_values - 1) * divisor + 1):
-        outcome = Outcome.of(np.array([total]), np.array([divisor]), np.array([scale]), n_values)
+        outcome = ListOutcome.of(np.array([total]), np.array([divisor]), np.array([scale]), n_values)
         expected = naive_outcome(total, divisor, scale, n_values, 40 * max(scale, 1))
         centre = int(outcome.centre[0])
         distances = np.arange(n_values) - centre
@@ -202,7 +202,7 @@ def test_closed_form_of_one_cluster(divisor, scale, n_values):
 def test_domains_that_noise_hardly_leaves_any_shape():
     """Where the tail is flat over the whole domain, the released value is one of its ends."""
     wide = 10**9
-    outcome = Outcome.of(np.array([3 * wide // 4]), np.array([1]), np.array([10**17]), wide)
+    outcome = ListOutcome.of(np.array([3 * wide // 4]), np.array([1]), np.array([10**17]), wide)
     once, twice = outcome.moments()
     centre = int(outcome.centre[0])
     assert once[0] == pytest.approx((wide - 1) / 2 - centre, rel=1e-6)

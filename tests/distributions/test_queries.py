@@ -10,7 +10,7 @@ from scipy import stats
 
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
-from owner_node.masking.questions import Kind, Question, Range
+from owner_node.masking.questions import Question, QuestionKind, Range
 from tests.fakes.bits import SeededBits
 
 BAD = 1e-4
@@ -18,12 +18,12 @@ HOPELESS = 1e-9
 N_DRAWS = 4000
 AGE = Attribute("age", AttributeType.INTEGER, 10, 40)
 VALUES = {
-    Kind.MEDIAN: np.array([12, 19, 21, 22, 25, 31]),
-    Kind.MAXIMUM: np.array([12, 19, 21, 34, 36]),
-    Kind.SECOND_MAXIMUM: np.array([12, 19, 21, 23, 24]),
-    Kind.COUNT: np.repeat([12, 30], [8, 12]),
+    QuestionKind.MEDIAN: np.array([12, 19, 21, 22, 25, 31]),
+    QuestionKind.MAXIMUM: np.array([12, 19, 21, 34, 36]),
+    QuestionKind.SECOND_MAXIMUM: np.array([12, 19, 21, 23, 24]),
+    QuestionKind.COUNT: np.repeat([12, 30], [8, 12]),
 }
-RANGES = {Kind.COUNT: (Range(25, 41),)}
+RANGES = {QuestionKind.COUNT: (Range(25, 41),)}
 
 
 def below(x: int, scale: int) -> Decimal:
@@ -73,7 +73,7 @@ def test_answers_have_their_exact_probabilities(kind):
 def test_the_counts_of_a_histogram_are_drawn_one_by_one():
     """Each count has noise of its own, of scale 2/ε: independent, and spread as it should be."""
     cells = tuple(Range(10 + n, 11 + n) for n in range(31))
-    question = Question(Kind.HISTOGRAM, AGE, Decimal("0.5"), 1, cells)
+    question = Question(QuestionKind.HISTOGRAM, AGE, Decimal("0.5"), 1, cells)
     values = np.repeat(np.arange(10, 41), 1000)
     bits = SeededBits(6)
     noise = np.array([draw_answer(question, values, bits) for _ in range(1500)]) - 1000
@@ -84,7 +84,7 @@ def test_the_counts_of_a_histogram_are_drawn_one_by_one():
 
 def test_an_answer_without_variation_is_noisy_all_the_same():
     """Where no change of one record moves the median, it does not leave exactly."""
-    question = Question(Kind.MEDIAN, AGE, Decimal("0.5"), 1)
+    question = Question(QuestionKind.MEDIAN, AGE, Decimal("0.5"), 1)
     values = np.full(9, 20)
     bits = SeededBits(7)
     assert exact_answer(question, values).sensitivity == 0

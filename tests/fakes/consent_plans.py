@@ -14,7 +14,7 @@ from common.model.schema import Attribute, AttributeType, CategoryOrder, Identif
 from common.model.task import Assignment, PlannedAttribute, Task
 from owner_node.config import DatasetConfig, PolicyConfig
 from owner_node.consent.judge import Refuse, Verdict, judge
-from owner_node.consent.plan_rules import Work
+from owner_node.consent.plan_rules import PlannedWork
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 120)
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 2, 0, "error", ("a", "b", "c"))
@@ -65,11 +65,13 @@ def judged(plan: Plan = PLAN, **changes: Any) -> Verdict:
     return judge(plan, own, **arguments)
 
 
-def local_work(*attributes: PlannedAttribute, policy: PolicyConfig | None = None, **changes: Any) -> Work:
+def local_work(
+    *attributes: PlannedAttribute, policy: PolicyConfig | None = None, **changes: Any
+) -> PlannedWork:
     """Return what the policy is asked about a mask or query of the owner itself."""
     assignment = Assignment((Task("", "patients", 0, 7000, attributes),))
     settings = {"policy": policy or PolicyConfig(), "dataset": DATASET, "today": date(2026, 1, 2)}
-    return Work(assignment=assignment, **{**settings, **changes})
+    return PlannedWork(assignment=assignment, **{**settings, **changes})
 
 
 def _stated(plan: Plan, task: Task, records: int) -> Task:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 
 TOTAL = Decimal(1)
 
@@ -16,20 +16,20 @@ def clock() -> datetime:
     return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def reserve(db: Database, ledger: Ledger, release: str, charge: str = "0.4", **other: Any) -> None:
+def reserve(db: OwnerDatabase, ledger: Ledger, release: str, charge: str = "0.4", **other: Any) -> None:
     """Reserve in a transaction of its own."""
     arguments = {"budget": "patients", "total_epsilon": TOTAL, "aggregator": "hub", "plan_digest": "d" * 64}
     with db.transaction() as tx:
         ledger.reserve(tx, **{**arguments, "release": release, "charge": Decimal(charge), **other})
 
 
-def spend(db: Database, ledger: Ledger, release: str, plan_digest: str = "d" * 64, **other: Any) -> None:
+def spend(db: OwnerDatabase, ledger: Ledger, release: str, plan_digest: str = "d" * 64, **other: Any) -> None:
     """Spend in a transaction of its own."""
     with db.transaction() as tx:
         ledger.spend(tx, "hub", release, plan_digest, **other)
 
 
-def give_back(db: Database, ledger: Ledger, release: str, plan_digest: str = "d" * 64) -> bool:
+def give_back(db: OwnerDatabase, ledger: Ledger, release: str, plan_digest: str = "d" * 64) -> bool:
     """Return in a transaction of its own."""
     with db.transaction() as tx:
         return ledger.give_back(tx, "hub", release, plan_digest)
@@ -46,7 +46,7 @@ def balance(ledger: Ledger, total: Decimal = TOTAL) -> tuple[str, str, str]:
     return str(found.reserved), str(found.spent), str(found.remaining)
 
 
-def tamper(db: Database, *statements: str) -> None:
+def tamper(db: OwnerDatabase, *statements: str) -> None:
     """Change the file as somebody would who knows SQLite."""
     raw = sqlite3.connect(db.path)
     for table in ("ledger", "history"):

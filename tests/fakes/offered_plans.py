@@ -12,7 +12,7 @@ from common.model.plan import Plan
 from owner_node.config import PolicyConfig
 from owner_node.release.approvals import Person
 from owner_node.state.answers import Failure
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering
 
@@ -74,7 +74,7 @@ def sealed(offering: Offering) -> tuple[Plan, str]:
     return plan, done.fragment_digest
 
 
-def state(offering: Offering) -> State:
+def state(offering: Offering) -> SessionState:
     """Return the stored state of release r1."""
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None

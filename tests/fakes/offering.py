@@ -17,8 +17,8 @@ from common.trust.identity import Party, PartyKind
 from common.trust.signing import Domain, Signer, load_chain
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import (
-    AggregatorSection,
     DatasetConfig,
+    KnownAggregator,
     OwnerConfig,
     OwnerSection,
     PolicyConfig,
@@ -68,7 +68,7 @@ class Offering:
         tls = TlsSection(self.folder / "ca.pem", self.folder / "owner.pem", self.folder / "owner.key")
         self.config = OwnerConfig(
             path=self.folder / "owner.toml", owner=OwnerSection("a", DOMAIN, state),
-            aggregators=(AggregatorSection("hub", "localhost:1"),), tls=tls, policy=self.policy,
+            aggregators=(KnownAggregator("hub", "localhost:1"),), tls=tls, policy=self.policy,
             datasets=(cohort,),
         )  # fmt: skip
         self.records = Records.open(state, self.now)

@@ -9,8 +9,8 @@ from typing import Any
 
 from common.cli import console
 from owner_node.cli import application
-from owner_node.ledger.ledger import Kind, Ledger
-from owner_node.state.database import Database
+from owner_node.ledger.ledger import EntryKind, Ledger
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 
 OWNER = """
@@ -101,8 +101,8 @@ def spends(folder: Path) -> list[tuple[str, Decimal]]:
     def now() -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
-    with Database(folder / "state", make=False) as db:
+    with OwnerDatabase(folder / "state", make=False) as db:
         ledger = Ledger(db, now)
         ledger.verify()
         History(db, now).verify()
-        return [(each.release, each.charge) for each in ledger.entries() if each.kind is Kind.SPEND]
+        return [(each.release, each.charge) for each in ledger.entries() if each.kind is EntryKind.SPEND]

@@ -22,7 +22,7 @@ from common.model.schema import Attribute, AttributeType
 from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import Float64Array, Int64Array, SystemBits
 from owner_node.masking.queries import draw_answer, exact_answer
-from owner_node.masking.questions import Kind, Question
+from owner_node.masking.questions import Question, QuestionKind
 from tests.papers.figures import median_errors, noise_densities
 from tests.papers.tables import Line, Numbers, markdown, write_csv
 
@@ -108,7 +108,9 @@ def median_error(values: Float64Array, domain: tuple[float, float], epsilon: Dec
     """Return the absolute error of a median by `owner-node query`, and the mean of the smooth one."""
     lower, upper = (round(each * UNIT) for each in domain)
     units = np.clip(np.rint(values * UNIT).astype(np.int64), lower, upper)
-    question = Question(Kind.MEDIAN, Attribute("x", AttributeType.NUMBER, lower, upper, decimals=6), epsilon)
+    question = Question(
+        QuestionKind.MEDIAN, Attribute("x", AttributeType.NUMBER, lower, upper, decimals=6), epsilon
+    )
     exact = exact_answer(question, units)
     truth = exact.sums[0] / exact.parts + exact.offset
     individual = abs(draw_answer(question, units, SystemBits())[0] - truth) / UNIT
@@ -146,7 +148,7 @@ def maxima(runs: int, random: np.random.Generator) -> Numbers:
     for upper in MAXIMA:
         found = np.zeros(2)
         for values, attribute in _exponential(upper, runs, random):
-            for i, kind in enumerate((Kind.MAXIMUM, Kind.SECOND_MAXIMUM)):
+            for i, kind in enumerate((QuestionKind.MAXIMUM, QuestionKind.SECOND_MAXIMUM)):
                 found[i] += (
                     exact_answer(Question(kind, attribute, Decimal(1)), values).sensitivity / UNIT / runs
                 )
@@ -164,7 +166,7 @@ def maxima_errors(runs: int, random: np.random.Generator) -> Numbers:
             smooth = smooth_maximum(ordered, 0, attribute.upper / UNIT, 1 / GAMMA)
             answers = [
                 draw_answer(Question(kind, attribute, Decimal(1)), values, SystemBits())[0] / UNIT
-                for kind in (Kind.MAXIMUM, Kind.SECOND_MAXIMUM)
+                for kind in (QuestionKind.MAXIMUM, QuestionKind.SECOND_MAXIMUM)
             ]
             errors = [abs(float(each) - ordered[-1]) for each in answers]
             found += np.array([smooth, smooth * mean_size(GAMMA, 1), *errors]) / runs

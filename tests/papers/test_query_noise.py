@@ -7,7 +7,7 @@ import pytest
 
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.queries import draw_answer, exact_answer
-from owner_node.masking.questions import Kind, Question
+from owner_node.masking.questions import Question, QuestionKind
 from tests.fakes.bits import SeededBits
 
 UNIT = 10**6
@@ -18,7 +18,7 @@ def test_table_one():
     """Median, ε = 1, local sensitivity 1: 95 % of the answers are within 3 of the median."""
     attribute = Attribute("x", AttributeType.NUMBER, -50 * UNIT, 50 * UNIT, 6)
     values = np.array([-9, -1, 0, 1, 9]) * UNIT
-    question = Question(Kind.MEDIAN, attribute, Decimal(1))
+    question = Question(QuestionKind.MEDIAN, attribute, Decimal(1))
     assert exact_answer(question, values).sensitivity == UNIT
     bits = SeededBits(17)
     answers = np.array([draw_answer(question, values, bits)[0] for _ in range(4000)]) / UNIT
@@ -32,8 +32,8 @@ def test_the_second_maximum_needs_less_noise_than_the_maximum():
     found = {}
     for width in (200, 20_000):
         attribute = Attribute("x", AttributeType.INTEGER, 0, width)
-        for kind in (Kind.MAXIMUM, Kind.SECOND_MAXIMUM):
+        for kind in (QuestionKind.MAXIMUM, QuestionKind.SECOND_MAXIMUM):
             found[kind, width] = exact_answer(Question(kind, attribute, Decimal(1)), values).sensitivity
-    assert found[Kind.MAXIMUM, 200] == 200 - values.max()
-    assert found[Kind.MAXIMUM, 20_000] == 20_000 - values.max()
-    assert found[Kind.SECOND_MAXIMUM, 200] == found[Kind.SECOND_MAXIMUM, 20_000] < 15
+    assert found[QuestionKind.MAXIMUM, 200] == 200 - values.max()
+    assert found[QuestionKind.MAXIMUM, 20_000] == 20_000 - values.max()
+    assert found[QuestionKind.SECOND_MAXIMUM, 200] == found[QuestionKind.SECOND_MAXIMUM, 20_000] < 15

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from aggregator.release.joining import join
-from aggregator.release.linking import Linked, link
+from aggregator.release.linking import LinkingResult, link
 from common.arrays import random_order
 from common.canonical import digest
 from common.errors import ConflictError, UnusableDataError
@@ -80,7 +80,7 @@ def token_list(persons: Any) -> np.ndarray[Any, Any]:
     return np.frombuffer(b"".join(map(token, persons)), dtype=np.uint8).reshape(-1, 16)
 
 
-def linked(grid: Grid) -> Linked:
+def linked(grid: Grid) -> LinkingResult:
     """Link a grid as its owners' lists say."""
     lists = {owner: token_list(sorted(held, key=token)) for owner, held in grid.held.items()}
     return link(grid.plan, {owner: len(held) for owner, held in grid.held.items()}, lists)
@@ -122,7 +122,7 @@ def test_what_linking_finds_is_what_sets_find(grid: Grid) -> None:
     assert list(contradictions(plan, addendum(plan, found))) == []
 
 
-def addendum(plan: Plan, found: Linked) -> Addendum:
+def addendum(plan: Plan, found: LinkingResult) -> Addendum:
     """Return what linking found as it is signed."""
     return Addendum(
         plan.release, plan.digest, found.kind, dict(found.records), found.matches, found.multiples,
@@ -155,7 +155,7 @@ def test_join_is_the_inverse_of_fragmenting(tmp_path_factory: Any, grid: Grid, s
 
 
 def fragment(
-    folder: Any, grid: Grid, owner: str, found: Linked, stated: Addendum, rng: np.random.Generator
+    folder: Any, grid: Grid, owner: str, found: LinkingResult, stated: Addendum, rng: np.random.Generator
 ) -> Any:
     """Return an owner's decoded fragment, its records in any order, those selected that linking selected."""
     persons = [int(each) for each in rng.permutation(sorted(grid.held[owner]))]
@@ -176,7 +176,7 @@ def fragment(
     return through_file(folder / owner, plan, own, columns, order_of, tokens)
 
 
-def expected(grid: Grid, found: Linked) -> list[dict[str, Any]]:
+def expected(grid: Grid, found: LinkingResult) -> list[dict[str, Any]]:
     """Return the released records, person by person."""
     plan, records = grid.plan, []
     persons = grid.common if plan.n_groups > 1 else grid.persons_of(0)

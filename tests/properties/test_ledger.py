@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common.errors import BalanceError, ConflictError, InternalError
 from owner_node.ledger.entry import Part
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 
 _TOTAL = Decimal("1.000000000001")
 _RELEASES = st.sampled_from(["r1", "r2", "r3", "r4"])
@@ -28,7 +28,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self._clock = lambda: datetime(2026, 1, 2, tzinfo=UTC)
-        self.db = Database(Path(self._folder.name) / "state")
+        self.db = OwnerDatabase(Path(self._folder.name) / "state")
         self.ledger = Ledger(self.db, self._clock)
         self.model: dict[str, tuple[str, int, str]] = {}
         self.heads = [self.ledger.head()]
@@ -122,7 +122,7 @@ class LedgerAgainstModel(RuleBasedStateMachine):
     def restart(self) -> None:
         """A restart changes nothing."""
         self.db.close()
-        self.db = Database(Path(self._folder.name) / "state")
+        self.db = OwnerDatabase(Path(self._folder.name) / "state")
         self.ledger = Ledger(self.db, self._clock)
 
     @invariant()

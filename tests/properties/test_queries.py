@@ -11,22 +11,22 @@ from hypothesis import strategies as st
 from common.errors import UnusableDataError
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.queries import check_answerable, draw_answer, exact_answer
-from owner_node.masking.questions import Kind, Question, Range
+from owner_node.masking.questions import Question, QuestionKind, Range
 from tests.fakes.bits import SeededBits
 from tests.oracles.queries import counts, neighbours, statistic
 
 LOWER, UPPER = -2, 3
 DOMAIN = range(LOWER, UPPER + 1)
 ATTRIBUTE = Attribute("x", AttributeType.INTEGER, LOWER, UPPER)
-STATISTICS = (Kind.MEDIAN, Kind.MAXIMUM, Kind.SECOND_MAXIMUM)
+STATISTICS = (QuestionKind.MEDIAN, QuestionKind.MAXIMUM, QuestionKind.SECOND_MAXIMUM)
 TABLES = st.lists(st.integers(LOWER, UPPER), min_size=2, max_size=6)
 EPSILONS = st.decimals("0.001", "20", places=3)
 CUTS = (Range(LOWER, 0), Range(0, 1), Range(1, UPPER + 1))
 
 
-def question(kind: Kind, g: int = 1, epsilon: Decimal = Decimal(1)) -> Question:
+def question(kind: QuestionKind, g: int = 1, epsilon: Decimal = Decimal(1)) -> Question:
     """A question about the attribute; counts are of its middle value, histograms of three ranges."""
-    ranges = {Kind.COUNT: CUTS[1:2], Kind.HISTOGRAM: CUTS}.get(kind, ())
+    ranges = {QuestionKind.COUNT: CUTS[1:2], QuestionKind.HISTOGRAM: CUTS}.get(kind, ())
     return Question(kind, ATTRIBUTE, epsilon, g, ranges)
 
 
@@ -46,7 +46,7 @@ def test_local_sensitivity_of_order_statistics(table, g, kind):
 def test_counts_never_move_further(table, g):
     """Changing g records moves a count by at most g and a histogram by at most 2g."""
     ranges = [(each.first, each.end) for each in CUTS]
-    for kind, chosen in ((Kind.COUNT, ranges[1:2]), (Kind.HISTOGRAM, ranges)):
+    for kind, chosen in ((QuestionKind.COUNT, ranges[1:2]), (QuestionKind.HISTOGRAM, ranges)):
         exact = exact_answer(question(kind, g), np.array(table))
         own = counts(table, chosen)
         assert exact.sums.tolist() == own
@@ -61,7 +61,7 @@ def test_counts_never_move_further(table, g):
 def test_counts_do_move_so_far(g):
     """The bound of counts and histograms is reached, so nothing smaller would do."""
     table = [0] * 4
-    for kind, expected in ((Kind.COUNT, g), (Kind.HISTOGRAM, 2 * g)):
+    for kind, expected in ((QuestionKind.COUNT, g), (QuestionKind.HISTOGRAM, 2 * g)):
         asked = question(kind, g)
         chosen = [(each.first, each.end) for each in asked.ranges]
         own = counts(table, chosen)
@@ -75,12 +75,12 @@ def test_counts_do_move_so_far(g):
 @pytest.mark.parametrize(
     ("table", "kind", "sensitivity"),
     [
-        ([0, 0, 0, 0, 1], Kind.MEDIAN, 0),  # the data sets D1 and D2 of the paper, Section IV.B
-        ([0, 0, 0, 1, 1], Kind.MEDIAN, 1),
-        ([-2, 1, 2], Kind.MAXIMUM, 1),  # max(U - x_n, x_n - x_(n-1))
-        ([-2, 0, 3], Kind.MAXIMUM, 3),
-        ([-2, 1, 2], Kind.SECOND_MAXIMUM, 3),
-        ([-2, 3, 3], Kind.SECOND_MAXIMUM, 5),
+        ([0, 0, 0, 0, 1], QuestionKind.MEDIAN, 0),  # the data sets D1 and D2 of the paper, Section IV.B
+        ([0, 0, 0, 1, 1], QuestionKind.MEDIAN, 1),
+        ([-2, 1, 2], QuestionKind.MAXIMUM, 1),  # max(U - x_n, x_n - x_(n-1))
+        ([-2, 0, 3], QuestionKind.MAXIMUM, 3),
+        ([-2, 1, 2], QuestionKind.SECOND_MAXIMUM, 3),
+        ([-2, 3, 3], QuestionKind.SECOND_MAXIMUM, 5),
     ],
 )
 def test_the_formulas_of_the_paper(table, kind, sensitivity):
@@ -88,7 +88,7 @@ def test_the_formulas_of_the_paper(table, kind, sensitivity):
     assert exact_answer(question(kind), np.array(table)).sensitivity == sensitivity
 
 
-@given(table=TABLES, epsilon=EPSILONS, g=st.integers(1, 3), kind=st.sampled_from(list(Kind)))
+@given(table=TABLES, epsilon=EPSILONS, g=st.integers(1, 3), kind=st.sampled_from(list(QuestionKind)))
 def test_the_scale_keeps_epsilon(table, epsilon, g, kind):
     """On the integer scale that is really used: sensitivity over scale is at most epsilon, and never 0."""
     asked = question(kind, g, epsilon)
@@ -107,20 +107,20 @@ def test_domains_that_are_too_wide_are_refused_before_anything_is_drawn():
             check_answerable(Question(kind, wide, Decimal("0.1")), 10)
         assert caught.value.hint
     # Counts do not depend on the domain.
-    assert check_answerable(Question(Kind.COUNT, wide, Decimal("0.1"), 1, CUTS[:1]), 10) == 20
+    assert check_answerable(Question(QuestionKind.COUNT, wide, Decimal("0.1"), 1, CUTS[:1]), 10) == 20
 
 
 def test_a_second_maximum_needs_two_records():
     """One record has none."""
     with pytest.raises(UnusableDataError):
-        draw_answer(question(Kind.SECOND_MAXIMUM), np.array([1]), SeededBits(1))
-    assert len(draw_answer(question(Kind.MEDIAN), np.array([1]), SeededBits(1))) == 1
+        draw_answer(question(QuestionKind.SECOND_MAXIMUM), np.array([1]), SeededBits(1))
+    assert len(draw_answer(question(QuestionKind.MEDIAN), np.array([1]), SeededBits(1))) == 1
 
 
-@given(table=TABLES, epsilon=EPSILONS, kind=st.sampled_from(list(Kind)), seed=st.integers(0, 2**32))
+@given(table=TABLES, epsilon=EPSILONS, kind=st.sampled_from(list(QuestionKind)), seed=st.integers(0, 2**32))
 def test_answers_stay_in_the_domain(table, epsilon, kind, seed):
     """Whatever the noise, a value is one of the domain and a count one that there can be."""
     answers = draw_answer(question(kind, 1, epsilon), np.array(table), SeededBits(seed))
     ends = (0, len(table)) if kind.counts else (LOWER, UPPER)
     assert all(ends[0] <= answer <= ends[1] for answer in answers)
-    assert len(answers) == (len(CUTS) if kind is Kind.HISTOGRAM else 1)
+    assert len(answers) == (len(CUTS) if kind is QuestionKind.HISTOGRAM else 1)

@@ -15,7 +15,7 @@ from owner_node.config import PolicyConfig
 from owner_node.release.approvals import Person
 from owner_node.release.request_view import request_view
 from owner_node.state.answers import RefusedBeforeError
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 from tests.fakes.offering import Offering
 
@@ -65,7 +65,10 @@ def test_waiting_reserves_nothing(offering: Offering, restarts: bool) -> None:
             offering.restart()
         assert not offering.node.invitations.decided("r1")
         assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
-    assert (session(offering).state, session(offering).plan_digest) == (State.AWAITING_APPROVAL, plan.digest)
+    assert (session(offering).state, session(offering).plan_digest) == (
+        SessionState.AWAITING_APPROVAL,
+        plan.digest,
+    )
     assert offering.kinds() == []
     assert events(offering) == ["invited", "awaiting-approval"]
     assert offering.records.history.entries()[-1].rule == 'policy.approval = "manual"'
@@ -84,7 +87,7 @@ def test_an_approved_plan_is_accepted(offering: Offering, restarts: bool) -> Non
     assert first is not None
     assert again is not None
     assert first.key_check == again.key_check != ""
-    assert (session(offering).state, offering.kinds()) == (State.RESERVED, ["reserve"])
+    assert (session(offering).state, offering.kinds()) == (SessionState.RESERVED, ["reserve"])
     accepted = offering.records.history.entries()[-1]
     assert (accepted.event, accepted.rule, accepted.epsilon) == (
         "accepted",
@@ -187,7 +190,7 @@ def test_an_end_while_waiting(offering: Offering) -> None:
     plan = asked(offering)
     offering.node.conclude("r1", "expired", "the deadline passed", "")
     assert offering.node.invitations.decided("r1")
-    assert session(offering).state is State.ENDED
+    assert session(offering).state is SessionState.ENDED
     with pytest.raises(ProtocolError, match="no open session"):
         offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
     assert offering.kinds() == []

@@ -13,7 +13,7 @@ from common.trust.signing import Domain, Signer
 from deploy.development_ca import DevelopmentCa
 from owner_node.config import PolicyConfig
 from owner_node.release.co_owners import CoOwner
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offering import DOMAIN, Offering
 
 
@@ -127,7 +127,7 @@ def test_an_invented_co_owner_links_nothing(
     assert offering.kinds() == ["reserve", "return"]
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
-    assert session.state is State.REFUSED
+    assert session.state is SessionState.REFUSED
     lines = offering.records.history.entries()
     assert "linked" not in [line.event for line in lines]
     refused = [line for line in lines if line.event == "refused"]

@@ -20,7 +20,7 @@ from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
 from common.trust.signing import Domain
 from owner_node.config import PolicyConfig
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 POLICY = PolicyConfig(max_overlap=3, allow_intersect=True)
@@ -87,7 +87,7 @@ def nothing_spent(offering: Offering) -> None:
     assert offering.kinds() == ["reserve"]
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
-    assert session.state is State.LINKED
+    assert session.state is SessionState.LINKED
     assert not list((offering.config.owner.state_dir / "outbox").iterdir())
 
 

@@ -19,7 +19,7 @@ from common.model.matches import Match
 from common.model.plan import Plan
 from common.trust.signing import Domain
 from owner_node.release.invitations import Offer
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import accepted, sealed, state
 from tests.fakes.offering import N_RECORDS, Offering
 
@@ -41,7 +41,7 @@ def test_a_changed_plan_under_a_known_release_changes_nothing(offering: Offering
     assert offering.node.fail("r1", caught.value).code == "conflict"
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
-    assert (session.state, session.plan_digest) == (State.RESERVED, plan.digest)
+    assert (session.state, session.plan_digest) == (SessionState.RESERVED, plan.digest)
     assert offering.kinds() == ["reserve"]
 
 
@@ -90,7 +90,7 @@ def test_a_plan_that_is_not_what_it_says(
     with pytest.raises(error):
         lie(offering, plan)
     assert offering.kinds() == []
-    assert state(offering) is State.INVITED
+    assert state(offering) is SessionState.INVITED
 
 
 @pytest.mark.parametrize("number", ["1E+999999999", "NaN", "Infinity", "-1", "1" * 41])
@@ -118,7 +118,7 @@ def test_an_addendum_that_does_not_fit(offering: Offering, lie: str) -> None:
     signature = b"\x30\x00" if lie == "signature" else signature
     with pytest.raises((ProtocolError, IntegrityError)):
         offering.node.production.mask("r1", plan.digest, b"{}" if lie == "garbage" else addendum, signature)
-    assert (state(offering), offering.kinds()) == (State.LINKED, ["reserve"])
+    assert (state(offering), offering.kinds()) == (SessionState.LINKED, ["reserve"])
 
 
 def test_matches_between_groups_that_the_plan_has_not(offering: Offering) -> None:
@@ -129,7 +129,7 @@ def test_matches_between_groups_that_the_plan_has_not(offering: Offering) -> Non
     lie = replace(true, matches=(Match((("a",), ("b",)), 9, {"a": 51, "b": 0}),)).to_bytes()
     with pytest.raises(ProtocolError):
         offering.node.production.mask("r1", plan.digest, lie, offering.hub.sign(Domain.ADDENDUM, lie))
-    assert (state(offering), offering.kinds()) == (State.LINKED, ["reserve"])
+    assert (state(offering), offering.kinds()) == (SessionState.LINKED, ["reserve"])
 
 
 def test_a_second_addendum_gets_no_second_fragment(offering: Offering) -> None:
@@ -150,4 +150,4 @@ def test_a_receipt_for_something_else(offering: Offering) -> None:
         receive("r1", plan.digest, *offering.receipt(plan, "00" * 32))
     with pytest.raises(IntegrityError):
         receive("r1", plan.digest, offering.receipt(plan, digest)[0], b"\x30\x00")
-    assert state(offering) is State.SEALED
+    assert state(offering) is SessionState.SEALED

@@ -12,7 +12,7 @@ from owner_node.masking.foreseen import Forecast
 from owner_node.release.appraisal import MOST_KEPT
 from owner_node.sources import load
 from owner_node.state.answers import Failure
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import approve, consent, events, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
@@ -65,7 +65,7 @@ def test_unusable_data_are_found_before_anything_is_reserved(offering: Offering,
     assert events(offering, "attempt") == [caught.value.message]
     assert "500" not in caught.value.message
     assert str(n_records) not in failure.message
-    assert (offering.kinds(), session(offering).state) == ([], State.REFUSED)
+    assert (offering.kinds(), session(offering).state) == ([], SessionState.REFUSED)
 
 
 def test_fewer_than_k_records_is_an_answer_that_counts(offering: Offering) -> None:
@@ -120,7 +120,7 @@ def test_a_session_of_an_older_version_goes_on(offering: Offering, same: bool) -
     for _ in range(2):
         assert offering.node.production.link("r1", plan.digest).n_records == N_RECORDS
     offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
-    assert session(offering).state is State.SEALED
+    assert session(offering).state is SessionState.SEALED
 
 
 def test_a_release_of_one_column_is_charged_for_all(offering: Offering) -> None:
@@ -199,7 +199,7 @@ def test_data_that_changed_while_a_person_decided(offering: Offering) -> None:
     approve(offering)
     assert not consent(offering, plan)
     after = session(offering)
-    assert (after.state, offering.kinds()) == (State.AWAITING_APPROVAL, [])
+    assert (after.state, offering.kinds()) == (SessionState.AWAITING_APPROVAL, [])
     assert after.source_digest != before.source_digest
     assert after.forecast != before.forecast
     asked = 'policy.approval = "manual"'

@@ -19,7 +19,7 @@ from owner_node.release.approvals import Person
 from owner_node.release.attempts import Attempts
 from owner_node.release.decisions import Decisions
 from owner_node.state.answers import Failure
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import consent, events, offered, refused, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
@@ -51,7 +51,7 @@ def test_a_limit_on_what_leaves_unchanged(offering: Offering, key: str) -> None:
     assert rule.startswith(f"policy.{key} = 0.001: 0.")
     assert events(offering, "refused") == [rule]
     assert failure == POLICY
-    assert (offering.kinds(), session(offering).state) == ([], State.REFUSED)
+    assert (offering.kinds(), session(offering).state) == ([], SessionState.REFUSED)
     under(offering, **{key: Decimal(1)})
     assert consent(offering, offered(offering, "r2"))
 
@@ -201,7 +201,7 @@ def test_open_releases_are_linked_no_more_often_than_answers_are_given(offering:
     with pytest.raises(RefusedError, match=f"{attempts.MOST} open releases had one") as caught:
         offering.node.production.link(last.release, last.digest)
     assert offering.node.fail(last.release, caught.value) == POLICY
-    assert session(offering, last.release).state is State.REFUSED
+    assert session(offering, last.release).state is SessionState.REFUSED
     first = plans[0]
     offering.node.production.mask(first.release, first.digest, *offering.addendum(first))
     assert consent(offering, offered(offering, "next", epsilon="0.01"))

@@ -20,7 +20,7 @@ from common.errors import (
 from common.trust.signing import Domain
 from common.wire.decoding import decode
 from owner_node.config import PolicyConfig
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import accepted, sealed, state
 from tests.fakes.offering import N_RECORDS, Offering
 
@@ -66,7 +66,7 @@ def test_every_message_repeated(offering: Offering, between: str, repeats: int) 
     again(lambda: offering.node.production.receive_receipt("r1", plan.digest, *receipt))
     again(lambda: offering.node.conclude("r1", "published", "", "ab" * 32))
     assert offering.kinds() == ["reserve", "spend"]
-    assert state(offering) is State.PUBLISHED
+    assert state(offering) is SessionState.PUBLISHED
     assert offering.records.ledger.balance("cohort", Decimal(3)).remaining == 2
     offering.records.ledger.verify()
     offering.records.history.verify()
@@ -91,7 +91,7 @@ def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
         offering.node.conclude("r1", end, "another owner", "")
     expected = {"describe": [], "consent": ["reserve", "return"], "link": ["reserve", "return"]}
     assert offering.kinds() == expected.get(after, ["reserve", "spend"])
-    assert state(offering) is State.ENDED
+    assert state(offering) is SessionState.ENDED
     assert offering.records.outbox.sealed() == ()
     with pytest.raises(ProtocolError, match="no open session"):
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
@@ -111,7 +111,7 @@ def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(
         patched.setattr("owner_node.release.preparation.encode", full_disk)
         with pytest.raises(OSError, match="No space left"):
             offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
-    assert (state(offering), offering.kinds()) == (State.SPENT, ["reserve", "spend"])
+    assert (state(offering), offering.kinds()) == (SessionState.SPENT, ["reserve", "spend"])
     assert not offering.records.outbox.sealed()
     assert not offering.records.outbox.leftovers()
     # Died between the rename and the transaction: a whole file that no session speaks of.
@@ -148,7 +148,7 @@ def test_a_source_that_changed_after_linking_is_not_masked(offering: Offering) -
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
     assert offering.node.fail("r1", caught.value).code == "data_changed"
     assert offering.kinds() == ["reserve", "return"]
-    assert state(offering) is State.REFUSED
+    assert state(offering) is SessionState.REFUSED
 
 
 def test_a_running_node_masks_what_it_linked(offering: Offering) -> None:
@@ -170,7 +170,7 @@ def test_nothing_destroys_the_fragment_of_a_published_release(offering: Offering
     offering.node.conclude("r1", "failed", "", "")
     path = offering.records.outbox.path("hub", plan.release)
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
-    assert state(offering) is State.PUBLISHED
+    assert state(offering) is SessionState.PUBLISHED
 
 
 def test_steps_out_of_order(offering: Offering) -> None:
@@ -210,7 +210,7 @@ def test_published_before_sealing_is_an_end(offering: Offering) -> None:
     """A release cannot have been published without this owner's fragment: the reservation comes back."""
     accepted(offering)
     offering.node.conclude("r1", "published", "", "ab" * 32)
-    assert (state(offering), offering.kinds()) == (State.ENDED, ["reserve", "return"])
+    assert (state(offering), offering.kinds()) == (SessionState.ENDED, ["reserve", "return"])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_a_refusal_tells_the_owner_all_and_the_aggregator_little(
         accepted(offering, **arguments)
     failure = offering.node.fail("r1", caught.value)
     assert (failure.code, failure.message) == (error.code, heard)
-    assert (state(offering), offering.kinds()) == (State.REFUSED, [])
+    assert (state(offering), offering.kinds()) == (SessionState.REFUSED, [])
     line = offering.records.history.entries()[-1]
     assert (line.decision, line.rule) == ("refuse", caught.value.message)
     offering.records.db.close()
@@ -246,7 +246,7 @@ def test_unusable_data_return_the_reservation(offering: Offering) -> None:
     failure = offering.node.fail("r1", caught.value)
     assert str(N_RECORDS) not in failure.message
     assert "500" not in caught.value.message
-    assert (state(offering), offering.kinds()) == (State.REFUSED, ["reserve", "return"])
+    assert (state(offering), offering.kinds()) == (SessionState.REFUSED, ["reserve", "return"])
 
 
 def test_fewer_than_k_records_at_linking(offering: Offering) -> None:

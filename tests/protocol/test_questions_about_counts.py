@@ -18,7 +18,7 @@ from common.planning.planner import make_plan
 from owner_node.config import PolicyConfig
 from owner_node.release import attempts, invitations, preparation
 from owner_node.state.answers import Failure, RefusedBeforeError
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.offered_plans import consent, events, offered, session, under
 from tests.fakes.offering import N_RECORDS, Offering
 
@@ -141,7 +141,7 @@ def test_what_was_sent_is_what_counts(tmp_path: Path, looks: list[str]) -> None:
         assert Schema.from_document(json.loads(other)).records_rounded == 400
         others = offering.plan(other, release="r1")
         assert answer(offering, others).startswith("refused")
-        assert session(offering).state is State.REFUSED
+        assert session(offering).state is SessionState.REFUSED
         # Of a bound that does not count clusters more records are no matter.
         plan = replace(plan, release="r3")
         write(offering, 237)

@@ -10,7 +10,7 @@ from common.model.plan import Plan
 from common.trust.identity import load_certificates
 from common.trust.signing import Domain, Signer, verify
 from deploy.development_ca import DevelopmentCa, Issued
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from owner_node.trust import Trust
 from tests.fakes.offering import Offering
 
@@ -76,7 +76,7 @@ def test_an_aggregator_may_change_its_key_between_plan_and_receipt(offering: Off
     offering.node.production.receive_receipt("r1", plan.digest, receipt, signature, chain)
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
-    assert session.state is State.ACKNOWLEDGED
+    assert session.state is SessionState.ACKNOWLEDGED
 
 
 @pytest.mark.parametrize(("since", "holds"), [(None, False), (0.0, True), (0.9, True), (1.5, False)])

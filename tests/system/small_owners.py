@@ -14,8 +14,8 @@ import pandas as pd
 
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, dataset, section
-from owner_node.ledger.ledger import Entry, Kind, Ledger
-from owner_node.state.database import Database
+from owner_node.ledger.ledger import Entry, EntryKind, Ledger
+from owner_node.state.database import OwnerDatabase
 
 Attributes = Mapping[str, Mapping[str, object]]
 
@@ -127,7 +127,7 @@ def answer_of(command: subprocess.Popen[str]) -> tuple[int, dict[str, Any]]:
 @contextmanager
 def ledger(cluster: LocalCluster, owner: str) -> Iterator[Ledger]:
     """Open an owner's ledger beside its daemon, its chain checked."""
-    with Database(state_dir(cluster, owner), make=False) as db:
+    with OwnerDatabase(state_dir(cluster, owner), make=False) as db:
         book = Ledger(db, lambda: datetime.now(UTC))
         book.verify()
         yield book
@@ -136,7 +136,7 @@ def ledger(cluster: LocalCluster, owner: str) -> Iterator[Ledger]:
 def spends(cluster: LocalCluster, owner: str, release: str | None = None) -> list[Entry]:
     """Return what an owner's ledger says was spent, for one release or for all."""
     with ledger(cluster, owner) as book:
-        entries = [each for each in book.entries() if each.kind is Kind.SPEND]
+        entries = [each for each in book.entries() if each.kind is EntryKind.SPEND]
     return [each for each in entries if release in (None, each.release)]
 
 

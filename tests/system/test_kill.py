@@ -15,8 +15,8 @@ from common.release.verification import verify_release
 from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import AGGREGATOR, make_setup, share_linkage_key
-from owner_node.state.database import Database
-from owner_node.state.session import State
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session, Sessions
 from tests.system.small_owners import (
     ATTRIBUTES,
@@ -45,7 +45,14 @@ MUCH = "20"
 """An epsilon about which a person at owner a is asked."""
 ATTEMPTS = 8
 """How often a release is made until the process dies in the very state that is meant."""
-STEPS = (State.INVITED, State.RESERVED, State.LINKED, State.SPENT, State.SEALED, State.ACKNOWLEDGED)
+STEPS = (
+    SessionState.INVITED,
+    SessionState.RESERVED,
+    SessionState.LINKED,
+    SessionState.SPENT,
+    SessionState.SEALED,
+    SessionState.ACKNOWLEDGED,
+)
 """Owners' states in their order; `uploaded` is never alone on the disk: the receipt comes with it."""
 
 
@@ -75,13 +82,13 @@ def cluster(tmp_path_factory) -> Iterator[LocalCluster]:
 @contextmanager
 def sessions(cluster: LocalCluster, owner: str) -> Iterator[Sessions]:
     """Open an owner's sessions beside its daemon."""
-    with Database(state_dir(cluster, owner), make=False) as db:
+    with OwnerDatabase(state_dir(cluster, owner), make=False) as db:
         yield Sessions(db, lambda: datetime.now(UTC))
 
 
-def reached(kept: Sessions, release: str, state: State) -> Session:
+def reached(kept: Sessions, release: str, state: SessionState) -> Session:
     """Return an owner's session as soon as it is in a state or past it; no log line tells some of them."""
-    order = (*STEPS, State.PUBLISHED)
+    order = (*STEPS, SessionState.PUBLISHED)
     until = monotonic() + 60
     while monotonic() < until:
         session = kept.get(AGGREGATOR, release)
@@ -96,7 +103,7 @@ def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
     assert verified.n_records == (MEMBERS if verified.plan.n_groups > 1 else sum(SIZES.values()))
     for owner in OWNERS:
         with sessions(cluster, owner) as kept:
-            session = reached(kept, release, State.PUBLISHED)
+            session = reached(kept, release, SessionState.PUBLISHED)
         assert session.fragment_digest == verified.owners[owner].statement.fragment_digest
         charges = [entry.charge for entry in spends(cluster, owner, release)]
         assert charges == [verified.plan.assignment_of(owner).epsilon_joint]
@@ -105,7 +112,7 @@ def check_published(cluster: LocalCluster, release: str, folder: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("state", [*STEPS, State.PUBLISHED])
+@pytest.mark.parametrize("state", [*STEPS, SessionState.PUBLISHED])
 def test_owner_killed(cluster, state, layout):
     """An owner that dies in any state goes on from there; what it had sealed it never makes anew."""
     for attempt in range(ATTEMPTS):
@@ -208,7 +215,7 @@ def test_power_loss(cluster, layout):
     options = {"layout": layout, "dataset": LAYOUTS[layout]}
     command = start_release(cluster, release, **options)
     with sessions(cluster, "a") as kept:
-        reached(kept, release, State.SPENT)
+        reached(kept, release, SessionState.SPENT)
     kill_all(cluster)
     assert answer_of(command)[0] == 6
     cluster.start()
@@ -255,7 +262,7 @@ def test_source_changed(cluster):
         release = f"changed-{attempt}"
         command = start_release(cluster, release)
         with sessions(cluster, "a") as kept:
-            reached(kept, release, State.LINKED)
+            reached(kept, release, SessionState.LINKED)
             cluster.owner("a").kill()
             died = kept.get(AGGREGATOR, release)
         source.write_text(before.replace(",true,", ",false,", 1))
@@ -264,7 +271,7 @@ def test_source_changed(cluster):
             code, document = answer_of(command)
         finally:
             source.write_text(before)
-        if died is not None and died.state is State.LINKED:
+        if died is not None and died.state is SessionState.LINKED:
             assert (code, document["error"]["code"]) == (4, "data_changed")
             assert spends(cluster, "a", release) == []
             cluster.owner("b").wait_for("concluded", release=release)

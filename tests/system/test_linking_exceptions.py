@@ -11,8 +11,8 @@ import pytest
 from common.release.verification import Verified, verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key
-from owner_node.ledger.ledger import Kind
-from owner_node.state.session import State
+from owner_node.ledger.ledger import EntryKind
+from owner_node.state.session import SessionState
 from tests.system.small_owners import (
     ATTRIBUTES,
     answer_of,
@@ -114,7 +114,7 @@ def test_what_is_not_needed_of_a_reservation_comes_back(cluster):
         balance = book.balance("apart", Decimal(100))
         kinds = [each.kind for each in book.entries("apart")]
     assert tuple(map(int, (balance.reserved, balance.spent, balance.remaining))) == (0, 1, 99)
-    assert kinds == [Kind.RESERVE, Kind.RETURN, Kind.SPEND]
+    assert kinds == [EntryKind.RESERVE, EntryKind.RETURN, EntryKind.SPEND]
     proved(cluster, document, "a", "b")
 
 
@@ -184,7 +184,9 @@ def test_shared_and_common_persons_in_a_grid(cluster):
     proved(cluster, document, *OWNERS)
 
 
-@pytest.mark.parametrize("state", [State.RESERVED, State.LINKED, State.SPENT, State.SEALED])
+@pytest.mark.parametrize(
+    "state", [SessionState.RESERVED, SessionState.LINKED, SessionState.SPENT, SessionState.SEALED]
+)
 def test_an_owner_that_dies_gets_the_same_selection(cluster, state):
     """Killed around linking, it asks again for its selection; multiple and rest are charged once, whole."""
     release = f"killed-{state}"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 
 from deploy.local_process import program_path
-from owner_node.ledger.ledger import Kind, Ledger
-from owner_node.state.database import Database
+from owner_node.ledger.ledger import EntryKind, Ledger
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from tests.fakes.owner_folder import make_owner_folder
 
@@ -27,7 +27,7 @@ def now() -> datetime:
 
 def events(folder: Path) -> list[str]:
     """What the history says happened."""
-    with Database(folder / "state", make=False) as db:
+    with OwnerDatabase(folder / "state", make=False) as db:
         return [line.event for line in History(db, now).entries()]
 
 
@@ -49,9 +49,9 @@ def test_killed_after_the_charge(tmp_path):
     assert document["charged"] == 0
     assert events(tmp_path) == ["spent", "delivered"]
     assert len(pd.read_csv(tmp_path / "masked.csv")) == 30_000
-    with Database(tmp_path / "state", make=False) as db:
+    with OwnerDatabase(tmp_path / "state", make=False) as db:
         ledger = Ledger(db, now)
         ledger.verify()
-        assert [each.kind for each in ledger.entries()] == [Kind.RESERVE, Kind.SPEND]
+        assert [each.kind for each in ledger.entries()] == [EntryKind.RESERVE, EntryKind.SPEND]
     kept = sorted(path.name for path in (tmp_path / "state" / "masked").iterdir())
     assert kept == ["lock", "once.json", "once.parquet"]

@@ -15,7 +15,7 @@ from aggregator.protocol.states import State as ReleaseState
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import READY_SECONDS, LocalDaemon
 from deploy.local_setup import make_setup, section, share_linkage_key
-from owner_node.state.session import State as SessionState
+from owner_node.state.session import SessionState
 from tests.system.small_owners import (
     ATTRIBUTES,
     ask,

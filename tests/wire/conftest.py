@@ -11,8 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
-from aggregator.config import AggregatorConfig, AggregatorSection, Deadlines
-from aggregator.daemon import Daemon
+from aggregator.config import AggregatorConfig, AggregatorSection, DeadlineSettings
+from aggregator.daemon import AggregatorDaemon
 from common.settings import TlsSection
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
@@ -40,7 +40,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Aggregator:
     """A running daemon and the ways to reach it."""
 
-    daemon: Daemon
+    daemon: AggregatorDaemon
     config: AggregatorConfig
     calls: Any
     certificates: Path
@@ -89,9 +89,9 @@ async def launch(tmp_path: Path, certificates: Path) -> AsyncIterator[Callable[.
                 path=tmp_path / "aggregator.toml",
                 aggregator=section,
                 tls=tls,
-                deadlines=Deadlines(**deadlines),
+                deadlines=DeadlineSettings(**deadlines),
             )
-            daemon = Daemon(config)
+            daemon = AggregatorDaemon(config)
             await daemon.start()
             stack.push_async_callback(daemon.stop)
             channel = await stack.enter_async_context(

@@ -15,8 +15,8 @@ from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
-from owner_node.state.database import Database
-from owner_node.state.session import State
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Sessions
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.wire.test_owner_daemon import owner, running
@@ -41,14 +41,14 @@ class Siege:
 
     def kinds(self) -> list[str]:
         """Return the kinds of all ledger entries, the chain checked."""
-        with Database(self.config.owner.state_dir, make=False) as db:
+        with OwnerDatabase(self.config.owner.state_dir, make=False) as db:
             ledger = Ledger(db, now)
             ledger.verify()
             return [str(entry.kind) for entry in ledger.entries() if str(entry.kind) != "budget"]
 
-    def state(self, release: str) -> State | None:
+    def state(self, release: str) -> SessionState | None:
         """Return where a session is."""
-        with Database(self.config.owner.state_dir, make=False) as db:
+        with OwnerDatabase(self.config.owner.state_dir, make=False) as db:
             session = Sessions(db, now).get("hub", release)
             return session.state if session else None
 

@@ -12,8 +12,8 @@ from common.errors import ConflictError, InternalError, NotConnectedError, Tesse
 from common.wire.status import abort
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError
-from owner_node.connection.worker import Outcome, Worker
-from owner_node.state.session import State
+from owner_node.connection.worker import Worker, WorkOutcome
+from owner_node.state.session import SessionState
 from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.fakes.offered_plans import session
 from tests.fakes.offering import Offering
@@ -30,11 +30,11 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
     made.records.db.close()
 
 
-def _work(offering: Offering, state: State, patch: pytest.MonkeyPatch) -> wire.Work:
+def _work(offering: Offering, state: SessionState, patch: pytest.MonkeyPatch) -> wire.Work:
     """Bring a release to linking, or to between spending and sealing; return the work of masking."""
     plan = linked(offering, "vertical", on_mismatch="intersect")
     addendum, signature = signed(offering, intersected(plan, CHOSEN))
-    if state is State.SPENT:
+    if state is SessionState.SPENT:
         with patch.context() as broken:
             broken.setattr("owner_node.release.preparation.encode", _dies)
             with pytest.raises(KeyboardInterrupt):
@@ -76,9 +76,9 @@ FAILURES = {
 }
 
 
-@pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
+@pytest.mark.parametrize("state", [SessionState.LINKED, SessionState.SPENT])
 async def test_a_selection_that_is_not_sent(
-    offering: Offering, state: State, monkeypatch: pytest.MonkeyPatch
+    offering: Offering, state: SessionState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fetching it fails, the release stays where it is, and is sealed when the selection comes."""
     work = _work(offering, state, monkeypatch)
@@ -92,15 +92,15 @@ async def test_a_selection_that_is_not_sent(
         assert hostile.answers.empty()
         del hostile.misbehave["Select"]
         hostile.selections = [CHOSEN]
-        assert await worker.do(work) is Outcome.DONE
+        assert await worker.do(work) is WorkOutcome.DONE
         assert (await hostile.answer()).WhichOneof("answer") == "sealed"
     assert offering.kinds() == ["reserve", "spend"]
 
 
-@pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
+@pytest.mark.parametrize("state", [SessionState.LINKED, SessionState.SPENT])
 @pytest.mark.parametrize("sent", [[], [CHOSEN[:-1]], [CHOSEN[:2], CHOSEN[2:4]]])
 async def test_a_selection_that_ends_early(
-    offering: Offering, state: State, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+    offering: Offering, state: SessionState, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream that ends before all bits came is asked for again, as a connection that broke would be."""
     work = _work(offering, state, monkeypatch)
@@ -113,14 +113,14 @@ async def test_a_selection_that_ends_early(
             assert (session(offering).state, offering.kinds()) == (state, kinds)
         assert hostile.answers.empty()
         hostile.selections = [CHOSEN]
-        assert await worker.do(work) is Outcome.DONE
+        assert await worker.do(work) is WorkOutcome.DONE
         assert (await hostile.answer()).WhichOneof("answer") == "sealed"
     assert offering.kinds() == ["reserve", "spend"]
 
 
-@pytest.mark.parametrize("state", [State.LINKED, State.SPENT])
+@pytest.mark.parametrize("state", [SessionState.LINKED, SessionState.SPENT])
 async def test_a_connection_that_was_closed(
-    offering: Offering, state: State, monkeypatch: pytest.MonkeyPatch
+    offering: Offering, state: SessionState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Work that outlives its connection is told again by the next one; it is no fault of the release."""
     work = _work(offering, state, monkeypatch)

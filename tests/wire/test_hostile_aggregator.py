@@ -17,9 +17,9 @@ from common.trust.identity import load_certificates
 from common.trust.signing import Domain, verify
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from tests.fakes.hostile_aggregator import HostileAggregator
 from tests.fakes.ledgers import reserve
 from tests.wire.siege import Siege, besieged, now
@@ -76,7 +76,7 @@ async def test_plans_beyond_policy_and_truth(siege: Siege) -> None:
         schema = await siege.hostile.schema(release)
         code = await siege.refused(siege.hostile.consent(make(siege.hostile, schema, release)))
         assert code in ("refused", "protocol", "usage"), list(BEYOND)[number]
-        assert siege.state(release) is not State.RESERVED
+        assert siege.state(release) is not SessionState.RESERVED
     assert siege.kinds() == []
 
 
@@ -122,7 +122,7 @@ async def test_plans_that_are_not_the_aggregators(siege: Siege) -> None:
     codes = {await siege.refused(work) for work in works}
     assert codes <= {"identity", "integrity", "protocol"}
     assert siege.kinds() == []
-    assert siege.state("r1") is State.INVITED
+    assert siege.state("r1") is SessionState.INVITED
     assert (await hostile.ask(work)).WhichOneof("answer") == "consented"
 
 
@@ -133,7 +133,7 @@ async def test_a_deadline_that_no_calendar_has(siege: Siege, moment: int) -> Non
     work = hostile.consent(hostile.plan(await hostile.schema("r1"), "r1"))
     work.consent.deadline = moment
     assert await siege.refused(work) == "protocol"
-    assert siege.state("r1") is State.INVITED
+    assert siege.state("r1") is SessionState.INVITED
     work.consent.deadline = 2_000_000_000
     assert (await hostile.ask(work)).WhichOneof("answer") == "consented"
 
@@ -197,13 +197,13 @@ async def test_receipts_and_ends_that_lie(siege: Siege) -> None:
 
     hostile.misbehave["Upload"] = lying
     assert await siege.refused(hostile.collect(plan)) == "protocol"
-    assert siege.state("r1") is State.SEALED
+    assert siege.state("r1") is SessionState.SEALED
     del hostile.misbehave["Upload"]
     await hostile.deliver(plan)
     await hostile.ask(hostile.conclude("r1", "published", manifest_digest="ab" * 32))
     await hostile.ask(hostile.conclude("r1", "published", manifest_digest="cd" * 32))
     await hostile.ask(hostile.conclude("r1", "failed", reason="no"))
-    assert siege.state("r1") is State.PUBLISHED
+    assert siege.state("r1") is SessionState.PUBLISHED
     assert len(list(Outbox(siege.config.owner.state_dir).sealed())) == 1
     assert siege.kinds() == ["reserve", "spend"]
 
@@ -285,7 +285,7 @@ async def test_work_that_is_repeated_without_end(siege: Siege) -> None:
     hostile.misbehave["Poll"] = for_ever
     for _ in range(20):
         assert (await hostile.answer()).failure.code == "protocol"
-    with Database(siege.config.owner.state_dir, make=False) as db:
+    with OwnerDatabase(siege.config.owner.state_dir, make=False) as db:
         assert len(db.rows("SELECT * FROM history")) == 1
     del hostile.misbehave["Poll"]
     await _drained(hostile, hostile.conclude("r9", "failed"))
@@ -338,7 +338,7 @@ async def test_charges_of_its_own_are_told_with_a_poll(siege: Siege) -> None:
     siege.hostile.misbehave["Poll"] = poll
     async with asyncio.timeout(20):
         assert not (await polls.get()).HasField("ledger_head")
-        with Database(siege.config.owner.state_dir) as db:
+        with OwnerDatabase(siege.config.owner.state_dir) as db:
             reserve(db, Ledger(db, now), "query-1", "0.1", aggregator="(local)", budget="other")
             newest = Ledger(db, now).head()
         for _ in range(2):

@@ -13,10 +13,10 @@ import pytest
 from common.clock import utc_now
 from common.errors import IntegrityError
 from common.wire.v1 import control_pb2 as control
-from owner_node.config import AggregatorSection, OwnerConfig, OwnerSection
-from owner_node.daemon import Daemon
-from owner_node.ledger.ledger import Kind, Ledger
-from owner_node.state.database import Database
+from owner_node.config import KnownAggregator, OwnerConfig, OwnerSection
+from owner_node.daemon import OwnerDaemon
+from owner_node.ledger.ledger import EntryKind, Ledger
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History, Line
 from tests.fakes.ledgers import tamper
 from tests.wire.test_owner_daemon import Heard, heard, owner, published, running, share_key
@@ -51,21 +51,21 @@ def restore(config: OwnerConfig, copy: Path) -> None:
 
 def halted(state_dir: Path) -> str:
     """Return why no work is done; empty if it is."""
-    with Database(state_dir, make=False) as db:
+    with OwnerDatabase(state_dir, make=False) as db:
         reason = Ledger(db, utc_now).losses.reason()
     return "" if reason is None else reason.message
 
 
 def kinds(state_dir: Path) -> list[str]:
     """Return what the charges in a ledger say, its chain checked."""
-    with Database(state_dir, make=False) as db:
+    with OwnerDatabase(state_dir, make=False) as db:
         Ledger(db, utc_now).verify()
         return [f"{entry.kind} {entry.aggregator} {entry.release}" for entry in Ledger(db, utc_now).entries()]
 
 
 def refusal(state_dir: Path, release: str) -> Line:
     """Return the line of the history that says why a release was refused."""
-    with Database(state_dir, make=False) as db:
+    with OwnerDatabase(state_dir, make=False) as db:
         lines = History(db, utc_now).entries(release=release)
     return next(line for line in lines if line.event == "refused")
 
@@ -91,12 +91,12 @@ async def test_a_restored_ledger_is_not_forgotten(
     restore(configs[0], copy)
     async with running(configs[0]):
         await heard.wait_for("not connected")
-    elsewhere = replace(configs[0], aggregators=(AggregatorSection("other", other.daemon.address),))
+    elsewhere = replace(configs[0], aggregators=(KnownAggregator("other", other.daemon.address),))
     async with running(elsewhere):
         await heard.wait_for("not connected")
     state = configs[0].owner.state_dir
     assert "the ledger ends at entry 0, but this owner has signed entry 2" in halted(state)
-    with Database(state) as db, pytest.raises(IntegrityError), db.transaction() as tx:
+    with OwnerDatabase(state) as db, pytest.raises(IntegrityError), db.transaction() as tx:
         Ledger(db, utc_now).check_may_charge(tx)
     assert kinds(state) == []
 
@@ -136,10 +136,10 @@ async def test_a_cut_tail_does_not_start(
         await heard.wait_for("connected", times=2)
         await hub.start("a", "b")
         await published(hub)
-    with Database(configs[0].owner.state_dir) as db:
+    with OwnerDatabase(configs[0].owner.state_dir) as db:
         tamper(db, "DELETE FROM ledger WHERE sequence = 2")
     with pytest.raises(IntegrityError, match="ends at entry 1") as caught:
-        await Daemon(configs[0]).run(asyncio.Event())
+        await OwnerDaemon(configs[0]).run(asyncio.Event())
     assert caught.value.details["entry"] == 2
 
 
@@ -185,7 +185,7 @@ async def test_one_lifetime_budget_at_two_aggregators(
 ) -> None:
     """Releases of all aggregators are charged to one budget; what does not fit is refused by both."""
     hub, other = await launch(), await launch("other")
-    both = (AggregatorSection("hub", hub.daemon.address), AggregatorSection("other", other.daemon.address))
+    both = (KnownAggregator("hub", hub.daemon.address), KnownAggregator("other", other.daemon.address))
     configs = [
         replace(config, aggregators=both)
         for config in two(tmp_path, hub.daemon.address, certificates, total="3")
@@ -198,8 +198,8 @@ async def test_one_lifetime_budget_at_two_aggregators(
             states.append((await ended(aggregator, f"r{number}")).error.code)
     assert states == ["", "", "", "balance", "balance"]
     for config in configs:
-        with Database(config.owner.state_dir, make=False) as db:
+        with OwnerDatabase(config.owner.state_dir, make=False) as db:
             book = Ledger(db, utc_now)
-            spent = [(e.aggregator, e.release) for e in book.entries() if e.kind is Kind.SPEND]
+            spent = [(e.aggregator, e.release) for e in book.entries() if e.kind is EntryKind.SPEND]
             assert book.balance("cohort", Decimal(3)).remaining == 0
         assert spent == [("hub", "r1"), ("other", "r2"), ("other", "r3")]

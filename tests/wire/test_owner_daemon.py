@@ -27,14 +27,14 @@ from common.trust.signing import Domain, Signer, load_chain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from deploy.development_ca import DevelopmentCa
-from owner_node.config import AggregatorSection, DatasetConfig, OwnerConfig, OwnerSection, PolicyConfig
-from owner_node.daemon import Daemon
+from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig, OwnerSection, PolicyConfig
+from owner_node.daemon import OwnerDaemon
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.masking.mask import mask_table
-from owner_node.state.database import Database
-from owner_node.state.presence import Connection, Presence, is_running
-from owner_node.state.session import State
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import ConnectionState, DaemonPresence, is_running
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Sessions
 from tests.wire.conftest import TRUST_DOMAIN
 
@@ -54,7 +54,7 @@ def owner(folder: Path, name: str, address: str, certificates: Path, first: int 
     return OwnerConfig(
         path=folder / "owner.toml",
         owner=OwnerSection(name, TRUST_DOMAIN, folder / "state"),
-        aggregators=(AggregatorSection("hub", address),),
+        aggregators=(KnownAggregator("hub", address),),
         tls=TlsSection(
             certificates / "ca.pem", certificates / f"owner-{name}.pem", certificates / f"owner-{name}.key"
         ),
@@ -75,7 +75,7 @@ def share_key(configs: list[OwnerConfig]) -> None:
 async def running(*configs: OwnerConfig) -> AsyncIterator[None]:
     """Run owner daemons."""
     stopping = asyncio.Event()
-    tasks = [asyncio.create_task(Daemon(config).run(stopping)) for config in configs]
+    tasks = [asyncio.create_task(OwnerDaemon(config).run(stopping)) for config in configs]
     try:
         yield
     finally:
@@ -114,10 +114,10 @@ def heard() -> Iterator[Heard]:
     logger.setLevel(level)
 
 
-def connection(config: OwnerConfig) -> Connection:
+def connection(config: OwnerConfig) -> ConnectionState:
     """Return what the daemon wrote down for the owner's commands."""
-    with Database(config.owner.state_dir, make=False) as db:
-        return Presence(db, lambda: datetime.now(UTC)).state().connections[0]
+    with OwnerDatabase(config.owner.state_dir, make=False) as db:
+        return DaemonPresence(db, lambda: datetime.now(UTC)).state().connections[0]
 
 
 async def ended(aggregator: Any, release: str = "r1") -> str:
@@ -182,7 +182,7 @@ async def test_some_attributes_have_more_records_than_all(
         # A bound that counts clusters would not hold for so many.
         await aggregator.start("a", "b", release="r2", attributes=["age"], mechanism="idp-cbls")
         assert await ended(aggregator, "r2") in ("failed", "refused")
-    with Database(configs[0].owner.state_dir, make=False) as db:
+    with OwnerDatabase(configs[0].owner.state_dir, make=False) as db:
         session = Sessions(db, lambda: datetime.now(UTC)).get("hub", "r1")
     assert session is not None
     assert session.n_records == 40
@@ -205,11 +205,11 @@ async def test_one_aggregator_that_knows_better_stops_the_work_for_all(
         await published(hub)
     shutil.rmtree(configs[0].owner.state_dir)
     shutil.copytree(backup, configs[0].owner.state_dir)
-    both = (*configs[0].aggregators, AggregatorSection("other", other.daemon.address))
+    both = (*configs[0].aggregators, KnownAggregator("other", other.daemon.address))
     async with running(replace(configs[0], aggregators=both)):
         await heard.wait_for("not connected", times=2)
-        with Database(configs[0].owner.state_dir, make=False) as db:
-            told = Presence(db, lambda: datetime.now(UTC)).state().connections
+        with OwnerDatabase(configs[0].owner.state_dir, make=False) as db:
+            told = DaemonPresence(db, lambda: datetime.now(UTC)).state().connections
     assert [each.connected for each in told] == [False, False]
     assert all("restored from a backup" in each.reason for each in told)
 
@@ -236,7 +236,7 @@ async def test_stopping_waits_for_what_is_being_masked(
     monkeypatch.setattr("owner_node.release.preparation.mask_table", slow)
     state, stopping = configs[0].owner.state_dir, asyncio.Event()
     async with running(configs[1]):
-        daemon = asyncio.create_task(Daemon(configs[0]).run(stopping))
+        daemon = asyncio.create_task(OwnerDaemon(configs[0]).run(stopping))
         await heard.wait_for("connected", times=2)
         await aggregator.start("a", "b")
         await asyncio.to_thread(masking.wait, 20)  # both owners mask, in this one process
@@ -246,11 +246,11 @@ async def test_stopping_waits_for_what_is_being_masked(
         assert is_running(state)
         go_on.set()
         await daemon
-    with Database(state, make=False) as db:
+    with OwnerDatabase(state, make=False) as db:
         session = Sessions(db, lambda: datetime.now(UTC)).get("hub", "r1")
     assert session is not None
-    assert session.state in (State.SPENT, State.SEALED)
-    assert bool(session.fragment_digest) == (session.state is State.SEALED)
+    assert session.state in (SessionState.SPENT, SessionState.SEALED)
+    assert bool(session.fragment_digest) == (session.state is SessionState.SEALED)
     assert not is_running(state)
 
 
@@ -298,7 +298,7 @@ async def test_an_aggregator_that_invents_co_owners_links_nothing(
         assert (await aggregator.show()).error.message == "owner a: refused by owner policy"
         await aggregator.start("a", "b", release="r2")
         await published(aggregator, "r2")
-    with Database(configs[0].owner.state_dir, make=False) as db:
+    with OwnerDatabase(configs[0].owner.state_dir, make=False) as db:
         kinds = [(str(each.kind), each.release) for each in Ledger(db, lambda: datetime.now(UTC)).entries()]
     assert kinds == [("reserve", "r1"), ("return", "r1"), ("reserve", "r2"), ("spend", "r2")]
 

@@ -18,7 +18,7 @@ from cryptography import x509
 
 from aggregator.api.owner_service import OwnerService
 from aggregator.ca.enrolment import open_register
-from aggregator.daemon import Daemon as AggregatorDaemon
+from aggregator.daemon import AggregatorDaemon
 from common.release.verification import verify_release
 from common.trust.identity import fingerprint
 from common.wire.v1 import control_pb2 as control

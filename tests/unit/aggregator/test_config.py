@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.config import AggregatorConfig, Deadlines, EnrolmentSection, load
+from aggregator.config import AggregatorConfig, DeadlineSettings, EnrolmentSection, load
 from common.daemon.settings import MetricsSection
 from common.errors import ConfigurationError
 from common.settings import TlsSection
@@ -36,7 +36,7 @@ def test_the_full_sample_states_the_defaults_of_the_minimal_one():
     minimal, full = (load(SAMPLES / f"aggregator.{name}.toml") for name in ("minimal", "full"))
     assert full.aggregator == minimal.aggregator
     assert (full.tls, full.deadlines) == (minimal.tls, minimal.deadlines)
-    assert minimal.deadlines == Deadlines()
+    assert minimal.deadlines == DeadlineSettings()
 
 
 def test_defaults_and_paths(tmp_path):
@@ -46,7 +46,7 @@ def test_defaults_and_paths(tmp_path):
     assert config.aggregator.control_socket == tmp_path / "state" / "control" / "aggregator.sock"
     assert config.aggregator.release_dir == tmp_path / "releases"
     assert config.tls == TlsSection(tmp_path / "ca.pem", tmp_path / "c.pem", tmp_path / "k.pem")
-    assert config.deadlines == Deadlines(
+    assert config.deadlines == DeadlineSettings(
         invite=timedelta(seconds=30),
         consent=timedelta(days=7),
         link=timedelta(minutes=10),
@@ -61,7 +61,9 @@ def test_each_deadline_lands_in_its_own_step(tmp_path):
         f'{step} = "{hours}h"'
         for hours, step in enumerate(("invite", "consent", "link", "mask", "collect"), 1)
     )
-    assert _load(tmp_path, HEAD, TLS, text).deadlines == Deadlines(*(timedelta(hours=h) for h in range(1, 6)))
+    assert _load(tmp_path, HEAD, TLS, text).deadlines == DeadlineSettings(
+        *(timedelta(hours=h) for h in range(1, 6))
+    )
 
 
 def test_the_working_directory_is_searched(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from common.errors import (
     UsageError,
 )
 from owner_node import notebook
-from owner_node.ledger.ledger import Kind
+from owner_node.ledger.ledger import EntryKind
 from owner_node.notebook import Workspace
 from tests.fakes.owner_folder import make_owner_folder
 
@@ -61,7 +61,7 @@ def spends(workspace: Workspace) -> list[Decimal]:
     """The charges of all spends, the chain checked."""
     with (records := workspace._records()).db:
         records.ledger.verify()
-        return [each.charge for each in records.ledger.entries() if each.kind is Kind.SPEND]
+        return [each.charge for each in records.ledger.entries() if each.kind is EntryKind.SPEND]
 
 
 def test_types_and_index(workspace, frame):

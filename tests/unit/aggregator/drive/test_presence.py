@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from aggregator.drive.presence import GRACE_SECONDS, Presence, Signal, wait
+from aggregator.drive.presence import GRACE_SECONDS, OwnerPresence, Signal, wait
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 def test_connected_while_polling_and_for_a_grace():
     """Between two polls an owner stays connected; one that does not come back does not."""
     clock = Clock()
-    presence = Presence(clock, clock)
+    presence = OwnerPresence(clock, clock)
     assert not presence.connected("a")
     with presence.polling("a"):
         clock.now += 10 * GRACE_SECONDS
@@ -36,7 +36,7 @@ def test_connected_while_polling_and_for_a_grace():
 
 def test_an_owner_that_hangs_up_is_gone_at_once():
     """A poll that is cut off ends the connection without a grace, unless another one is held."""
-    presence = Presence(Clock(), Clock())
+    presence = OwnerPresence(Clock(), Clock())
     with presence.polling("a"):
         with pytest.raises(asyncio.CancelledError), presence.polling("a"):
             raise asyncio.CancelledError
@@ -52,7 +52,7 @@ def test_an_owner_that_hangs_up_is_gone_at_once():
 def test_a_clock_that_is_set_connects_nobody(jump):
     """An owner stays connected for its grace and no longer, whatever the clock says meanwhile."""
     clock, passing = Clock(), Clock()
-    presence = Presence(clock, passing)
+    presence = OwnerPresence(clock, passing)
     presence.heard("a")
     clock.now += jump
     passing.now += GRACE_SECONDS
@@ -64,7 +64,7 @@ def test_a_clock_that_is_set_connects_nobody(jump):
 def test_since_is_the_beginning_of_the_connection():
     """Calls within a connection do not make it younger; a new connection after a gap does."""
     clock = Clock()
-    presence = Presence(clock, clock)
+    presence = OwnerPresence(clock, clock)
     presence.heard("a")
     clock.now += GRACE_SECONDS
     presence.heard("a")
@@ -85,7 +85,7 @@ async def test_no_change_is_missed():
 
 async def test_everyone_who_waits_is_woken():
     """One change wakes all polls; the end of the daemon wakes the polls of all owners."""
-    presence = Presence(Clock(), Clock())
+    presence = OwnerPresence(Clock(), Clock())
     waiting = [asyncio.create_task(wait(presence.signal(owner).ticket(), None)) for owner in ("a", "a", "b")]
     await asyncio.wait(waiting, timeout=0)
     presence.wake_all()

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from aggregator.store.intake import Blob, Intake, Kind
+from aggregator.store.intake import Blob, BlobKind, Intake
 from common.errors import IntegrityError, NotConnectedError, ProtocolError
 
 DATA = os.urandom(1000)
@@ -19,7 +19,7 @@ def intake(tmp_path):
     return Intake(tmp_path / "incoming")
 
 
-def blob_of(data: bytes, kind: Kind = Kind.FRAGMENT) -> Blob:
+def blob_of(data: bytes, kind: BlobKind = BlobKind.FRAGMENT) -> Blob:
     """Return the key of some bytes."""
     return Blob("r1", "a", kind, hashlib.sha256(data).hexdigest(), len(data))
 
@@ -44,7 +44,7 @@ async def test_resumes_from_every_offset(intake, cut):
     with pytest.raises(ConnectionResetError):
         await intake.receive(blob, 0, broken(DATA[:cut]))
     assert intake.offset(blob) == cut
-    assert intake.held("r1", "a", Kind.FRAGMENT) == cut
+    assert intake.held("r1", "a", BlobKind.FRAGMENT) == cut
     path = await intake.receive(blob, cut, chunks(DATA[cut:]))
     assert path.read_bytes() == DATA
     assert intake.offset(blob) == len(DATA)
@@ -186,9 +186,9 @@ async def test_cancelled_while_the_last_batch_is_written(intake, presses):
 async def test_removal(intake):
     """What is removed is gone, whole or in part, and only that."""
     await intake.receive(blob_of(DATA), 0, chunks(DATA))
-    await intake.receive(blob_of(DATA, Kind.TOKENS), 0, chunks(DATA))
-    intake.remove("r1", "a", Kind.TOKENS)
-    assert intake.held("r1", "a", Kind.TOKENS) == 0
+    await intake.receive(blob_of(DATA, BlobKind.TOKENS), 0, chunks(DATA))
+    intake.remove("r1", "a", BlobKind.TOKENS)
+    assert intake.held("r1", "a", BlobKind.TOKENS) == 0
     assert intake.verify(blob_of(DATA))
     intake.remove_all("r1")
-    assert intake.held("r1", "a", Kind.FRAGMENT) == 0
+    assert intake.held("r1", "a", BlobKind.FRAGMENT) == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from aggregator.store.journal import Journal
-from aggregator.store.ledger_heads import SignedHead
+from aggregator.store.ledger_heads import StoredHead
 from common.errors import IntegrityError
 from common.model.fragment import LedgerHead
 
@@ -16,9 +16,9 @@ def journal(tmp_path):
     made.close()
 
 
-def head(sequence: int, letter: str = "a", owner: str = "a") -> SignedHead:
+def head(sequence: int, letter: str = "a", owner: str = "a") -> StoredHead:
     """Return a head whose signature is not looked at here."""
-    return SignedHead(LedgerHead(owner, sequence, letter * 64), b"signature", b"certificate")
+    return StoredHead(LedgerHead(owner, sequence, letter * 64), b"signature", b"certificate")
 
 
 def test_the_newest_is_shown(journal):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.cli import doctor
-from common.cli.doctor import Finding, Outcome
+from common.cli.doctor import CheckOutcome, Finding
 from common.cli.doctor_network import Seen, name, proxy, shown_names, skew
 from common.errors import ConfigurationError, ExitCode, IdentityError, IntegrityError
 from common.settings import TlsSection
@@ -50,18 +50,18 @@ def test_one_check_that_breaks_stops_no_other():
     ("kinds", "code"),
     [
         ((), ExitCode.DONE),
-        ((Outcome.WARN, Outcome.SKIP, Outcome.PASS), ExitCode.DONE),
-        ((Outcome.PASS, Outcome.FAIL), ExitCode.NOT_CONNECTED),
+        ((CheckOutcome.WARN, CheckOutcome.SKIP, CheckOutcome.PASS), ExitCode.DONE),
+        ((CheckOutcome.PASS, CheckOutcome.FAIL), ExitCode.NOT_CONNECTED),
     ],
 )
 def test_the_exit_code_is_that_of_the_first_failure(capsys, kinds, code):
     """Warnings fail no command; a failure does, in a document, too."""
     given = [
-        Finding("x", kind, "t", "h", ExitCode.NOT_CONNECTED if kind is Outcome.FAIL else ExitCode.DONE)
+        Finding("x", kind, "t", "h", ExitCode.NOT_CONNECTED if kind is CheckOutcome.FAIL else ExitCode.DONE)
         for kind in kinds
     ]
     assert doctor.report(given, as_json=False) is code
-    assert f"{len([k for k in kinds if k is Outcome.FAIL])} fail" in capsys.readouterr().out
+    assert f"{len([k for k in kinds if k is CheckOutcome.FAIL])} fail" in capsys.readouterr().out
     assert doctor.report(given, as_json=True) is code
     assert '"healthy": ' + str(code is ExitCode.DONE).lower() in capsys.readouterr().out
 
@@ -138,7 +138,7 @@ class TestIdentity:
     def check(self, tls: TlsSection, now: datetime = NOW) -> list[Finding]:
         """Look at them as an owner."""
         found, own = doctor.identity("identity", tls, OWNER, "client", now)
-        assert (own is None) is (found[-1].outcome is Outcome.FAIL or not tls.cert.exists())
+        assert (own is None) is (found[-1].outcome is CheckOutcome.FAIL or not tls.cert.exists())
         return found
 
     def test_before_enrolment(self, tls):
@@ -224,7 +224,7 @@ def test_names_are_looked_up():
 def test_the_systems_clock_is_judged_somehow():
     """Asking the system whether a time service keeps its clock works here, whatever the answer."""
     (found,) = doctor.kept_clock()
-    assert found.outcome in (Outcome.PASS, Outcome.WARN, Outcome.SKIP)
+    assert found.outcome in (CheckOutcome.PASS, CheckOutcome.WARN, CheckOutcome.SKIP)
 
 
 def test_errors_keep_their_own_code():

@@ -15,10 +15,10 @@ from owner_node.cli import application
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
 from owner_node.release.decisions import Decisions
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.presence import Presence, daemon_lock
-from owner_node.state.session import Event
+from owner_node.state.presence import DaemonPresence, daemon_lock
+from owner_node.state.session import SessionEvent
 from owner_node.state.sessions import Sessions
 
 OWNER = """
@@ -73,7 +73,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.fixture
 def used(folder: Path) -> Path:
     """The same after a release that was spent and one that is reserved."""
-    with Database(folder / "state") as db:
+    with OwnerDatabase(folder / "state") as db:
         ledger, sessions, history = Ledger(db, _now), Sessions(db, _now), History(db, _now)
         for release in ("first", "second"):
             with db.transaction() as tx:
@@ -249,8 +249,8 @@ def test_status_tells_when_the_certificate_ends(used: Path, capsys) -> None:
 
 def test_status_of_a_running_daemon(used: Path, capsys) -> None:
     """--check is content only when the daemon runs and is connected."""
-    with Database(used / "state") as db, daemon_lock(used / "state"):
-        presence = Presence(db, _now)
+    with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):
+        presence = DaemonPresence(db, _now)
         presence.started(17, "1.0")
         presence.disconnected("hub", "the aggregator's certificate has expired")
         code, out, err = _run(capsys, "status", "--check")
@@ -265,8 +265,8 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
 
 def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
     """Whoever changes owner.toml is told that the daemon does not know it, wherever they look."""
-    with Database(used / "state") as db, daemon_lock(used / "state"):
-        presence = Presence(db, _now)
+    with OwnerDatabase(used / "state") as db, daemon_lock(used / "state"):
+        presence = DaemonPresence(db, _now)
         presence.started(17, "1.0", config.load(used / "owner.toml").digest)
         assert _json(capsys, "status")[1]["outdated"] is None
         assert "another owner.toml" not in "".join(_run(capsys, "requests")[1:])
@@ -280,12 +280,12 @@ def test_a_daemon_with_a_former_owner_toml(used: Path, capsys) -> None:
 
 def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
     """Nobody agrees unseen: without a digest and a terminal approving takes --yes."""
-    with Database(used / "state") as db:
+    with OwnerDatabase(used / "state") as db:
         sessions = Sessions(db, _now)
         with db.transaction() as tx:
             session = sessions.open(tx, "hub", "r9", "patients")
             session = sessions.learn(tx, session, plan_digest="ab" * 32, purpose="study")
-            sessions.advance(tx, session, Event.WAIT)
+            sessions.advance(tx, session, SessionEvent.WAIT)
         code, _, err = _run(capsys, "approve", "r9")
         assert (code, "no terminal" in err) == (2, True)
         assert Decisions(db, _now).approvals.newest(Decisions(db, _now).find("r9")) is None

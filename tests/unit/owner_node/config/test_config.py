@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from common.errors import ConfigurationError, UsageError
 from common.model.schema import Attribute, AttributeType
 from common.settings import Section
-from owner_node.config import AggregatorSection, CsvOptions, OwnerConfig, PolicyConfig, load
+from owner_node.config import CsvOptions, KnownAggregator, OwnerConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable
 from owner_node.values.normal_forms import NormalForm
 
@@ -60,7 +60,7 @@ def test_the_minimal_sample_has_every_default():
     config = load(SAMPLES / "owner.minimal.toml")
     dataset = config.dataset("patients")
     assert config.owner.state_dir == SAMPLES / "state"
-    assert config.aggregators == (AggregatorSection("central", "aggregator.hospitals.example:8443"),)
+    assert config.aggregators == (KnownAggregator("central", "aggregator.hospitals.example:8443"),)
     assert config.policy == PolicyConfig()
     assert (dataset.budget, dataset.total_epsilon, dataset.missing) == ("patients", Decimal(2), "error")
     assert (dataset.identifier, dataset.normalise, dataset.csv) == ((), (), CsvOptions())

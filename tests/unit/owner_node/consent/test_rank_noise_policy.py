@@ -14,7 +14,7 @@ from owner_node.config import PolicyConfig
 from owner_node.consent.judge import Accept
 from owner_node.ledger.ledger import Ledger
 from owner_node.ledger.losses import LostCharge
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from tests.fakes.consent_plans import (
     AGE,
     BY_FREQUENCY,
@@ -141,7 +141,7 @@ def test_no_bound_may_be_stated_where_the_order_depends_on_the_data() -> None:
 @pytest.fixture
 def db(tmp_path: Path) -> Any:
     """An owner's database."""
-    with Database(tmp_path / "state") as opened:
+    with OwnerDatabase(tmp_path / "state") as opened:
         yield opened
 
 
@@ -151,7 +151,7 @@ def told(ledger: Ledger) -> tuple[Decimal, int]:
     return found.told, found.unbounded
 
 
-def test_rank_losses_add_up_over_releases(db: Database) -> None:
+def test_rank_losses_add_up_over_releases(db: OwnerDatabase) -> None:
     """Reserved and spent count once each, what was returned does not, and charges without one are counted."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", "0.1", rank_loss=LOSS)
@@ -165,7 +165,7 @@ def test_rank_losses_add_up_over_releases(db: Database) -> None:
     ledger.verify()
 
 
-def test_the_limit_holds_in_the_transaction_of_the_charge(db: Database) -> None:
+def test_the_limit_holds_in_the_transaction_of_the_charge(db: OwnerDatabase) -> None:
     """Two releases that were judged at the same time do not both pass it."""
     ledger, limit = Ledger(db, clock), {"rank_loss": LOSS, "total_rank_loss": Decimal(60)}
     reserve(db, ledger, "r1", "0.1", **limit)
@@ -182,7 +182,7 @@ def test_the_limit_holds_in_the_transaction_of_the_charge(db: Database) -> None:
     reserve(db, ledger, "r3", "0.1", rank_loss=Decimal(0), **lowered)
 
 
-def test_what_was_lost_is_told_again_by_a_recovery(db: Database) -> None:
+def test_what_was_lost_is_told_again_by_a_recovery(db: OwnerDatabase) -> None:
     """A recovered charge has the rank loss of its plan."""
     ledger = Ledger(db, clock)
     with db.transaction() as tx:

@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import BalanceError, RefusedError
 from owner_node.ledger.budget_terms import EVIDENCE, Column
-from owner_node.ledger.ledger import Kind, Ledger
-from owner_node.state.database import Database
+from owner_node.ledger.ledger import EntryKind, Ledger
+from owner_node.state.database import OwnerDatabase
 from tests.fakes.ledgers import balance, clock, give_back, reserve, spend
 
 PLACE = "file:/data/patients.csv"
@@ -21,14 +21,14 @@ def column(name: str = "age", *, values: str = "v", order: str = "o", bits: int 
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
     """A real database in a folder of its own."""
-    with Database(tmp_path / "state") as database:
+    with OwnerDatabase(tmp_path / "state") as database:
         yield database
 
 
 @pytest.fixture
-def ledger(db: Database) -> Ledger:
+def ledger(db: OwnerDatabase) -> Ledger:
     """A ledger whose budget "patients" has spent 0.4 of 1 for one column of one file."""
     book = Ledger(db, clock)
     reserve(db, book, "r1", place=PLACE)
@@ -43,7 +43,7 @@ def test_the_first_use_records_the_total(ledger: Ledger) -> None:
     assert notes[1] == {"columns": {"age": {"values": "v", "order": "o"}}}
 
 
-def test_a_larger_total_is_refused(db: Database, ledger: Ledger) -> None:
+def test_a_larger_total_is_refused(db: OwnerDatabase, ledger: Ledger) -> None:
     """Editing owner.toml does not refill a budget, and the refusal says how a change is recorded."""
     with pytest.raises(RefusedError, match=r"total_epsilon = 1\.5 .* recorded 1") as caught:
         reserve(db, ledger, "r2", "0.1", total_epsilon=Decimal("1.5"))
@@ -53,7 +53,7 @@ def test_a_larger_total_is_refused(db: Database, ledger: Ledger) -> None:
     assert len(ledger.entries()) == 2
 
 
-def test_a_smaller_total_holds_at_once(db: Database, ledger: Ledger) -> None:
+def test_a_smaller_total_holds_at_once(db: OwnerDatabase, ledger: Ledger) -> None:
     """A total that its owner lowers counts, and can be set back to what was recorded."""
     with pytest.raises(BalanceError):
         reserve(db, ledger, "r2", "0.2", total_epsilon=Decimal("0.5"))
@@ -61,7 +61,7 @@ def test_a_smaller_total_holds_at_once(db: Database, ledger: Ledger) -> None:
     reserve(db, ledger, "r2", "0.2")
 
 
-def test_a_recorded_change(db: Database, ledger: Ledger) -> None:
+def test_a_recorded_change(db: OwnerDatabase, ledger: Ledger) -> None:
     """A change that was recorded holds, upwards and downwards, and stands in the chain with its reason."""
     with db.transaction() as tx:
         ledger.change_total(tx, "patients", Decimal(2), "a new cohort")
@@ -71,7 +71,7 @@ def test_a_recorded_change(db: Database, ledger: Ledger) -> None:
     assert balance(ledger, Decimal(2)) == ("1.5", "0.4", "-1.4")
     with pytest.raises(RefusedError):
         reserve(db, ledger, "r3", "0.1", total_epsilon=Decimal(2))
-    changes = [line for line in ledger.lines() if line.kind is Kind.BUDGET]
+    changes = [line for line in ledger.lines() if line.kind is EntryKind.BUDGET]
     assert [(line.budget, line.note) for line in changes] == [
         ("patients", {"total": "2", "reason": "a new cohort"}),
         ("patients", {"total": "0.5", "reason": "too much"}),
@@ -79,7 +79,7 @@ def test_a_recorded_change(db: Database, ledger: Ledger) -> None:
     ledger.verify()
 
 
-def test_the_same_source_under_another_name(db: Database, ledger: Ledger) -> None:
+def test_the_same_source_under_another_name(db: OwnerDatabase, ledger: Ledger) -> None:
     """A renamed budget over the same file is refused before anything is reserved, with the budget to use."""
     with pytest.raises(RefusedError, match="was charged to budget 'patients'") as caught:
         reserve(db, ledger, "r2", "0.1", budget="persons", place=PLACE)
@@ -87,7 +87,7 @@ def test_the_same_source_under_another_name(db: Database, ledger: Ledger) -> Non
     reserve(db, ledger, "r2", "0.1", budget="persons", place="file:/data/staff.csv")
 
 
-def test_a_copy_under_another_name(db: Database, ledger: Ledger) -> None:
+def test_a_copy_under_another_name(db: OwnerDatabase, ledger: Ledger) -> None:
     """The same data in another place are refused: at linking, and at the latest when they would be spent."""
     reserve(db, ledger, "r2", "0.1", budget="persons", place="file:/data/copy.csv")
     for copy in (column("years"), column(order="sorted"), column(values="x")):
@@ -98,7 +98,7 @@ def test_a_copy_under_another_name(db: Database, ledger: Ledger) -> None:
     spend(db, ledger, "r2", columns=[column(values="x", order="x")])
 
 
-def test_a_few_equal_bits_are_no_evidence(db: Database, ledger: Ledger) -> None:
+def test_a_few_equal_bits_are_no_evidence(db: OwnerDatabase, ledger: Ledger) -> None:
     """Columns that could be equal by chance accuse nobody, several of them together do."""
     weak = [column(bits=EVIDENCE - 1), column("ward", values="w", order="w", bits=1)]
     ledger.check_budget("persons", Decimal(1), "", weak)
@@ -109,7 +109,7 @@ def test_a_few_equal_bits_are_no_evidence(db: Database, ledger: Ledger) -> None:
     ledger.check_budget("persons", Decimal(1), "", weak[1:])
 
 
-def test_only_what_was_charged_counts(db: Database) -> None:
+def test_only_what_was_charged_counts(db: OwnerDatabase) -> None:
     """A budget whose only reservation was returned does not keep its source from another name."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", place=PLACE)
@@ -122,12 +122,12 @@ def test_only_what_was_charged_counts(db: Database) -> None:
         reserve(db, ledger, "r3", place=PLACE)
 
 
-def test_columns_are_recorded_once(db: Database, ledger: Ledger) -> None:
+def test_columns_are_recorded_once(db: OwnerDatabase, ledger: Ledger) -> None:
     """Releases of the same data do not repeat their digests, new columns and changed data add theirs."""
     for number, columns in enumerate(
         ([column()], [column(), column("ward", values="w", order="w")]), start=2
     ):
         reserve(db, ledger, f"r{number}", "0.1")
         spend(db, ledger, f"r{number}", columns=columns)
-    spends = [entry.note for entry in ledger.entries() if entry.kind is Kind.SPEND]
+    spends = [entry.note for entry in ledger.entries() if entry.kind is EntryKind.SPEND]
     assert spends[1:] == [{}, {"columns": {"ward": {"values": "w", "order": "w"}}}]

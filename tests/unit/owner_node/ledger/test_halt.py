@@ -8,7 +8,7 @@ import pytest
 
 from common.errors import IntegrityError, InternalError
 from owner_node.ledger.ledger import Ledger
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 
 _LOST = IntegrityError("the ledger lost entries", "recover it", {"sequence": 3, "signed": 5})
 
@@ -18,7 +18,7 @@ def clock() -> datetime:
     return datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def reserve(db: Database, release: str) -> None:
+def reserve(db: OwnerDatabase, release: str) -> None:
     """Reserve in a transaction of its own."""
     with db.transaction() as tx:
         Ledger(db, clock).reserve(
@@ -29,12 +29,12 @@ def reserve(db: Database, release: str) -> None:
 
 def test_a_halt_outlives_its_process(tmp_path: Path) -> None:
     """Once stopped, nothing is reserved or spent, not after a restart either, and the first reason stays."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         reserve(db, "r1")
         with db.transaction() as tx:
             Ledger(db, clock).losses.stop(tx, _LOST)
             Ledger(db, clock).losses.stop(tx, IntegrityError("something else"))
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         ledger = Ledger(db, clock)
         with pytest.raises(IntegrityError) as caught:
             reserve(db, "r2")
@@ -49,7 +49,7 @@ def test_a_halt_outlives_its_process(tmp_path: Path) -> None:
 
 def test_an_acknowledged_loss_lets_work_go_on(tmp_path: Path) -> None:
     """After a recovery charges are taken again."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         ledger = Ledger(db, clock)
         with db.transaction() as tx:
             ledger.losses.stop(tx, _LOST)
@@ -61,7 +61,7 @@ def test_an_acknowledged_loss_lets_work_go_on(tmp_path: Path) -> None:
 
 def test_a_check_outside_a_transaction_is_no_check(tmp_path: Path) -> None:
     """Between a check and its charge nobody else may write."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         with db.transaction() as tx:
             pass
         with pytest.raises(InternalError):

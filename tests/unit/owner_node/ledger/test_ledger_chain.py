@@ -12,20 +12,20 @@ from owner_node.ledger.entry import COLUMNS
 from owner_node.ledger.ledger import Ledger
 from owner_node.ledger.losses import LostCharge
 from owner_node.state.chain import GENESIS, Head
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from tests.fakes.ledgers import TOTAL, balance, clock, reserve, spend, tamper
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
     """A real database in a folder of its own."""
-    with Database(tmp_path / "state") as database:
+    with OwnerDatabase(tmp_path / "state") as database:
         yield database
 
 
 @pytest.fixture
-def ledger(db: Database) -> Ledger:
+def ledger(db: OwnerDatabase) -> Ledger:
     """A ledger of four reservations."""
     book = Ledger(db, clock)
     for number in range(4):
@@ -34,7 +34,7 @@ def ledger(db: Database) -> Ledger:
     return book
 
 
-def sign(db: Database, ledger: Ledger) -> Head:
+def sign(db: OwnerDatabase, ledger: Ledger) -> Head:
     """Sign the head in a transaction of its own."""
     with db.transaction() as tx:
         return ledger.losses.sign(tx)
@@ -48,7 +48,7 @@ def broken_entry(ledger: Ledger) -> int:
 
 
 @pytest.mark.parametrize("column", [*COLUMNS, "previous", "hash"])
-def test_every_changed_byte_is_found(db: Database, ledger: Ledger, column: str) -> None:
+def test_every_changed_byte_is_found(db: OwnerDatabase, ledger: Ledger, column: str) -> None:
     """A change of any column of an entry is found, and the first such entry named."""
     changed = "'spend'" if column == "kind" else f"'9' || substr({column}, 2)"
     changed = "'1'" if column in ("epsilon_joint", "rank_loss") else changed
@@ -67,7 +67,7 @@ def test_every_changed_byte_is_found(db: Database, ledger: Ledger, column: str) 
     ],
     ids=["update", "delete", "replace", "gap"],
 )
-def test_the_table_is_append_only(db: Database, ledger: Ledger, statement: str) -> None:
+def test_the_table_is_append_only(db: OwnerDatabase, ledger: Ledger, statement: str) -> None:
     """No statement changes, deletes or replaces an entry, and only a recovery leaves numbers out."""
     with pytest.raises(InternalError, match="SQLITE_CONSTRAINT"), db.transaction() as tx:
         tx.execute(statement)
@@ -75,7 +75,7 @@ def test_the_table_is_append_only(db: Database, ledger: Ledger, statement: str) 
     assert ledger.head().sequence == 4
 
 
-def test_a_removed_entry_is_found(db: Database, ledger: Ledger) -> None:
+def test_a_removed_entry_is_found(db: OwnerDatabase, ledger: Ledger) -> None:
     """An entry cut out of the middle is named, also if those after it are numbered anew."""
     tamper(db, "DELETE FROM ledger WHERE sequence = 2")
     assert broken_entry(ledger) == 2
@@ -85,13 +85,13 @@ def test_a_removed_entry_is_found(db: Database, ledger: Ledger) -> None:
     assert broken_entry(ledger) == 2
 
 
-def test_a_missing_beginning_is_found(db: Database, ledger: Ledger) -> None:
+def test_a_missing_beginning_is_found(db: OwnerDatabase, ledger: Ledger) -> None:
     """A ledger does not begin in the middle."""
     tamper(db, "DELETE FROM ledger WHERE sequence = 1")
     assert broken_entry(ledger) == 1
 
 
-def test_an_inserted_entry_is_found(db: Database, ledger: Ledger) -> None:
+def test_an_inserted_entry_is_found(db: OwnerDatabase, ledger: Ledger) -> None:
     """An entry that was put between two others is named, whatever hash it brings."""
     columns = ", ".join((*COLUMNS, "previous", "hash"))
     tamper(
@@ -104,7 +104,7 @@ def test_an_inserted_entry_is_found(db: Database, ledger: Ledger) -> None:
     assert broken_entry(ledger) == 3
 
 
-def test_entries_in_another_order_are_found(db: Database, ledger: Ledger) -> None:
+def test_entries_in_another_order_are_found(db: OwnerDatabase, ledger: Ledger) -> None:
     """Two entries that changed places are found at the first of them."""
     tamper(
         db,
@@ -115,13 +115,13 @@ def test_entries_in_another_order_are_found(db: Database, ledger: Ledger) -> Non
     assert broken_entry(ledger) == 2
 
 
-def test_no_entry_but_a_recovery_leaves_numbers_out(db: Database, ledger: Ledger) -> None:
+def test_no_entry_but_a_recovery_leaves_numbers_out(db: OwnerDatabase, ledger: Ledger) -> None:
     """A gap is only a gap that somebody answers for."""
     tamper(db, "UPDATE ledger SET sequence = 9 WHERE sequence = 4")
     assert broken_entry(ledger) == 4
 
 
-def test_a_cut_tail_is_behind(db: Database, ledger: Ledger) -> None:
+def test_a_cut_tail_is_behind(db: OwnerDatabase, ledger: Ledger) -> None:
     """A ledger whose newest entries were cut off is behind the head that was signed before, for ever."""
     head = sign(db, ledger)
     assert (head.sequence, len(head.hash)) == (4, 64)
@@ -135,7 +135,7 @@ def test_a_cut_tail_is_behind(db: Database, ledger: Ledger) -> None:
     assert broken_entry(ledger) == 4
 
 
-def test_the_newest_signed_head_stays(db: Database, ledger: Ledger) -> None:
+def test_the_newest_signed_head_stays(db: OwnerDatabase, ledger: Ledger) -> None:
     """Signing again what was signed, or an older place, moves nothing back."""
     newest = sign(db, ledger)
     tamper(db, "DELETE FROM ledger WHERE sequence > 2")
@@ -143,7 +143,7 @@ def test_the_newest_signed_head_stays(db: Database, ledger: Ledger) -> None:
     assert ledger.losses.signed() == newest
 
 
-def test_behind_knows_older_heads(db: Database) -> None:
+def test_behind_knows_older_heads(db: OwnerDatabase) -> None:
     """A ledger that went on since a head is not behind it; an empty one is behind every other."""
     ledger = Ledger(db, clock)
     assert ledger.head() == Head(0, GENESIS)
@@ -156,7 +156,7 @@ def test_behind_knows_older_heads(db: Database) -> None:
     assert ledger.behind(Head(1, "a" * 64))
 
 
-def test_a_copy_that_went_its_own_way(db: Database, ledger: Ledger) -> None:
+def test_a_copy_that_went_its_own_way(db: OwnerDatabase, ledger: Ledger) -> None:
     """Where this ledger has another entry than was signed, a copy is named, not only a backup."""
     with pytest.raises(IntegrityError, match="another copy of this state directory") as caught:
         ledger.losses.check(Head(3, "a" * 64))
@@ -165,7 +165,7 @@ def test_a_copy_that_went_its_own_way(db: Database, ledger: Ledger) -> None:
         ledger.losses.check(Head(9, "a" * 64))
 
 
-def test_a_recovery_goes_on_after_what_was_lost(db: Database, ledger: Ledger) -> None:
+def test_a_recovery_goes_on_after_what_was_lost(db: OwnerDatabase, ledger: Ledger) -> None:
     """Acknowledged heads are not missed any more, what follows is newer than them, and the chain holds."""
     lost = [Head(9, "a" * 64), Head(7, "b" * 64)]
     with db.transaction() as tx:
@@ -180,7 +180,7 @@ def test_a_recovery_goes_on_after_what_was_lost(db: Database, ledger: Ledger) ->
     assert broken_entry(ledger) == 5
 
 
-def test_what_was_lost_is_charged_once(db: Database, ledger: Ledger) -> None:
+def test_what_was_lost_is_charged_once(db: OwnerDatabase, ledger: Ledger) -> None:
     """A reservation that is still there is spent as reserved; a spend stays, and a return settles nothing."""
     spend(db, ledger, "r1")
     with db.transaction() as tx:
@@ -195,7 +195,7 @@ def test_what_was_lost_is_charged_once(db: Database, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("value", ["'many'", "x'ff00'"], ids=["text", "bytes"])
-def test_unreadable_entry(db: Database, ledger: Ledger, value: str) -> None:
+def test_unreadable_entry(db: OwnerDatabase, ledger: Ledger, value: str) -> None:
     """An entry that is no decimal any more is an integrity error and never counts as nothing."""
     tamper(db, f"UPDATE ledger SET charge = {value}")
     with pytest.raises(IntegrityError):
@@ -203,7 +203,7 @@ def test_unreadable_entry(db: Database, ledger: Ledger, value: str) -> None:
     assert broken_entry(ledger) == 1
 
 
-def test_the_history_is_a_chain_as_well(db: Database) -> None:
+def test_the_history_is_a_chain_as_well(db: OwnerDatabase) -> None:
     """A changed and a removed line of the history are named."""
     history = History(db, clock)
     for number in range(3):
@@ -219,7 +219,7 @@ def test_the_history_is_a_chain_as_well(db: Database) -> None:
         history.verify()
 
 
-def test_clocks_that_jump(db: Database) -> None:
+def test_clocks_that_jump(db: OwnerDatabase) -> None:
     """Times may go back and forth by years; the order of entries, balances and the chain do not mind."""
     now = datetime(2026, 1, 2, tzinfo=UTC)
     jumps = [timedelta(days=400), timedelta(days=-9000), timedelta(0), timedelta(seconds=-1)]
@@ -234,7 +234,7 @@ def test_clocks_that_jump(db: Database) -> None:
     Ledger(db, clock).verify()
 
 
-def test_a_history_that_was_cut_off(db: Database, ledger: Ledger) -> None:
+def test_a_history_that_was_cut_off(db: OwnerDatabase, ledger: Ledger) -> None:
     """The ledger has where the history was: its lines cannot be cut off up to there, or written anew."""
     history = History(db, clock)
     with db.transaction() as tx:

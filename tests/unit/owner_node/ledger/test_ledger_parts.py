@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from common.errors import InternalError
-from owner_node.ledger.entry import Kind, Part
+from owner_node.ledger.entry import EntryKind, Part
 from owner_node.ledger.ledger import Ledger
 from owner_node.ledger.losses import LostCharge
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from tests.fakes.ledgers import balance, clock, give_back, kinds, reserve, spend
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Database:
+def db(tmp_path: Path) -> OwnerDatabase:
     """An owner's database."""
-    return Database(tmp_path / "state")
+    return OwnerDatabase(tmp_path / "state")
 
 
 def part(epsilon: str, joint: str | None, rank_loss: str | None = None) -> Part:
@@ -24,7 +24,7 @@ def part(epsilon: str, joint: str | None, rank_loss: str | None = None) -> Part:
     return Part(*(None if each is None else Decimal(each) for each in (epsilon, joint, rank_loss)))  # type: ignore[arg-type]
 
 
-def test_amounts_of_both_entries_add_up(db: Database) -> None:
+def test_amounts_of_both_entries_add_up(db: OwnerDatabase) -> None:
     """Charge, epsilon, joint bound and rank loss are each split without a remainder, once."""
     ledger = Ledger(db, clock)
     amounts = {"epsilon": Decimal("0.3"), "epsilon_joint": Decimal("0.9"), "rank_loss": Decimal(7)}
@@ -32,8 +32,8 @@ def test_amounts_of_both_entries_add_up(db: Database) -> None:
     spend(db, ledger, "r1", part=part("0.1", "0.3", "2.5"))
     entries = {each.kind: each for each in ledger.entries()}
     for name in ("charge", "epsilon", "epsilon_joint", "rank_loss"):
-        values = [getattr(entries[kind], name) for kind in (Kind.SPEND, Kind.RETURN)]
-        assert sum(values) == getattr(entries[Kind.RESERVE], name)
+        values = [getattr(entries[kind], name) for kind in (EntryKind.SPEND, EntryKind.RETURN)]
+        assert sum(values) == getattr(entries[EntryKind.RESERVE], name)
     assert kinds(ledger) == ["reserve r1 0.9", "return r1 0.6", "spend r1 0.3"]
     assert balance(ledger) == ("0", "0.3", "0.7")
     assert ledger.rank_losses("patients").told == Decimal("2.5")
@@ -44,7 +44,7 @@ def test_amounts_of_both_entries_add_up(db: Database) -> None:
     ledger.verify()
 
 
-def test_all_of_a_reservation(db: Database) -> None:
+def test_all_of_a_reservation(db: OwnerDatabase) -> None:
     """Where all of it is needed nothing is returned, and the spend says what the reservation said."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", "0.4", epsilon=Decimal("0.2"), epsilon_joint=Decimal("0.4"))
@@ -52,7 +52,7 @@ def test_all_of_a_reservation(db: Database) -> None:
     assert kinds(ledger) == ["reserve r1 0.4", "spend r1 0.4"]
 
 
-def test_charged_as_the_reservation_was(db: Database) -> None:
+def test_charged_as_the_reservation_was(db: OwnerDatabase) -> None:
     """The accounting is that of the reservation, whatever the policy says by now."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", "0.4", epsilon=Decimal("0.4"), accounting="per-centroid")
@@ -62,7 +62,7 @@ def test_charged_as_the_reservation_was(db: Database) -> None:
 
 
 @pytest.mark.parametrize("needed", [part("0.5", "0.5"), part("0.1", None), part("0", "0")])
-def test_no_more_than_was_reserved(db: Database, needed: Part) -> None:
+def test_no_more_than_was_reserved(db: OwnerDatabase, needed: Part) -> None:
     """More, nothing, or what the accounting knows no bound of, is a fault; the reservation stands."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", "0.4")
@@ -71,7 +71,7 @@ def test_no_more_than_was_reserved(db: Database, needed: Part) -> None:
     assert kinds(ledger) == ["reserve r1 0.4"]
 
 
-def test_a_lost_spend_after_a_partial_one(db: Database) -> None:
+def test_a_lost_spend_after_a_partial_one(db: OwnerDatabase) -> None:
     """A recovery charges nothing once more for a release whose part was spent and whose rest was returned."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", "0.4")
@@ -81,7 +81,7 @@ def test_a_lost_spend_after_a_partial_one(db: Database) -> None:
     assert kinds(ledger) == ["reserve r1 0.4", "return r1 0.3", "spend r1 0.1"]
 
 
-def test_the_database_returns_no_spend(db: Database) -> None:
+def test_the_database_returns_no_spend(db: OwnerDatabase) -> None:
     """Whatever this program would do, the table takes no return after a spend, and neither of them twice."""
     ledger = Ledger(db, clock)
     reserve(db, ledger, "r1", "0.4")

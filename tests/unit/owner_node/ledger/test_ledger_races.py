@@ -7,8 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 from common.errors import BalanceError, InternalError
-from owner_node.ledger.ledger import Kind, Ledger
-from owner_node.state.database import Database
+from owner_node.ledger.ledger import EntryKind, Ledger
+from owner_node.state.database import OwnerDatabase
 from tests.fakes.ledgers import TOTAL, balance, clock, give_back, reserve, spend
 
 FIFTY = 50
@@ -29,7 +29,7 @@ def test_of_fifty_threads_seven_reserve(tmp_path: Path) -> None:
         except BalanceError:
             outcomes.append(False)
 
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(FIFTY)]
         for thread in threads:
             thread.start()
@@ -99,7 +99,7 @@ def _race(state: Path, names: list[str], threads: int) -> int:
 def test_of_fifty_requests_of_ten_processes_seven_reserve(tmp_path: Path) -> None:
     """50 requests of ten processes, every one through a database of its own: exactly 7 reserve."""
     assert _race(tmp_path / "state", [f"p{number}-" for number in range(10)], threads=5) == 7
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         assert balance(Ledger(db, clock)) == ("0.98", "0", "0.02")
         Ledger(db, clock).verify()
 
@@ -107,14 +107,14 @@ def test_of_fifty_requests_of_ten_processes_seven_reserve(tmp_path: Path) -> Non
 def test_the_same_release_is_charged_once(tmp_path: Path) -> None:
     """Processes that repeat one and the same request all succeed, and it is charged once."""
     assert _race(tmp_path / "state", ["same", "same", "same"], threads=7) == 21
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         kinds = [entry.kind for entry in Ledger(db, clock).entries()]
-        assert (len(kinds), set(kinds)) == (7, {Kind.RESERVE})
+        assert (len(kinds), set(kinds)) == (7, {EntryKind.RESERVE})
 
 
 def test_spend_and_return_race(tmp_path: Path) -> None:
     """A spend and a return that come at once: one of them wins, and no entry is settled twice."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         ledger = Ledger(db, clock)
         for number in range(20):
             reserve(db, ledger, f"r{number}", "0.01")
@@ -140,9 +140,9 @@ def test_spend_and_return_race(tmp_path: Path) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        settled = [entry for entry in ledger.entries() if entry.kind is not Kind.RESERVE]
+        settled = [entry for entry in ledger.entries() if entry.kind is not EntryKind.RESERVE]
         assert sorted(entry.release for entry in settled) == sorted(f"r{number}" for number in range(20))
-        returned = {entry.release for entry in settled if entry.kind is Kind.RETURN}
+        returned = {entry.release for entry in settled if entry.kind is EntryKind.RETURN}
         assert returned == {f"r{number}" for number in refused}
         found = ledger.balance("patients", TOTAL)
         assert (found.reserved, found.remaining + found.spent) == (Decimal(0), TOTAL)

@@ -15,8 +15,8 @@ from common.model.schema import Attribute, AttributeType
 from common.planning.arguments import parse_id
 from common.trust.identity import is_name
 from owner_node.config import DatasetConfig, PolicyConfig
-from owner_node.consent.plan_rules import Work
-from owner_node.ledger.ledger import Kind
+from owner_node.consent.plan_rules import PlannedWork
+from owner_node.ledger.ledger import EntryKind
 from owner_node.local.charge import LOCAL, LocalCharges, LocalWork, Standing, new_id
 from owner_node.release.approvals import Person
 from owner_node.release.records import Records
@@ -32,7 +32,7 @@ DATASET = DatasetConfig(
 )
 
 
-def costs(charge: str, policy: PolicyConfig | None = None) -> Work:
+def costs(charge: str, policy: PolicyConfig | None = None) -> PlannedWork:
     """A mask of one attribute with this joint bound and epsilon 0.4."""
     return local_work(
         planned("age", epsilon=Decimal("0.4"), epsilon_joint=Decimal(charge)), dataset=DATASET, policy=policy
@@ -60,7 +60,7 @@ def records(tmp_path):
 
 def spent(records: Records) -> list[tuple[str, Decimal]]:
     """The ids and charges of all spends."""
-    return [(e.release, e.charge) for e in records.ledger.entries() if e.kind is Kind.SPEND]
+    return [(e.release, e.charge) for e in records.ledger.entries() if e.kind is EntryKind.SPEND]
 
 
 def test_one_charge_and_one_result(records):

@@ -7,8 +7,8 @@ import pytest
 from common.errors import TesseraError, UsageError
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking.questions import (
-    Kind,
     Question,
+    QuestionKind,
     Range,
     counted_range,
     histogram_ranges,
@@ -85,11 +85,11 @@ def test_ranges_of_histograms():
 @pytest.mark.parametrize(
     ("kind", "attribute", "ranges"),
     [
-        (Kind.MEDIAN, WARD, ()),
-        (Kind.MAXIMUM, FLAG, ()),
-        (Kind.COUNT, AGE, ()),
-        (Kind.COUNT, AGE, (Range(0, 121),)),
-        (Kind.HISTOGRAM, AGE, (Range(0, 121),)),
+        (QuestionKind.MEDIAN, WARD, ()),
+        (QuestionKind.MAXIMUM, FLAG, ()),
+        (QuestionKind.COUNT, AGE, ()),
+        (QuestionKind.COUNT, AGE, (Range(0, 121),)),
+        (QuestionKind.HISTOGRAM, AGE, (Range(0, 121),)),
     ],
 )
 def test_questions_without_an_answer(kind, attribute, ranges):
@@ -101,9 +101,9 @@ def test_questions_without_an_answer(kind, attribute, ranges):
 def test_ranges_as_they_are_told():
     """Categories by their labels, ranges by their first and last value."""
     cells = histogram_ranges(STAGE, [])
-    assert range_texts(Question(Kind.HISTOGRAM, STAGE, Decimal(1), 1, cells))[1] == {"equals": "bad"}
+    assert range_texts(Question(QuestionKind.HISTOGRAM, STAGE, Decimal(1), 1, cells))[1] == {"equals": "bad"}
     cells = histogram_ranges(PAY, ["10"])
-    assert range_texts(Question(Kind.HISTOGRAM, PAY, Decimal(1), 1, cells)) == (
+    assert range_texts(Question(QuestionKind.HISTOGRAM, PAY, Decimal(1), 1, cells)) == (
         {"first": "-1.00", "last": "9.99"},
         {"first": "10.00", "last": "900.00"},
     )
@@ -111,29 +111,30 @@ def test_ranges_as_they_are_told():
 
 def test_promises():
     """A statistic gets individual differential privacy, a count differential privacy, by person."""
-    median = " ".join(promises(Question(Kind.MEDIAN, AGE, Decimal("0.25"), 3)))
+    median = " ".join(promises(Question(QuestionKind.MEDIAN, AGE, Decimal("0.25"), 3)))
     assert median.startswith("Individual differential privacy")
     assert "up to 3 records" in median
     assert "ε = 0.25" in median
     assert "it is not reported" in median
-    count = " ".join(promises(Question(Kind.COUNT, AGE, Decimal(1), 1, (Range(0, 5),))))
+    count = " ".join(promises(Question(QuestionKind.COUNT, AGE, Decimal(1), 1, (Range(0, 5),))))
     assert count.startswith("Differential privacy: whatever the original data are")
     assert "scale of 1/ε" in count
     cells = (Range(0, 5), Range(5, 121))
-    assert "scale of 6/ε" in " ".join(promises(Question(Kind.HISTOGRAM, AGE, Decimal(1), 3, cells)))
+    assert "scale of 6/ε" in " ".join(promises(Question(QuestionKind.HISTOGRAM, AGE, Decimal(1), 3, cells)))
 
 
 def test_errors_are_of_the_catalogue():
     """A question that cannot be asked ends in the exit code of a usage error."""
     with pytest.raises(TesseraError) as caught:
-        Question(Kind.COUNT, AGE, Decimal(1))
+        Question(QuestionKind.COUNT, AGE, Decimal(1))
     assert caught.value.exit_code == 2
 
 
 def test_what_the_noise_of_a_maximum_can_hide():
     """Whoever asks for a maximum is told that the answer may be no more than the end of the domain."""
     told = {
-        kind: " ".join(promises(Question(kind, AGE, Decimal(1), 1))) for kind in (Kind.MAXIMUM, Kind.MEDIAN)
+        kind: " ".join(promises(Question(kind, AGE, Decimal(1), 1)))
+        for kind in (QuestionKind.MAXIMUM, QuestionKind.MEDIAN)
     }
-    assert "to the end of the domain" in told[Kind.MAXIMUM]
-    assert "to the end of the domain" not in told[Kind.MEDIAN]
+    assert "to the end of the domain" in told[QuestionKind.MAXIMUM]
+    assert "to the end of the domain" not in told[QuestionKind.MEDIAN]

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 
 from owner_node.release.approvals import EXPIRED, Approvals, Person
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.session import State
+from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
 
 START = datetime(2026, 1, 2, 12, tzinfo=UTC)
 DAY = timedelta(hours=24)
-SESSION = Session("hub", "r1", State.AWAITING_APPROVAL, "patients", "study", plan_digest="a" * 64)
+SESSION = Session("hub", "r1", SessionState.AWAITING_APPROVAL, "patients", "study", plan_digest="a" * 64)
 
 
 class Kept:
     """Approvals in a real database, under a clock that a test sets."""
 
-    def __init__(self, db: Database) -> None:
+    def __init__(self, db: OwnerDatabase) -> None:
         self.now = START
         self.db = db
         self.history = History(db, lambda: self.now)
@@ -45,7 +45,7 @@ class Kept:
 @pytest.fixture
 def kept(tmp_path: Path) -> Iterator[Kept]:
     """Approvals of an owner."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         yield Kept(db)
 
 

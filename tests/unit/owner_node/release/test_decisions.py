@@ -9,9 +9,9 @@ import pytest
 from common.errors import ConflictError, UsageError
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions, this_person
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
-from owner_node.state.session import Event, State
+from owner_node.state.session import SessionEvent, SessionState
 from owner_node.state.sessions import Sessions
 
 VERA = Person("vera")
@@ -25,9 +25,9 @@ def now() -> datetime:
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
     """A database in which two aggregators ask about a release r1, and one about another."""
-    with Database(tmp_path / "state") as database:
+    with OwnerDatabase(tmp_path / "state") as database:
         sessions, history = Sessions(database, now), History(database, now)
         for aggregator, release in (("hub", "r1"), ("other", "r1"), ("hub", "r2"), ("hub", "new")):
             with database.transaction() as tx:
@@ -35,7 +35,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
                 if release == "new":
                     continue
                 session = sessions.learn(tx, session, plan_digest=DIGEST, purpose="study")
-                sessions.advance(tx, session, Event.WAIT)
+                sessions.advance(tx, session, SessionEvent.WAIT)
                 history.record(
                     tx, aggregator=aggregator, release=release, event="awaiting-approval", decision="ask",
                     rule="policy.approval", epsilon="0.5", plan_digest=DIGEST,
@@ -43,7 +43,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
         yield database
 
 
-def test_a_release_that_two_aggregators_ask_about(db: Database) -> None:
+def test_a_release_that_two_aggregators_ask_about(db: OwnerDatabase) -> None:
     """Which one is meant has to be said, and then only that one is decided about."""
     decisions = Decisions(db, now)
     assert len(decisions.waiting()) == 3
@@ -59,7 +59,7 @@ def test_a_release_that_two_aggregators_ask_about(db: Database) -> None:
 @pytest.mark.parametrize(
     ("digest", "fits"), [("", True), (DIGEST, True), ("ABABABABABAB", True), ("abab", False)]
 )
-def test_the_digest_of_the_plan_that_was_seen(db: Database, digest: str, fits: bool) -> None:
+def test_the_digest_of_the_plan_that_was_seen(db: OwnerDatabase, digest: str, fits: bool) -> None:
     """A digest names the plan from twelve digits on; another plan's approves nothing."""
     decisions = Decisions(db, now)
     if fits:
@@ -70,12 +70,12 @@ def test_the_digest_of_the_plan_that_was_seen(db: Database, digest: str, fits: b
         assert decisions.approvals.newest(decisions.find("r2")) is None
 
 
-def test_a_refusal_after_an_approval(db: Database) -> None:
+def test_a_refusal_after_an_approval(db: OwnerDatabase) -> None:
     """Who has agreed can still refuse until the plan is accepted; nobody can agree after a refusal."""
     decisions = Decisions(db, now)
     decisions.approve("r2", "", VERA, DAY)
     session = decisions.refuse("r2", "", VERA, "on second thoughts")
-    assert (session.state, session.refusal) == (State.REFUSED, "person")
+    assert (session.state, session.refusal) == (SessionState.REFUSED, "person")
     lines = History(db, now).entries("hub", "r2")
     assert [(each.event, each.epsilon) for each in lines[1:]] == [("approved", "0.5"), ("refused", "0.5")]
     for decide in (
@@ -86,7 +86,7 @@ def test_a_refusal_after_an_approval(db: Database) -> None:
             decide()
 
 
-def test_nothing_to_decide_yet(db: Database) -> None:
+def test_nothing_to_decide_yet(db: OwnerDatabase) -> None:
     """An invitation without a plan is nothing to agree to."""
     with pytest.raises(UsageError, match="has not been judged yet"):
         Decisions(db, now).approve("new", "", VERA, DAY)

@@ -19,9 +19,9 @@ from common.errors import IntegrityError, UsageError
 from common.release.verification import verify_release
 from owner_node.cli import application as owner_application
 from owner_node.release.own_fragment import _absent, _counted, verify_own
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
-from owner_node.state.session import Event
+from owner_node.state.session import SessionEvent
 from owner_node.state.sessions import Sessions
 from tests.fakes.published import NAMES, make_release
 from tests.fakes.releases import Groups
@@ -159,16 +159,18 @@ def node(made, tmp_path):
     )
     made.ca_file(tmp_path)
     signed = made.evidence.owners["a"]
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         sessions = Sessions(db, lambda: datetime.now(UTC))
         with db.transaction() as tx:
             session = sessions.open(tx, "hub", made.plan.release, "cohort")
             plan = made.plan.to_bytes()
-            session = sessions.advance(tx, session, Event.ACCEPT, plan=plan, plan_digest=made.plan.digest)
-            for event in (Event.LINK, Event.SPEND):
+            session = sessions.advance(
+                tx, session, SessionEvent.ACCEPT, plan=plan, plan_digest=made.plan.digest
+            )
+            for event in (SessionEvent.LINK, SessionEvent.SPEND):
                 session = sessions.advance(tx, session, event)
             sessions.advance(
-                tx, session, Event.SEAL,
+                tx, session, SessionEvent.SEAL,
                 fragment_digest=signed.statement.fragment_digest,
                 fragment_signature=signed.statement_signed.signature,
             )  # fmt: skip
@@ -200,12 +202,12 @@ def test_owner_command(made, node, capsys):
 
 def test_owner_command_finds_a_second_manifest(made, node, capsys):
     """If the aggregator told the owner another manifest than the folder's, that is exit 7."""
-    with Database(node.parent / "state") as db:
+    with OwnerDatabase(node.parent / "state") as db:
         sessions = Sessions(db, lambda: datetime.now(UTC))
         session = sessions.get("hub", made.plan.release)
         assert session is not None
         with db.transaction() as tx:
-            sessions.advance(tx, session, Event.PUBLISH, manifest_digest="00" * 32)
+            sessions.advance(tx, session, SessionEvent.PUBLISH, manifest_digest="00" * 32)
     assert owner_node("verify", made.folder, "--config", node) == 7
     assert "announced another manifest to this owner" in capsys.readouterr().err
 

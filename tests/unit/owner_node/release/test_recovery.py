@@ -12,7 +12,7 @@ from common.errors import BalanceError, IntegrityError
 from common.model.plan import Linking, Plan
 from owner_node.release.recovery import LOST, Recalled, Recovery, Shown, assess, carry_out
 from owner_node.state.chain import Head
-from owner_node.state.session import Event, State
+from owner_node.state.session import SessionEvent, SessionState
 from tests.fakes.offering import Offering
 
 BUDGETS = {"cohort": "cohort"}
@@ -129,7 +129,7 @@ def test_a_restored_backup(offering: Offering) -> None:
     assert remaining(offering) == 1
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
-    assert session.state is State.ENDED
+    assert session.state is SessionState.ENDED
 
 
 def test_a_branch_of_its_own(offering: Offering) -> None:
@@ -213,9 +213,9 @@ def test_sessions_under_way_end(offering: Offering) -> None:
     assert remaining(offering) == 3
     session = offering.records.sessions.get("hub", "r1")
     assert session is not None
-    assert session.state in (State.ENDED, State.REFUSED)
+    assert session.state in (SessionState.ENDED, SessionState.REFUSED)
     with offering.records.db.transaction() as tx:
-        offering.records.sessions.advance(tx, session, Event.END)
+        offering.records.sessions.advance(tx, session, SessionEvent.END)
 
 
 def spent(offering: Offering, release: str) -> Plan:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from common.daemon.audit import AuditSection, Delivery, open_sinks
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import AuditFeed, History, Line
 
 
@@ -14,7 +14,7 @@ async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:
     sink = AuditSection(tmp_path / "audit.jsonl")
     kept: tuple[Line, ...] = ()
     for release in ("r1", "r2", "r3"):
-        with Database(tmp_path / "state") as db:
+        with OwnerDatabase(tmp_path / "state") as db:
             history = History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
             feed = AuditFeed(db, history, "north")
             with db.transaction() as tx:
@@ -26,7 +26,7 @@ async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:
     assert [line["release"] for line in told] == ["r1", "r2", "r3"]
     assert {line["owner"] for line in told} == {"north"}
     assert [line["hash"] for line in told] == [line.hash for line in kept]
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         feed = AuditFeed(db, History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC)), "north")
         Delivery(feed, open_sinks(AuditSection(tmp_path / "second.jsonl"), "x")).deliver()
     assert (tmp_path / "second.jsonl").read_text() == (tmp_path / "audit.jsonl").read_text()
@@ -34,7 +34,7 @@ async def test_lines_are_told_once_over_restarts(tmp_path: Path) -> None:
 
 def test_batches_leave_nothing_out(tmp_path: Path) -> None:
     """A long history is told in batches that meet."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         history = History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
         with db.transaction() as tx:
             for number in range(7):
@@ -50,7 +50,7 @@ def test_what_was_found_about_the_data_stays(tmp_path: Path) -> None:
         "charge": "1", "source": "s" * 64, "forecast": {"mean_sse": "0.123"},
         "asked": {"data": "d" * 64, "kind": "median", "forecast": "0.123"},
     }  # fmt: skip
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         history = History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
         with db.transaction() as tx:
             history.record(tx, aggregator="hub", release="r1", event="accepted", details=details)

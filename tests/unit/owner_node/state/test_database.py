@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import IntegrityError, InternalError
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 
 _INSERT = (
     "INSERT INTO history (sequence, time, aggregator, release, event, decision, rule, purpose, epsilon, "
@@ -25,7 +25,7 @@ _INSERT = (
 )
 def test_append_only(tmp_path: Path, statement: str) -> None:
     """No statement changes, deletes, replaces or leaves out an entry."""
-    with Database(tmp_path / "state") as db:
+    with OwnerDatabase(tmp_path / "state") as db:
         with db.transaction() as tx:
             tx.execute(_INSERT, (1,))
         with pytest.raises(InternalError), db.transaction() as tx:
@@ -35,7 +35,7 @@ def test_append_only(tmp_path: Path, statement: str) -> None:
 
 def test_looking_makes_nothing(tmp_path: Path) -> None:
     """A command that only looks finds an empty state and leaves no file."""
-    with Database(tmp_path / "state", make=False) as db:
+    with OwnerDatabase(tmp_path / "state", make=False) as db:
         assert db.rows("SELECT * FROM sessions") == []
     assert list(tmp_path.iterdir()) == []
 
@@ -46,5 +46,5 @@ def test_damaged_file(tmp_path: Path) -> None:
     state.mkdir(mode=0o700)
     (state / "owner.db").write_bytes(b"no database " * 1000)
     with pytest.raises(IntegrityError, match="damaged") as caught:
-        Database(state)
+        OwnerDatabase(state)
     assert "ledger recover" in caught.value.hint

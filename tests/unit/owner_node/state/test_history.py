@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from common.errors import IntegrityError
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
     """A real database in a folder of its own."""
-    with Database(tmp_path / "state") as database:
+    with OwnerDatabase(tmp_path / "state") as database:
         yield database
 
 
-def _history(db: Database) -> History:
+def _history(db: OwnerDatabase) -> History:
     history = History(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
     with db.transaction() as tx:
         history.record(tx, aggregator="hub", release="r1", event="invited", details={"dataset": "patients"})
@@ -32,7 +32,7 @@ def _history(db: Database) -> History:
     return history
 
 
-def test_lines_say_what_was_recorded(db: Database) -> None:
+def test_lines_say_what_was_recorded(db: OwnerDatabase) -> None:
     """A refusal can be read in full afterwards: what was asked, what decided, by which rule."""
     line = _history(db).entries()[1]
     assert (line.sequence, line.time) == (2, "2026-01-02T00:00:00+00:00")
@@ -41,7 +41,7 @@ def test_lines_say_what_was_recorded(db: Database) -> None:
     assert line.details == {"k": "3", "share": "0.10"}
 
 
-def test_lines_of_one_release(db: Database) -> None:
+def test_lines_of_one_release(db: OwnerDatabase) -> None:
     """Releases of different aggregators are apart, whatever they are called."""
     history = _history(db)
     assert [line.event for line in history.entries("hub", "r1")] == ["invited", "refused"]
@@ -49,7 +49,7 @@ def test_lines_of_one_release(db: Database) -> None:
     assert history.entries("hub", "r2") == ()
 
 
-def test_undone_with_its_transaction(db: Database) -> None:
+def test_undone_with_its_transaction(db: OwnerDatabase) -> None:
     """A line stands for something that happened: it is undone with it."""
     history = _history(db)
 
@@ -64,13 +64,13 @@ def test_undone_with_its_transaction(db: Database) -> None:
     history.verify()
 
 
-def test_lines_and_ledger_have_chains_of_their_own(db: Database) -> None:
+def test_lines_and_ledger_have_chains_of_their_own(db: OwnerDatabase) -> None:
     """The first line of the history is number 1 whatever the ledger holds."""
     assert [line.sequence for line in _history(db).entries()] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("column", ["event", "decision", "rule", "purpose", "epsilon", "details", "hash"])
-def test_changed_line_is_found(db: Database, column: str) -> None:
+def test_changed_line_is_found(db: OwnerDatabase, column: str) -> None:
     """A rule or decision that somebody rewords later is found, and the history can still be shown."""
     history = _history(db)
     history.verify()

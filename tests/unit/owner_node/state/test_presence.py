@@ -11,23 +11,23 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from owner_node.state.database import Database
-from owner_node.state.presence import Connection, DaemonState, Presence, daemon_lock, is_running
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import ConnectionState, DaemonPresence, DaemonState, daemon_lock, is_running
 
 _NOTHING = DaemonState(False, None, "", "", ())
 
 
 @pytest.fixture
-def db(tmp_path: Path) -> Iterator[Database]:
+def db(tmp_path: Path) -> Iterator[OwnerDatabase]:
     """A real database in a folder of its own."""
-    with Database(tmp_path / "state") as database:
+    with OwnerDatabase(tmp_path / "state") as database:
         yield database
 
 
-def test_connections_of_a_running_daemon(db: Database) -> None:
+def test_connections_of_a_running_daemon(db: OwnerDatabase) -> None:
     """Commands see what the daemon is connected to, since when, and why it is not."""
     seconds = iter(range(100))
-    presence = Presence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=next(seconds)))
+    presence = DaemonPresence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC) + timedelta(seconds=next(seconds)))
     with daemon_lock(db.state_dir):
         presence.started(17, "1.0")
         presence.connected("hub")
@@ -36,8 +36,8 @@ def test_connections_of_a_running_daemon(db: Database) -> None:
         found = presence.state()
         assert (found.running, found.pid, found.version) == (True, 17, "1.0")
         assert found.connections == (
-            Connection("hub", True, "2026-01-02T00:00:01+00:00", ""),
-            Connection("other", False, "2026-01-02T00:00:02+00:00", "refused"),
+            ConnectionState("hub", True, "2026-01-02T00:00:01+00:00", ""),
+            ConnectionState("other", False, "2026-01-02T00:00:02+00:00", "refused"),
         )
         presence.connected("other")
         assert [each.connected for each in presence.state().connections] == [True, True]
@@ -46,9 +46,9 @@ def test_connections_of_a_running_daemon(db: Database) -> None:
     assert presence.state() == _NOTHING
 
 
-def test_a_restart_forgets_old_connections(db: Database) -> None:
+def test_a_restart_forgets_old_connections(db: OwnerDatabase) -> None:
     """A new daemon is not connected because an earlier one was."""
-    presence = Presence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
+    presence = DaemonPresence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
     with daemon_lock(db.state_dir):
         presence.started(17, "1.0")
         presence.connected("hub")
@@ -56,7 +56,7 @@ def test_a_restart_forgets_old_connections(db: Database) -> None:
         assert presence.state().connections == ()
 
 
-def test_one_daemon_per_state_directory(db: Database) -> None:
+def test_one_daemon_per_state_directory(db: OwnerDatabase) -> None:
     """A second daemon is refused, also inside one process."""
     with (
         daemon_lock(db.state_dir),
@@ -82,12 +82,12 @@ with daemon_lock(state), Database(state) as db:
 """
 
 
-def test_a_killed_daemon_does_not_run(db: Database) -> None:
+def test_a_killed_daemon_does_not_run(db: OwnerDatabase) -> None:
     """After a kill nothing that the daemon wrote is believed, though all of it is still there."""
     daemon = subprocess.Popen(
         [sys.executable, "-c", _DAEMON, str(db.state_dir)], stdout=subprocess.PIPE, text=True
     )
-    presence = Presence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
+    presence = DaemonPresence(db, lambda: datetime(2026, 1, 2, tzinfo=UTC))
     assert daemon.stdout is not None
     assert daemon.stdout.readline() == "ready\n"
     assert is_running(db.state_dir)
