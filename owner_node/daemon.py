@@ -85,15 +85,27 @@ class OwnerMetrics:
         ]
         return [
             gauges(
-                f"tessera_owner_budget_{part}_epsilon",
+                name,
                 documentation,
                 ("dataset", "budget"),
-                [(labels, float(getattr(balance, part))) for labels, balance in balances],
+                [(labels, float(amount(balance))) for labels, balance in balances],
             )
-            for part, documentation in (
-                ("total", "Total epsilon of the budget of a data set, for its lifetime."),
-                ("reserved", "Epsilon that is reserved for open releases."),
-                ("remaining", "Remaining epsilon, after spends and reservations."),
+            for name, documentation, amount in (
+                (
+                    "tessera_owner_budget_total_epsilon",
+                    "Total epsilon of the budget of a data set, for its lifetime.",
+                    attrgetter("total"),
+                ),
+                (
+                    "tessera_owner_budget_reserved_epsilon",
+                    "Epsilon that is reserved for open releases.",
+                    attrgetter("reserved"),
+                ),
+                (
+                    "tessera_owner_budget_remaining_epsilon",
+                    "Remaining epsilon, after spends and reservations.",
+                    attrgetter("remaining"),
+                ),
             )
         ]
 
