@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from contextlib import AsyncExitStack
+from operator import attrgetter
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
