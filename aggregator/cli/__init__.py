@@ -20,11 +20,7 @@ def application() -> typer.Typer:
         owners.owners,
         release.plan,
         release.release,
-        inspect.releases,
-        inspect.show,
-        inspect.watch,
-        inspect.cancel,
-        inspect.delete,
+        *inspect.COMMANDS,
         history.history,
         verify.verify,
     ):

@@ -204,3 +204,7 @@ def warn_of_expiry(whose: str, expires: int) -> None:
 def moment(seconds: int) -> str:
     """Return a time of the wire for people."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC" if seconds else "–"
+
+
+COMMANDS = (releases, show, watch, cancel, delete)
+"""Verbs about one release or all of them, in the order of the help page."""
