@@ -10,7 +10,6 @@ def application() -> typer.Typer:
     """Return the command line with all its commands."""
     from owner_node.cli import (
         check,
-        doctor,
         enroll,
         explore,
         history,
@@ -29,7 +28,7 @@ def application() -> typer.Typer:
     app = console.application("owner-node", about, __version__)
     app.command()(init.init)
     app.command()(check.check)
-    app.command()(doctor.doctor)
+    app.command()(run.doctor)
     app.command()(run.run)
     for command in (status.status, history.history):
         app.command()(command)

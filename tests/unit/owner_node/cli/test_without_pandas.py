@@ -5,7 +5,7 @@ import sys
 
 _ARROW = """
 import io, sys
-from owner_node.without_pandas import leave_out_pandas
+from owner_node.cli.run import leave_out_pandas
 leave_out_pandas()
 import numpy as np
 import pyarrow as pa
