@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from datetime import date, datetime
 from decimal import Decimal
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, Self
 
@@ -144,6 +145,10 @@ def _read_text(value: Any, _: Any) -> str:
     return value
 
 
+def _read_choice(value: Any, kind: type[StrEnum]) -> StrEnum:
+    return kind(_read_text(value, str))
+
+
 def _read_whole(value: Any, _: Any) -> int:
     return value if type(value) is int else int(_read_text(value, str))
 
@@ -176,6 +181,8 @@ def _read_positive(value: Any, _: Any) -> Decimal:
 
 for _kind, _read in ((str, _read_text), (int, _read_whole), (bool, _read_flag), (Decimal, read_decimal)):
     _converter.register_structure_hook(_kind, _read)
+# cattrs reads a subclass of `str` as a `str` unless the subclass has a hook of its own.
+_converter.register_structure_hook(StrEnum, _read_choice)
 _converter.register_structure_hook_func(lambda kind: kind == Positive, _read_positive)
 _converter.register_structure_hook_func(_is_document, lambda value, kind: kind.from_document(value))
 _converter.register_unstructure_hook_func(_is_document, lambda each: each.to_document())

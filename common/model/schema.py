@@ -193,6 +193,8 @@ class IdentifierRules(Document):
     def __post_init__(self) -> None:
         if self.also and (len(self.also) != self.n_columns or not any(self.also)):
             raise ValueError("further steps are given for every column, or for none")
+        if not all((*self.normalise, *(step for column in self.also for step in column))):
+            raise ValueError("a step of normalisation has a name")
 
 
 @dataclass(frozen=True, slots=True)

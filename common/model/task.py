@@ -76,6 +76,8 @@ class PlannedAttribute(Document):
             raise ValueError("the plan names an unknown mechanism")
         if (found.k is None) is MECHANISMS[found.mechanism].clustered:
             raise ValueError("k goes with mechanisms that make clusters, and only with them")
+        if bool(found.rank_noise) is (found.rank_loss == 0):
+            raise ValueError("a rank loss goes with rank noise, and only with it")
         return found
 
 

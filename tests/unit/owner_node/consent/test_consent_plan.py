@@ -94,7 +94,10 @@ def test_grids_that_are_not_the_named_layout() -> None:
     )
     vertical = replace(PLAN, layout=Layout.VERTICAL, tasks=twice)
     assert "one owner in every group" in only_rule(judged(vertical))
-    assert "several groups" in only_rule(judged(replace(PLAN, layout=Layout.MIXED)))
+    mixed = replace(PLAN, layout=Layout.MIXED)
+    assert "several groups" in only_rule(judged(mixed))
+    for plan in (vertical, mixed):
+        assert only_rule(judged(Plan.from_bytes(plan.to_bytes()))) == only_rule(judged(plan))
 
 
 def test_other_data_set() -> None:
