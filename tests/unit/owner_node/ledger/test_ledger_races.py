@@ -46,10 +46,10 @@ from datetime import datetime, UTC
 from decimal import Decimal
 from pathlib import Path
 from common.errors import BalanceError
-from owner_node.state.database import Database
+from owner_node.state.database import OwnerDatabase
 from owner_node.ledger.ledger import Ledger
 threads, got = int(sys.argv[3]), []
-books = [Database(Path(sys.argv[1])) for _ in range(threads)]
+books = [OwnerDatabase(Path(sys.argv[1])) for _ in range(threads)]
 together = threading.Barrier(threads + 1)
 
 def ask(number, db):
