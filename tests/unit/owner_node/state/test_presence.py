@@ -70,11 +70,11 @@ _DAEMON = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from owner_node.state.database import Database
-from owner_node.state.presence import Presence, daemon_lock
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.presence import DaemonPresence, daemon_lock
 state = Path(sys.argv[1])
-with daemon_lock(state), Database(state) as db:
-    presence = Presence(db, lambda: datetime.now(UTC))
+with daemon_lock(state), OwnerDatabase(state) as db:
+    presence = DaemonPresence(db, lambda: datetime.now(UTC))
     presence.started(os.getpid(), "1.0")
     presence.connected("hub")
     print("ready", flush=True)
