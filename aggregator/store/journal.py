@@ -11,6 +11,7 @@ from aggregator.protocol.release import Release, apply, begin
 from aggregator.store.database import AggregatorDatabase, CannotStoreError
 from aggregator.store.ledger_heads import LedgerHeads
 from aggregator.store.operator_log import Action, OperatorLog
+from common.errors import ConfigurationError
 
 _LOOK_SECONDS = 5.0
 
@@ -60,7 +61,8 @@ class Journal:
         seen = self.db.changes()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            with suppress(CannotStoreError):
+            # A damaged or locked database is reported where it is needed; the watch goes on.
+            with suppress(CannotStoreError, ConfigurationError):
                 if (newest := self.db.changes()) != seen:
                     seen = newest
                     self.operators.announce()
