@@ -22,7 +22,7 @@ from tests.wire.test_operations import R1, actions, pair, refused, stopped
 @pytest.fixture(autouse=True)
 def _short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon."""
-    monkeypatch.setattr("aggregator.drive.steps._FIRST_REST_SECONDS", 0.05)
+    monkeypatch.setattr("aggregator.drive.steps._FIRST_BACKOFF_SECONDS", 0.05)
 
 
 async def seen(aggregator, wanted: Callable[[control.ReleaseView], bool]) -> control.ReleaseView:
