@@ -215,7 +215,7 @@ COMPLETE = ((48, 45, 41), (49, 80, 44), (120, 300, 49))
 
 @pytest.mark.parametrize("mechanism", ["idp-joint", "dp-ir", "dp", "dp-hist"])
 def test_every_choice_of_attributes_is_accepted(tmp_path: Path, mechanism: str) -> None:
-    """Honest plans of any attributes are accepted, and tell nothing of how many records have a value."""
+    """Honest plans of any attributes are accepted, and disclose no number of records that have a value."""
     arguments = {"mechanism": mechanism} | ({"k": "40"} if mechanism in ("idp-joint", "dp-ir") else {})
     heard = []
     for number, counts in enumerate(COMPLETE):

@@ -189,7 +189,7 @@ def test_a_full_disk_passes(tmp_path: Path) -> None:
 
 
 def test_a_locked_file_can_be_tried_again(tmp_path: Path) -> None:
-    """While another process writes, readers go on, and a writer is told to retry."""
+    """While another process writes, readers go on, and the error of a second writer says to retry."""
     with Database(tmp_path / "state") as db, Database(tmp_path / "state") as other:
         other.rows("PRAGMA busy_timeout = 0")
         with db.transaction() as tx:
