@@ -5,7 +5,7 @@ with an owner's own folder, the ledger is the same, too.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -233,15 +233,14 @@ class Workspace:
             raise UsageError(f"no attribute {', '.join(map(repr, unknown))}", hint)
         chosen = tuple(each for each in declared.attributes if not allowed or each.name in allowed)
         # The source drops records with a missing value, since it knows their index.
-        drop = dataset.missing == "drop"
         others = others_of(dataset, chosen)
         source = FrameSource(
             frame,
-            drop=drop,
+            dropping=dataset.dropping,
             identifiers=dict(zip(dataset.identifier, dataset.normal_forms, strict=True)),
             others=[each.name for each in others],
         )
-        strict, findings = replace(dataset, missing="error") if drop else dataset, Findings()
+        strict, findings = dataset.without_dropping(), Findings()
         loaded = read(strict, chosen, source, findings, others)
         findings.check(dataset.name, _SOURCE)
         schema = schema_of(dataset, allowed, loaded.n_records, self._policy.min_k)

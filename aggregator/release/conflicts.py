@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from common.errors import ConflictError
-from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, IdentifierRules, Schema
+from common.model.schema import (
+    MISSING_CATEGORY,
+    RESERVED_NAMES,
+    Attribute,
+    AttributeType,
+    IdentifierRules,
+    Schema,
+)
 from common.planning.arguments import ReleaseArguments
 from common.planning.planner import groups_of_attributes, holders
 
@@ -42,11 +49,15 @@ def differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
 def _category_differences(expected: Attribute, seen: Attribute) -> Iterator[str]:
     lacking = [label for label in expected.categories if label not in set(seen.categories)]
     more = [label for label in seen.categories if label not in set(expected.categories)]
+    for labels, text in ((lacking, "not declared, but"), (more, "declared, but not")):
+        if MISSING_CATEGORY in labels:
+            labels.remove(MISSING_CATEGORY)
+            yield f'missing = "category" is {text}'
     if lacking:
         yield f"categories {_listed(lacking)} are not declared, but"
     if more:
         yield f"categories {_listed(more)} are declared, but not"
-    if not lacking and not more and expected.categories != seen.categories:
+    if set(expected.categories) == set(seen.categories) and expected.categories != seen.categories:
         yield "categories are in another order than"
     if expected.ordered != seen.ordered:
         yield f"ordered is {str(seen.ordered).lower()}, {str(expected.ordered).lower()}"

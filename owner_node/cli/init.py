@@ -188,7 +188,13 @@ def _attribute(column: "ColumnGuess", guess: "FileGuess") -> Iterator[str]:
     yield f"[dataset.attributes.{_quoted(column.name)}]"
     if column.n_missing:
         share = 100 * column.n_missing / max(guess.n_records, 1)
-        yield f'# {share:.1f} % of its values are missing: see missing = "error", "drop" or "category".'
+        yield f"# {share:.1f} % of its values are missing."
+        if column.type == "category":
+            yield '# They become one more category, at every owner. Or leave these records out: "drop".'
+            yield 'missing = "category"'
+        else:
+            yield "# That is an error, unless these records are left out."
+            yield '# missing = "drop"'
     yield f"type = {_quoted(column.type)}"
     if column.type == "category":
         yield from _categories(column)

@@ -3,7 +3,7 @@
 import codecs
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date, timedelta
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
@@ -78,6 +78,8 @@ def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, .
 
 
 Bound = Annotated[str, PlainValidator(_bound)]
+Missing = Literal["error", "drop", "category"]
+"""Treatment of a missing value: an error, dropping the record, or a category."""
 Hierarchy = Annotated[Mapping[str, tuple[str, ...]], PlainValidator(_hierarchy)]
 
 
@@ -93,6 +95,8 @@ class AttributeTable(Section):
     max: Bound | None = None
     decimals: Annotated[int, Field(ge=0, le=18)] | None = None
     outside: Literal["error", "clamp"] = "error"
+    missing: Missing | None = None
+    """None: as the data set says."""
     categories: Annotated[Names, Field(min_length=1)] | None = None
     ordered: bool = False
     order: Literal["declared", "frequency"] = "declared"
@@ -203,6 +207,8 @@ def _unfitting(table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield key, f"goes with type {' or '.join(kinds)}, not with {kind}"
     if table.get("outside") == "clamp" and kind not in _RANGED:
         yield "outside", f'"clamp" goes with type {" or ".join(_RANGED)}, not with {kind}'
+    if table.get("missing") == "category" and kind != "category":
+        yield "missing", f'"category" goes with type category, not with {kind}; use "drop" or "error"'
     for key in _NEEDED[kind]:
         if key not in table and (key, "taxonomy" in table) != ("categories", True):
             yield key, f"missing; type {kind} needs it"
@@ -308,8 +314,8 @@ class DatasetSettings(Section):
     """Further steps by identifier column, applied after `normalise`."""
     max_records_per_person: Annotated[int, Field(ge=1)] = 1
     """Most records that one identifier may have."""
-    missing: Literal["error", "drop", "category"] = "error"
-    """Treatment of a missing value: an error, dropping the record, or a category."""
+    missing: Missing = "error"
+    """Treatment of a missing value of an identifier, and of an attribute without a treatment of its own."""
     csv: CsvOptions = field(default_factory=CsvOptions)
     """How a CSV source is written."""
 
@@ -341,23 +347,27 @@ class DatasetTable(DatasetSettings):
                 yield f"normalise_also.{name}", "is no column of the identifier"
         if self.max_records_per_person > 1 and not self.identifier:
             yield "max_records_per_person", "there is no identifier to tell persons by"
-        if self.missing == "category":
-            for name, table in self.attributes.items():
-                if MISSING_CATEGORY in table.labels:
-                    yield (
-                        f"attributes.{name}.categories",
-                        f'"{MISSING_CATEGORY}" is what missing = "category" adds',
-                    )
+        for name, table in self.attributes.items():
+            if (table.missing or self.missing) == "category" and MISSING_CATEGORY in table.labels:
+                yield (
+                    f"attributes.{name}.categories",
+                    f'"{MISSING_CATEGORY}" is what missing = "category" adds',
+                )
 
     def config(self) -> "DatasetConfig":
         """Return the run-time form."""
-        trees = {name: table.tree for name, table in self.attributes.items() if table.tree is not None}
-        if self.missing == "category":
-            trees = {name: tree.with_category(MISSING_CATEGORY) for name, tree in trees.items()}
+        tables = self.attributes.items()
         return DatasetConfig(
             **{each.name: getattr(self, each.name) for each in fields(DatasetSettings)},
-            attributes=tuple(table.attribute(name) for name, table in self.attributes.items()),
-            taxonomies=trees,
+            attributes=tuple(table.attribute(name) for name, table in tables),
+            missing_in={name: table.missing for name, table in tables if table.missing is not None},
+            taxonomies={
+                name: table.tree.with_category(MISSING_CATEGORY)
+                if (table.missing or self.missing) == "category"
+                else table.tree
+                for name, table in tables
+                if table.tree is not None
+            },
         )
 
 
@@ -367,8 +377,26 @@ class DatasetConfig(DatasetSettings):
 
     attributes: tuple[Attribute, ...]
     """Declared attributes, in declared order; no other column is read."""
+    missing_in: Mapping[str, Missing] = field(default_factory=dict)
+    """Treatment of a missing value by attribute, where it is not that of the data set."""
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
     """Taxonomies by attribute, if it has one; including the category of missing values."""
+
+    @property
+    def dropping(self) -> frozenset[str]:
+        """The attributes and identifier columns whose missing values drop the record."""
+        columns = (*self.identifier, *(attribute.name for attribute in self.attributes))
+        return frozenset(name for name in columns if self.missing_in.get(name, self.missing) == "drop")
+
+    def without_dropping(self) -> "DatasetConfig":
+        """Return these settings with an error for each missing value that drops the record."""
+        errors: dict[str, Missing] = dict.fromkeys(self.dropping, "error")
+        return replace(self, missing_in={**self.missing_in, **errors})
+
+    def fills(self, attribute: Attribute) -> bool:
+        """Return whether missing values of an attribute are a category of their own."""
+        treatment = self.missing_in.get(attribute.name, self.missing)
+        return attribute.type is AttributeType.CATEGORY and treatment == "category"
 
     @property
     def normal_forms(self) -> tuple[NormalForm, ...]:

@@ -58,7 +58,7 @@ def _may_exceed(session: Session, assignment: Assignment, config: OwnerConfig) -
     counts clusters holds only for the stated number of records.
     """
     dataset = next((each for each in config.datasets if each.name == session.dataset), None)
-    if assignment.most_records is None or dataset is None or dataset.missing != "drop":
+    if assignment.most_records is None or dataset is None or not dataset.dropping:
         return False
     counted = () if session.schema is None else Schema.from_document(json.loads(session.schema)).names
     return {each.name for each in assignment.attributes} != set(counted)

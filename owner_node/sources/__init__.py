@@ -13,7 +13,6 @@ from common.model.privacy import SMALLEST_K
 from common.model.schema import (
     MISSING_CATEGORY,
     Attribute,
-    AttributeType,
     IdentifierRules,
     Schema,
     round_to_leading_digit,
@@ -147,16 +146,14 @@ def _known_by(dataset: DatasetConfig, chosen: Sequence[Attribute]) -> tuple[Attr
     The chosen attributes determine which records are dropped. If records can be dropped, the data are
     recognised by all values of all columns, so that another choice of attributes does not hide a copy.
     """
-    return _with_missing_category(dataset) if dataset.missing == "drop" else others_of(dataset, chosen)
+    return _with_missing_category(dataset) if dataset.dropping else others_of(dataset, chosen)
 
 
 def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
     """Return the declared attributes, with the additional category even if no value is missing."""
-    if dataset.missing != "category":
-        return tuple(dataset.attributes)
     return tuple(
         replace(attribute, categories=(*attribute.categories, MISSING_CATEGORY), upper=attribute.upper + 1)
-        if attribute.type is AttributeType.CATEGORY
+        if dataset.fills(attribute)
         else attribute
         for attribute in dataset.attributes
     )

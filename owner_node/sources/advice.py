@@ -31,7 +31,7 @@ def _about_records(dataset: DatasetConfig, loaded: LoadedData) -> Iterator[str]:
             "no identifier is declared: the unit of privacy is the record, that no other owner has the same "
             "persons is asserted and not checked, and vertical releases are not possible"
         )
-    elif dataset.missing == "drop" and loaded.counts.dropped:
+    elif dataset.dropping and loaded.counts.dropped:
         yield (
             "records with a missing value are dropped: a vertical or mixed release stops unless "
             "every owner has dropped the same persons"

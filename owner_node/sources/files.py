@@ -7,7 +7,7 @@ import codecs
 import csv
 import io
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -81,7 +81,13 @@ class _FileSource:
     ordered = True
     """An unchanged file is always read in the same order."""
 
-    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+    def tally(
+        self,
+        columns: Sequence[str],
+        identifiers: Sequence[str],
+        dropping: Collection[str],
+        findings: Findings,
+    ) -> Tally | None:
         """Return None: a file is counted by reading it."""
         return None
 

@@ -1,6 +1,6 @@
 """A pandas DataFrame as a source of records, parsed by the same rules as a file."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ class FrameSource:
 
     Args:
         frame: The records; columns that are not requested are not read.
-        drop: Whether records with a missing value in a requested column are dropped.
+        dropping: Columns whose missing values drop the record, where they are requested.
         identifiers: Identifier columns with their normal forms. A text whose normal form is blank identifies
             nobody and counts as missing.
         others: Columns that only serve to recognise the data: missing or wrong values there drop no record
@@ -36,11 +36,11 @@ class FrameSource:
         self,
         frame: pd.DataFrame,
         *,
-        drop: bool = False,
+        dropping: Collection[str] = (),
         identifiers: Mapping[str, NormalForm] | None = None,
         others: Sequence[str] = (),
     ) -> None:
-        self._frame, self._drop = frame, drop
+        self._frame, self._dropping = frame, dropping
         self._identifiers, self._others = identifiers or {}, others
         self._kept: list[NDArray[np.bool_]] = []
         labels: list[Any] = list(frame.columns)
@@ -58,10 +58,9 @@ class FrameSource:
             records = self._frame.iloc[first : first + BATCH_RECORDS]
             arrays = [_arrow(records[name]) for name in columns]
             complete = np.ones(len(records), dtype=np.bool_)
-            if self._drop:
-                for name, array in zip(columns, arrays, strict=True):
-                    if name not in self._others:
-                        complete &= self._present(name, array)
+            if needed := [name for name in columns if name in self._dropping and name not in self._others]:
+                for name in needed:
+                    complete &= self._present(name, arrays[columns.index(name)])
                 arrays = [array.filter(pa.array(complete)) for array in arrays]
             self._kept.append(complete)
             yield arrays
@@ -77,7 +76,13 @@ class FrameSource:
         present: NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
         return present
 
-    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+    def tally(
+        self,
+        columns: Sequence[str],
+        identifiers: Sequence[str],
+        dropping: Collection[str],
+        findings: Findings,
+    ) -> Tally | None:
         """Return None: counting by reading is fast (see `Source`)."""
         return None
 

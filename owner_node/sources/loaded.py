@@ -1,6 +1,6 @@
 """The types of loading: an opened source in, integer columns out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,10 +15,10 @@ class Tally:
     """The counts of a source that counts by itself."""
 
     n_records: int
-    n_complete: int
-    """Number of records without a missing value."""
+    n_kept: int
+    """Number of records that are not dropped for a missing value."""
     missing: Mapping[str, int]
-    """Number of missing values by column."""
+    """Number of missing values by column, in the kept records."""
 
 
 class Source(Protocol):
@@ -43,12 +43,19 @@ class Source(Protocol):
             One Arrow array per column, all of the same length; missing values are nulls.
         """
 
-    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+    def tally(
+        self,
+        columns: Sequence[str],
+        identifiers: Sequence[str],
+        dropping: Collection[str],
+        findings: Findings,
+    ) -> Tally | None:
         """Count records without reading them, if the source can.
 
         Args:
             columns: Names of the columns that become attributes; each occurs once in `names`.
             identifiers: Names of identifier columns; a blank text there counts as missing, too.
+            dropping: Those of both whose missing values drop the record.
             findings: Collects problems of the source.
 
         Returns:

@@ -101,20 +101,17 @@ def count(dataset: DatasetConfig, attributes: Sequence[Attribute], source: Sourc
     step; these are detected when they are read.
     """
     names, identifiers = present(dataset, attributes, source, findings)
-    tally = source.tally(names, identifiers, findings) if names or identifiers else None
+    tally = source.tally(names, identifiers, dataset.dropping, findings) if names or identifiers else None
     if tally is None:
         batches = _batches(dataset, attributes, source, findings, names, identifiers)
         return sum(batch.n_records for batch in batches)
-    drops = dataset.missing == "drop"
-    if not drops:
-        for name in identifiers:
-            _find_missing_identifiers(name, tally.missing[name], findings)
-        for attribute in attributes:
-            if attribute.name in names and not _is_filled(dataset, attribute):
-                _find_missing_values(attribute, tally.missing[attribute.name], findings)
-    n_records = tally.n_complete if drops else tally.n_records
-    _find_emptiness(tally.n_records, n_records, findings)
-    return n_records
+    for name in identifiers:
+        _find_missing_identifiers(name, tally.missing[name], findings)
+    for attribute in attributes:
+        if attribute.name in names and not dataset.fills(attribute):
+            _find_missing_values(attribute, tally.missing[attribute.name], findings)
+    _find_emptiness(tally.n_records, tally.n_kept, findings)
+    return tally.n_kept
 
 
 def _batches(
@@ -189,8 +186,9 @@ def _cleaned(
     for name, form in zip(dataset.identifier, dataset.normal_forms, strict=True):
         if name in found:
             found[name] = identified(name, texts.as_text(found[name]), form, findings)
-    if dataset.missing == "drop":
-        complete = _complete(found, n_records)
+    needed = [array for name, array in found.items() if name in dataset.dropping]
+    if needed:
+        complete = _complete(needed, n_records)
         found = {name: array.filter(pa.array(complete)) for name, array in found.items()}
         kept = int(np.count_nonzero(complete))
     else:
@@ -218,9 +216,9 @@ def identified(name: str, written: Any, form: NormalForm, findings: Findings) ->
     return pc.if_else(pc.fill_null(present, False), written, pa.scalar(None, pa.string()))
 
 
-def _complete(found: dict[str, Any], n_records: int) -> Any:
+def _complete(needed: Sequence[Any], n_records: int) -> Any:
     complete = np.ones(n_records, dtype=np.bool_)
-    for array in found.values():
+    for array in needed:
         if array.null_count:
             complete &= array.is_valid().to_numpy(zero_copy_only=False)
     return complete
@@ -237,16 +235,11 @@ def _fill(
         array = found.get(attribute.name)
         if array is None or not array.null_count:
             continue
-        if _is_filled(dataset, attribute):
+        if dataset.fills(attribute):
             found[attribute.name] = pc.fill_null(texts.as_text(array), MISSING_CATEGORY)
             continue
         _find_missing_values(attribute, array.null_count, findings)
         found[attribute.name] = array.drop_null()
-
-
-def _is_filled(dataset: DatasetConfig, attribute: Attribute) -> bool:
-    """Return whether missing values of an attribute are their own category."""
-    return dataset.missing == "category" and attribute.type is AttributeType.CATEGORY
 
 
 def _find_missing_identifiers(name: str, n_missing: int, findings: Findings) -> None:
@@ -289,7 +282,7 @@ def _keep_others(
             del progress.others[name]
             continue
         column, problems = texts.plain(array), Findings()
-        if column.null_count and _is_filled(dataset, also[name]):
+        if column.null_count and dataset.fills(also[name]):
             column = pc.fill_null(texts.as_text(column), MISSING_CATEGORY)
         parsed = parse(also[name], column.drop_null(), dataset.csv, problems)
         if problems:

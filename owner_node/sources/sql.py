@@ -4,7 +4,7 @@ The query is the inner part of every statement. Its columns are selected by name
 declared are not read. The database itself counts. All statements run in one transaction.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -94,25 +94,28 @@ class SqlSource:
             with suppress(Exception):  # as in `close`
                 result.close()
 
-    def tally(self, columns: Sequence[str], identifiers: Sequence[str], findings: Findings) -> Tally | None:
+    def tally(
+        self,
+        columns: Sequence[str],
+        identifiers: Sequence[str],
+        dropping: Collection[str],
+        findings: Findings,
+    ) -> Tally | None:
         """Let the database count (see `Source`)."""
         present = {name: _column(name) for name in columns}
         for name in identifiers:
             written = sa.func.trim(sa.cast(_column(name), sa.String(_WIDEST_IDENTIFIER)))
             present[name] = sa.func.nullif(written, "")
-        complete = sa.and_(*(value.is_not(None) for value in present.values()))
-        counts = (
-            sa.func.count(),
-            sa.func.sum(sa.case((complete, 1), else_=0)),
-            *map(sa.func.count, present.values()),
-        )
+        needed = (value.is_not(None) for name, value in present.items() if name in dropping)
+        kept = sa.and_(sa.true(), *needed)
+        absent = (sa.and_(kept, value.is_(None)) for value in present.values())
+        counts = [sa.func.sum(sa.case((each, 1), else_=0)) for each in (kept, *absent)]
 
         def counted() -> Tally:
-            statement = sa.select(*counts).select_from(self._query)
+            statement = sa.select(sa.func.count(), *counts).select_from(self._query)
             answer = self._connection.execute(statement).one()
-            n_records, n_complete, *found = (int(each or 0) for each in answer)
-            missing = {name: n_records - n for name, n in zip(present, found, strict=True)}
-            return Tally(n_records, n_complete, missing)
+            n_records, n_kept, *missing = (int(each or 0) for each in answer)
+            return Tally(n_records, n_kept, dict(zip(present, missing, strict=True)))
 
         return self._try(counted, findings) or Tally(0, 0, dict.fromkeys(present, 0))
 

@@ -10,6 +10,8 @@ from common.model.schema import Attribute, AttributeType, TaxonomyMethod
 ONE, OTHER = "0123456789ab" + 52 * "0", "ba9876543210" + 52 * "0"
 WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), taxonomy=ONE)
 
+MISSING = replace(WARD, categories=("u", "v", "(missing)"), upper=2)
+
 
 @pytest.mark.parametrize(
     ("expected", "seen", "told"),
@@ -25,9 +27,11 @@ WARD = Attribute("ward", AttributeType.CATEGORY, 0, 1, categories=("u", "v"), ta
             replace(WARD, taxonomy=""),
             [f"the taxonomy is not declared, the hierarchy with digest {ONE[:12]}"],
         ),
+        (WARD, MISSING, ['missing = "category" is declared, but not']),
+        (MISSING, WARD, ['missing = "category" is not declared, but']),
         (WARD, replace(WARD, method=TaxonomyMethod.EXPONENTIAL), ["method is exponential, rank"]),
     ],
 )
-def test_taxonomies_are_compared_by_digest(expected, seen, told):
-    """Owners of a group mask in one order and way: another hierarchy, method, or none is a conflict."""
+def test_settings_of_categories_are_compared(expected, seen, told):
+    """Another hierarchy, method or treatment of missing values is a conflict, in terms of the settings."""
     assert list(differences(expected, seen)) == told

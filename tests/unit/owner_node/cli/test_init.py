@@ -47,7 +47,7 @@ def filled(text: str) -> str:
         text = f'{before}[dataset.attributes."{heading}"]{rest}'
     text = text.replace(f'categories = "{FILL_IN}"', 'categories = ["medicine", "surgery"]', 1)
     text = text.replace(f'categories = "{FILL_IN}"', 'categories = ["04103", "10115"]', 1)
-    text = text.replace(f'total_epsilon = "{FILL_IN}"', 'total_epsilon = "2"\nmissing = "drop"')
+    text = text.replace(f'total_epsilon = "{FILL_IN}"', 'total_epsilon = "2"')
     return text.replace(f'id = "{FILL_IN}"', 'id = "north"')
 
 
@@ -72,7 +72,8 @@ def test_the_guess_loads_once_it_is_filled_in(tmp_path: Path, delimiter: str, po
         ("emergency", "boolean"), ("postal", "category"),
     ]  # fmt: skip
     assert dataset.name == "patients-2024"
-    assert load_data(dataset).n_records == 134
+    assert load_data(dataset).n_records == 200
+    assert dataset.missing_in == {"ward": "category"}
 
 
 def test_what_a_person_decides_is_refused_until_then(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def _keys(annotation: Any) -> set[str]:
 
 def test_the_full_sample_explains_every_supported_option():
     """A new option does not stay out of the sample."""
-    not_in_the_file = {"path", "datasets", "digest", "taxonomies"}
+    not_in_the_file = {"path", "datasets", "digest", "taxonomies", "missing_in"}
     keys = (_keys(OwnerConfig) | _keys(DatasetTable)) - not_in_the_file
     text = (SAMPLES / "owner.full.toml").read_text()
     assert len(keys) > 50
@@ -242,6 +242,22 @@ def test_the_label_of_missing_values_cannot_be_a_category_of_its_own(tmp_path):
     labels = '[dataset.attributes.x]\ntype = "category"\ncategories = ["(missing)"]'
     (problem,) = _problems(tmp_path, HEAD, DATASET, 'missing = "category"', labels)
     assert problem.startswith("dataset[adult].attributes.x.categories:")
+
+
+def test_an_attribute_treats_missing_values_in_its_own_way(tmp_path):
+    """An attribute's own `missing` wins over the data set's; a category is for type category only."""
+    sex = '[dataset.attributes.sex]\ntype = "category"\ncategories = ["f", "m"]\n'
+    text = DATASET + '\nmissing = "category"\n'
+    dataset = _load(tmp_path, HEAD, text, AGE, 'missing = "drop"', sex).datasets[0]
+    assert dataset.dropping == {"age"}
+    assert dataset.fills(dataset.attributes[1])
+    dataset = _load(tmp_path, HEAD, text, AGE, 'missing = "drop"', sex, 'missing = "error"').datasets[0]
+    assert not dataset.fills(dataset.attributes[1])
+    (problem,) = _problems(tmp_path, HEAD, DATASET, AGE, 'missing = "category"')
+    assert problem == (
+        'dataset[adult].attributes.age.missing: "category" goes with type category, not with integer; '
+        'use "drop" or "error"'
+    )
 
 
 def _two(first: str, second: str) -> str:

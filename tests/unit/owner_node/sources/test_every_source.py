@@ -13,8 +13,9 @@ import pyarrow.parquet
 import pytest
 
 from common.errors import DataError, UsageError
+from common.model.schema import Attribute, AttributeType
 from owner_node.config import DatasetConfig
-from owner_node.sources import count_records, load
+from owner_node.sources import count_records, load, schema_of
 from tests.postgres_server import PASSWORD, PostgresServer, postgres_server
 from tests.unit.owner_node.sources.conftest import AGE, ALL, SEX, WEIGHT
 
@@ -191,6 +192,25 @@ def test_missing_categories_are_a_category_and_other_values_are_not(make):
     assert count_records(settings) == 2
     settings = make(table | {"age": [None, 2]}, attributes=(AGE, SEX), missing="category")
     assert found(settings) == found(settings, count_records) == [("age", "missing value", 1)]
+
+
+def test_attributes_have_treatments_of_their_own(make):
+    """One attribute drops records, one has a category, one is an error; counting agrees with loading."""
+    table = {
+        "age": [1, None, 3, 4],
+        "sex": ["male", "male", None, "male"],
+        "smoker": ["yes", None, "no", "yes"],
+    }
+    smoker = Attribute("smoker", AttributeType.BOOLEAN, 0, 1)
+    missing_in = {"age": "drop", "sex": "category"}
+    settings = make(table, attributes=(AGE, SEX, smoker), missing_in=missing_in)
+    assert columns(settings) == {"age": [1, 3, 4], "sex": [1, 2, 1], "smoker": [1, 0, 1]}
+    assert (load(settings).counts.dropped, count_records(settings)) == (1, 3)
+    schema = schema_of(settings, None, 3)
+    assert [len(each.categories) for each in schema.attributes] == [0, 3, 0]
+    kept = make(table, attributes=(AGE, SEX, smoker), missing_in={**missing_in, "age": "error"})
+    expected = [("age", "missing value", 1), ("smoker", "missing value", 1)]
+    assert found(kept) == found(kept, count_records) == expected
 
 
 def test_a_source_without_records_is_none(make):

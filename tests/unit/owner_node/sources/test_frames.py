@@ -90,7 +90,7 @@ def test_columns_that_cannot_be_read(values):
     expected = [("age", "values of a type that cannot be read", 2)]
     frame = pd.DataFrame({"age": values})
     assert problems(frame) == expected
-    source, findings = FrameSource(frame, drop=True), Findings()
+    source, findings = FrameSource(frame, dropping=list(frame.columns)), Findings()
     assert [len(array) for (array,) in source.batches(("age",), findings)] == [2]
     assert source.kept.tolist() == [True, True]
 
@@ -107,7 +107,7 @@ def test_who_is_identified_by_nothing_is_left_out_too():
     """As in a file: a blank identifier is a missing one, by the normal form that was declared."""
     frame = pd.DataFrame({"id": ["a1", " ", "b2", None, "--"], "age": [1, 2, 3, 4, 5]})
     for steps, kept in (((), [0, 2, 4]), (("digits-only",), [0, 2])):
-        source = FrameSource(frame, drop=True, identifiers={"id": NormalForm(steps)})
+        source = FrameSource(frame, dropping=["id", "age"], identifiers={"id": NormalForm(steps)})
         list(source.batches(("id", "age"), Findings()))
         assert np.flatnonzero(source.kept).tolist() == kept
 
@@ -117,7 +117,7 @@ def test_records_with_missing_values_are_left_out_and_known():
     ages = np.arange(BATCH_RECORDS + 10, dtype=float) % 100
     ages[[3, BATCH_RECORDS + 4]] = np.nan
     frame = pd.DataFrame({"age": ages, "other": None})
-    source, dataset = FrameSource(frame, drop=True), settings()
+    source, dataset = FrameSource(frame, dropping=list(frame.columns)), settings()
     result = read(dataset, dataset.attributes, source, findings := Findings())
     findings.check("patients", "the DataFrame")
     assert result.n_records == len(frame) - 2

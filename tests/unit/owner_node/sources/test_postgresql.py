@@ -165,7 +165,7 @@ def test_one_snapshot_for_everything(server, ask):
     assert source is not None
     server.run("insert into arriving values (2)")
     assert [age.to_pylist() for (age,) in source.batches(["age"], findings)] == [[1]]
-    tally = source.tally(["age"], [], findings)
+    tally = source.tally(["age"], [], (), findings)
     assert tally is not None
     assert tally.n_records == 1
     source.close()
