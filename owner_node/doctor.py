@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from common.cli import doctor_network as network
 from common.cli.doctor import (
     Check,
     CheckOutcome,
@@ -22,15 +23,19 @@ from common.cli.doctor import (
     skipped,
     warned,
 )
+from common.cli.doctor_network import skew
 from common.clock import utc_now
 from common.errors import TesseraError
 from common.trust.credentials import Identity
 from common.trust.identity import Party, PartyKind
 from owner_node import config
 from owner_node.config import DatasetConfig, KnownAggregator, OwnerConfig
+from owner_node.connection.client import PROTOCOL, greet
+from owner_node.connection.client import explain as explain_handshake
 from owner_node.connection.credentials import own_party
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
+from owner_node.sources import probe
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import DaemonPresence
@@ -93,8 +98,6 @@ def _of_data(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
 
 def _source_of(dataset: DatasetConfig) -> Check:
     def check() -> Iterator[Finding]:
-        from owner_node.sources import probe
-
         name = f"data set {dataset.name!r}"
         if dataset.password_file is not None:
             yield from private_file(name, dataset.password_file)
@@ -124,8 +127,6 @@ def _network(
     owner: OwnerConfig, aggregator: KnownAggregator, own: Identity | None, check: str
 ) -> Iterator[Finding]:
     """Check the route to an aggregator step by step, up to the first failure."""
-    from common.cli import doctor_network as network
-
     host, port = _place(aggregator)
     taken, direct = network.proxy(f"{check}, proxy", host, os.environ)
     yield taken
@@ -156,10 +157,6 @@ def _calls(
     owner: OwnerConfig, aggregator: KnownAggregator, own: Identity, check: str, *, explain: bool
 ) -> Iterator[Finding]:
     """Call the aggregator as the daemon does, and compare versions and clocks."""
-    from common.cli.doctor_network import skew
-    from owner_node.connection.client import PROTOCOL, greet
-    from owner_node.connection.client import explain as explain_handshake
-
     reason: TesseraError | None = explain_handshake(aggregator, owner.tls, utc_now()) if explain else None
     before = time.time()
     if reason is None:

@@ -1,43 +1,34 @@
 """`aggregator`: the command line of the aggregator."""
 
-import typer
+from typing import Any
 
-from common import __version__, log
+from common import __version__
 from common.cli import console
+from common.cli.program import Command, program
+
+_ABOUT = "Joins the protected fragments of several owners into one release. Sees no original data."
+_COMMANDS = {
+    "init": Command("aggregator.cli.init:init", "Make or take a CA, and write aggregator.toml."),
+    "doctor": Command("aggregator.cli.doctor:doctor", "Check configuration, certificates and machine."),
+    "serve": Command("aggregator.cli.serve:serve", "Listen for owners and drive releases."),
+    "status": Command("aggregator.cli.inspect:status", "Show the status of the daemon."),
+    "owners": Command("aggregator.cli.owners:owners", "List every owner that has ever connected."),
+    "plan": Command("aggregator.cli.release:plan", "Check schemas and show the plan, without a charge."),
+    "release": Command("aggregator.cli.release:release", "Make a release: plan, ask, and wait for its end."),
+    "releases": Command("aggregator.cli.inspect:releases", "List all releases, oldest first."),
+    "show": Command("aggregator.cli.inspect:show", "Show one release and what every owner does."),
+    "watch": Command("aggregator.cli.inspect:watch", "Follow a release to its end."),
+    "cancel": Command("aggregator.cli.inspect:cancel", "Cancel a release that is not joined yet."),
+    "delete": Command("aggregator.cli.inspect:delete", "Remove the data of a release that has ended."),
+    "history": Command("aggregator.cli.history:history", "Show the operators' actions, oldest first."),
+    "verify": Command("aggregator.cli.verify:verify", "Check a published release folder."),
+    "enroll": Command("aggregator.cli.enroll:app", "Approve, revoke and list certificates of owners."),
+}
 
 
-def application() -> typer.Typer:
+def application() -> Any:
     """Return the command line with all its commands."""
-    from aggregator.cli import doctor, enroll, history, init, inspect, owners, release, verify
-
-    about = "Joins the protected fragments of several owners into one release. Sees no original data."
-    app = console.application("aggregator", about, __version__)
-    for command in (
-        init.init,
-        doctor.doctor,
-        serve,
-        inspect.status,
-        owners.owners,
-        release.plan,
-        release.release,
-        *inspect.COMMANDS,
-        history.history,
-        verify.verify,
-    ):
-        app.command()(command)
-    app.add_typer(enroll.app, name="enroll", no_args_is_help=False)
-    return app
-
-
-def serve(config: console.ConfigOption = None, log_level: console.LogLevelOption = log.LogLevel.INFO) -> None:
-    """Listen for owners and drive releases until the process receives a stop signal."""
-    import asyncio
-
-    from aggregator.config import load
-    from aggregator.daemon import serve as run
-
-    log.start(log_level)
-    asyncio.run(run(load(config)))
+    return program("aggregator", _ABOUT, __version__, _COMMANDS)
 
 
 def main() -> None:

@@ -14,13 +14,17 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+import grpc
+from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
+
+from aggregator.config import load
 from aggregator.store.operator_log import USER_KEY
 from common.errors import NotConnectedError
-
-if TYPE_CHECKING:
-    from common.wire.v1.control_pb2_grpc import ControlServiceStub
+from common.trust.tls import MESSAGE_LIMIT
+from common.wire.status import from_rpc_error
+from common.wire.v1.control_pb2_grpc import ControlServiceStub
 
 _CLOSE_SECONDS = 5.0
 """How long a channel may take to close; the process can end without that."""
@@ -44,11 +48,6 @@ def daemon(config: Path | None) -> Iterator["ControlServiceStub"]:
     try:
         # pydantic, which checks the configuration, loses interruptions.
         with interrupts_deferred():
-            import grpc
-
-            from aggregator.config import load
-            from common.wire.status import from_rpc_error
-
             socket = load(config).aggregator.control_socket
             calls = _Calls(socket)
         try:
@@ -107,11 +106,6 @@ class _Calls:
             self._connected.set_exception(fault)
 
     async def _serve(self, socket: Path) -> None:
-        import grpc
-
-        from common.trust.tls import MESSAGE_LIMIT
-        from common.wire.v1.control_pb2_grpc import ControlServiceStub
-
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         options = [("grpc.max_receive_message_length", MESSAGE_LIMIT)]
         async with grpc.aio.insecure_channel(f"unix:{socket}", options=options) as channel:
@@ -134,7 +128,6 @@ class _Calls:
 
     def Watch(self, request: Any) -> Iterator[Any]:
         """Yield the answers of a call that has many, until the generator is closed."""
-        from grpc.aio import EOF  # type: ignore[attr-defined]  # the stubs lack it
 
         async def begin() -> Any:
             return self._stub.Watch(request)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from aggregator import config
+from aggregator.cli.connection import daemon
 from aggregator.config import AggregatorConfig
 from aggregator.store.database import FILE_NAME
 from common.cli import console
@@ -23,13 +24,24 @@ from common.cli.doctor import (
     passed,
     private_file,
     private_folder,
+    report,
     skipped,
     warned,
 )
+from common.cli.doctor_network import name, reach
 from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError
 from common.trust.credentials import Identity
-from common.trust.identity import Party, PartyKind, fingerprint, host_names
+from common.trust.identity import (
+    Party,
+    PartyKind,
+    check_validity,
+    describe,
+    fingerprint,
+    host_names,
+    party_of_certificate,
+)
+from common.wire.v1.control_pb2 import StatusRequest
 
 _LOCAL_HOSTS = {"0.0.0.0": "127.0.0.1", "[::]": "::1", "::": "::1"}
 
@@ -81,8 +93,6 @@ def _release_folder(path: Path) -> Iterator[Finding]:
 
 def _host_names(own: Identity) -> Iterator[Finding]:
     """Look up the names that owners may dial."""
-    from common.cli.doctor_network import name
-
     hosts = host_names(own.signer.certificate)
     if not hosts:
         yield failed("host names", "the certificate names no host", "have it issued for the names to dial")
@@ -128,18 +138,12 @@ def _port(found: AggregatorConfig, party: Party) -> Iterator[Finding]:
 
 def _listens(found: AggregatorConfig) -> str | None:
     """Return the address that the running daemon reports; None if no daemon runs."""
-    from aggregator.cli.connection import daemon
-    from common.wire.v1.control_pb2 import StatusRequest
-
     with suppress(NotConnectedError), daemon(found.path) as calls:
         return str(calls.Status(StatusRequest()).listen)
     return None
 
 
 def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
-    from common.cli.doctor_network import reach
-    from common.trust.identity import check_validity, describe, party_of_certificate
-
     found, seen = reach("port", host, port, direct=True)
     yield found
     if seen is not None:
@@ -154,6 +158,4 @@ def _own_handshake(host: str, port: int, party: Party) -> Iterator[Finding]:
 
 def doctor(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
     """Look at configuration, files, clock, disk, databases, certificates and the port."""
-    from common.cli.doctor import report
-
     return int(report(examination(config), as_json=as_json))

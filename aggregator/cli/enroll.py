@@ -7,17 +7,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from aggregator.ca.authority import Authority
+from aggregator.ca.enrolment import open_register, parse_serial
 from aggregator.cli.connection import os_user
+from aggregator.config import load
 from common.cli import console
 from common.clock import utc_now
 from common.errors import ExitCode, IntegrityError, UsageError
+from common.files import write_atomic
+from common.trust import identity
+from common.trust.enrolment import Bundle, read_request
+from common.trust.identity import Party, PartyKind, parse_fingerprint, spoken
+from common.trust.signing import load_chain
 
 if TYPE_CHECKING:
     from aggregator.ca.enrolment import Enrolled, Enrolment
     from aggregator.config import AggregatorConfig
     from common.trust.enrolment import CertificateRequest
-    from common.trust.identity import Party
+
 
 _MOST_READ = 1 << 20
 _PUBLIC_FILE = 0o644
@@ -69,11 +78,6 @@ def approve(
     as_json: console.JsonOption = False,
 ) -> None:
     """Issue the certificate that an owner requests. Enrolling alone does not admit an owner to a release."""
-    from aggregator.ca.authority import Authority
-    from aggregator.config import load
-    from common.trust import identity
-    from common.trust.signing import load_chain
-
     settings = load(config)
     ca_key = settings.enrolment.ca_key
     if ca_key is None:
@@ -108,9 +112,6 @@ def revoke(
     as_json: console.JsonOption = False,
 ) -> None:
     """Revoke certificates and their keys, from the owner's next call on."""
-    from aggregator.ca.enrolment import parse_serial
-    from aggregator.config import load
-
     if (owner is None) == (serial is None):
         raise UsageError(
             "name an owner's id or --serial, one of the two", "aggregator enroll list shows both"
@@ -129,8 +130,6 @@ def revoke(
 @app.command(name="list")
 def list_(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
     """List every certificate that was approved, renewed or seen, and the operators' actions."""
-    from aggregator.config import load
-
     with _register(load(config)) as register:
         certificates, log = register.certificates(), register.log()
     now = utc_now().timestamp()
@@ -152,14 +151,10 @@ def list_(config: console.ConfigOption = None, as_json: console.JsonOption = Fal
 
 
 def _register(settings: "AggregatorConfig") -> AbstractContextManager["Enrolment"]:
-    from aggregator.ca.enrolment import open_register
-
     return open_register(settings.aggregator.state_dir, utc_now)
 
 
 def _request(file: Path) -> "CertificateRequest":
-    from common.trust.enrolment import read_request
-
     try:
         with file.open("rb") as stream:
             return read_request(stream.read(_MOST_READ))
@@ -169,8 +164,6 @@ def _request(file: Path) -> "CertificateRequest":
 
 def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: str | None) -> "Party":
     """Return the party to name: as the operator says, else as requested, within the own trust domain."""
-    from common.trust.identity import Party, PartyKind
-
     asked, domain = request.party, settings.aggregator.trust_domain
     if owner is None:
         if asked is None or asked.kind is not PartyKind.OWNER or asked.trust_domain != domain:
@@ -187,8 +180,6 @@ def _party(settings: "AggregatorConfig", request: "CertificateRequest", owner: s
 
 def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
     """Compare the key's fingerprint with the one that the owner reads on the telephone."""
-    from common.trust.identity import parse_fingerprint, spoken
-
     if heard is not None:
         try:
             same = parse_fingerprint(heard) == key
@@ -208,11 +199,6 @@ def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
 
 
 def _write_bundle(out: Path, party: "Party", issued: Any, ca: Any) -> None:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    from common.files import write_atomic
-    from common.trust.enrolment import Bundle
-
     bundle = Bundle(party, issued.public_bytes(Encoding.PEM).decode(), ca.public_bytes(Encoding.PEM).decode())
     try:
         write_atomic(out, bundle.to_bytes(), _PUBLIC_FILE)

@@ -9,9 +9,11 @@ from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment
 from aggregator.cli.outcome import iso, state
 from common.cli import console
+from common.wire.v1.control_pb2 import ListActionsRequest, ListReleasesRequest
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ActionView
+
 
 ReleaseOption = Annotated[
     str,
@@ -26,8 +28,6 @@ def history(
 
     An action on a release is shown with the present state of that release.
     """
-    from common.wire.v1.control_pb2 import ListActionsRequest, ListReleasesRequest
-
     with daemon(config) as calls:
         answers = pages(calls.ListActions, ListActionsRequest(release=release))
         actions: list[ActionView] = [action for answer in answers for action in answer.actions]

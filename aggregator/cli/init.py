@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from aggregator.ca.founding import make_first_files
 from common.cli import console
 from common.clock import utc_now
 from common.errors import UsageError
+from common.trust.identity import Party, PartyKind, spoken
 
 NameOption = Annotated[
     str, typer.Option("--name", help="The aggregator's name in its certificate.", show_default=False)
@@ -47,9 +49,6 @@ def init(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a CA, or take one, the aggregator's key and certificate, and a commented aggregator.toml."""
-    from aggregator.ca.founding import make_first_files
-    from common.trust.identity import Party, PartyKind, spoken
-
     if (ca_cert is None) != (ca_key is None):
         raise UsageError("--ca-cert and --ca-key go together", "name both, or neither to make a CA")
     try:

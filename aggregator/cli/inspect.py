@@ -14,9 +14,13 @@ from aggregator.cli.release import interrupted, watch_until
 from common.cli import console
 from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError, UsageError
+from common.model.matches import Match
+from common.trust.enrolment import expiry_warning
+from common.wire.v1.control_pb2 import ListReleasesRequest, ReleaseRequest, StatusRequest
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import ReleaseView
+
 
 ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
 CheckOption = Annotated[bool, typer.Option("--check", help="Print nothing; exit 0 if the daemon is running.")]
@@ -26,8 +30,6 @@ def status(
     check: CheckOption = False, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
     """Show the status of the daemon."""
-    from common.wire.v1.control_pb2 import StatusRequest
-
     try:
         with daemon(config) as calls:
             answer = calls.Status(StatusRequest())
@@ -68,8 +70,6 @@ def status(
 
 def releases(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
     """List all releases, oldest first."""
-    from common.wire.v1.control_pb2 import ListReleasesRequest
-
     with daemon(config) as calls:
         answers = pages(calls.ListReleases, ListReleasesRequest())
         views: list[ReleaseView] = [view for answer in answers for view in answer.releases]
@@ -93,8 +93,6 @@ def show(
     release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
     """Show one release: where it is, what every owner does, and why it ended."""
-    from common.wire.v1.control_pb2 import ReleaseRequest
-
     with daemon(config) as calls:
         view = calls.Show(ReleaseRequest(release=release))
     if as_json:
@@ -122,8 +120,6 @@ def show(
 
 def _show_matches(documents: Sequence[Mapping[str, Any]]) -> None:
     """Show how many persons every two groups of owners have in common, and how many only one of them."""
-    from common.model.matches import Match
-
     lines = [
         (
             *(", ".join(group) for group in match.groups), match.both,
@@ -150,8 +146,6 @@ def cancel(
     release: ReleaseArgument, config: console.ConfigOption = None, as_json: console.JsonOption = False
 ) -> None:
     """Cancel a release that has not been joined yet; owners return what they reserved and have not spent."""
-    from common.wire.v1.control_pb2 import ReleaseRequest
-
     with daemon(config) as calls:
         view = calls.Cancel(ReleaseRequest(release=release), metadata=stated_user())
     if as_json:
@@ -170,8 +164,6 @@ def delete(
 
     Copies that --out made or that owners have downloaded are not touched.
     """
-    from common.wire.v1.control_pb2 import ReleaseRequest
-
     if not yes and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("there is no terminal to ask at", "add --yes to delete without being asked")
     request = ReleaseRequest(release=release)
@@ -194,8 +186,6 @@ def warn_of_expiry(whose: str, expires: int) -> None:
         whose: The party, in words.
         expires: Unix time.
     """
-    from common.trust.enrolment import expiry_warning
-
     warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), utc_now())
     if warning:
         console.note(f"warning: {warning}")
@@ -204,7 +194,3 @@ def warn_of_expiry(whose: str, expires: int) -> None:
 def moment(seconds: int) -> str:
     """Return a time of the wire for people."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC" if seconds else "–"
-
-
-COMMANDS = (releases, show, watch, cancel, delete)
-"""Verbs about one release or all of them, in the order of the help page."""

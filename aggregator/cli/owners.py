@@ -6,6 +6,7 @@ from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment, warn_of_expiry
 from aggregator.cli.outcome import iso
 from common.cli import console
+from common.wire.v1.control_pb2 import ListOwnersRequest
 
 if TYPE_CHECKING:
     from common.wire.v1.control_pb2 import OwnerView
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
 def owners(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
     """List every owner that has ever connected."""
-    from common.wire.v1.control_pb2 import ListOwnersRequest
-
     with daemon(config) as calls:
         answers = pages(calls.ListOwners, ListOwnersRequest())
         found: list[OwnerView] = [owner for answer in answers for owner in answer.owners]

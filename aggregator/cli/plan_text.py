@@ -3,6 +3,10 @@
 from typing import TYPE_CHECKING
 
 from common.cli import console
+from common.model.mechanisms import CARRIER_RULE
+from common.words.guarantee import invariants, promises
+from common.words.linking import allowed
+from common.words.numbers import bound_cell, rounded_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,9 +16,6 @@ if TYPE_CHECKING:
 
 def show_plan(plan: "Plan") -> None:
     """Print who masks what and how, and what is promised and what is not."""
-    from common.words.guarantee import invariants, promises
-    from common.words.linking import allowed
-
     _show_tasks(plan)
     console.print_line()
     _show_errors(plan)
@@ -34,8 +35,6 @@ def show_plan(plan: "Plan") -> None:
 
 
 def _show_tasks(plan: "Plan") -> None:
-    from common.words.numbers import bound_cell, rounded_up
-
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
         f"plan of release {plan.release} ({plan.layout}, ε {plan.epsilon:f})",
@@ -57,9 +56,6 @@ def _show_tasks(plan: "Plan") -> None:
 
 
 def _show_errors(plan: "Plan") -> None:
-    from common.model.mechanisms import CARRIER_RULE
-    from common.words.numbers import rounded_up
-
     console.table(
         "expected error of every attribute, as a share of the variance of a uniform attribute",
         ("owner", "attribute", "carried by", "rank noise", "ε", "error", ""),

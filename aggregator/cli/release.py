@@ -8,6 +8,7 @@ import typer
 
 from aggregator.cli.connection import daemon, stated_user
 from aggregator.cli.outcome import COLUMNS, finish, has_ended, is_over, rows
+from aggregator.cli.plan_text import show_plan
 from common.cli import console
 from common.cli.release_options import (
     Attributes,
@@ -25,13 +26,16 @@ from common.cli.release_options import (
     Weights,
 )
 from common.errors import ExitCode, NotConnectedError, UsageError
+from common.model.plan import Plan
 from common.planning.arguments import split_groups, split_names
+from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from common.wire.v1.control_pb2 import ReleaseView, StartRequest
+    from common.wire.v1.control_pb2 import ReleaseView
     from common.wire.v1.control_pb2_grpc import ControlServiceStub
+
 
 Split = Annotated[
     str, typer.Option("--budget-split", help="How ε is divided.", metavar="owner|attribute|weights")
@@ -110,8 +114,6 @@ def release(
     as_json: console.JsonOption = False,
 ) -> None:
     """Make a release: plan it, ask for confirmation, then wait for all owners and show their progress."""
-    from common.wire.v1.control_pb2 import OwnerGroup, StartRequest
-
     # As text: the daemon checks the arguments.
     request = StartRequest(
         release=release_id or "",
@@ -154,9 +156,6 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
         )
         if view.plan and not as_json:
-            from aggregator.cli.plan_text import show_plan
-            from common.model.plan import Plan
-
             show_plan(Plan.from_bytes(view.plan))
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
@@ -188,8 +187,6 @@ def _started(calls: "ControlServiceStub", request: "StartRequest") -> "ReleaseVi
 
 
 def _asked(calls: "ControlServiceStub", view: "ReleaseView") -> "ReleaseView":
-    from common.wire.v1.control_pb2 import ReleaseRequest
-
     request = ReleaseRequest(release=view.release)
     try:
         agreed = console.confirm(f"Ask {len(view.owners)} owners to consent to this plan?")
@@ -216,8 +213,6 @@ def watch_until(
     Returns:
         The last state of the release.
     """
-    from common.wire.v1.control_pb2 import ReleaseRequest
-
     request = ReleaseRequest(release=release)
     watched = calls.Watch(request)
     try:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from common.cli import console
+from common.release.verification import parse_pins, verify_release
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
 CaOption = Annotated[
@@ -30,8 +31,6 @@ def verify(
     as_json: console.JsonOption = False,
 ) -> None:
     """Re-check signatures, consents, numbers and digests of a release; names the first that does not hold."""
-    from common.release.verification import parse_pins, verify_release
-
     verified = verify_release(folder, ca, parse_pins(owner or []))
     if as_json:
         console.print_json(verified.to_document())

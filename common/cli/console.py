@@ -174,48 +174,11 @@ _E = TypeVar("_E", bound=BaseException)
 _log = logging.getLogger(__name__)
 
 
-def application(name: str, about: str, version: str) -> typer.Typer:
-    """Return an empty command line with the settings that both programs share.
-
-    Args:
-        name: The program's name, as `--version` shows it.
-        about: One sentence for `--help`.
-        version: Version of the software.
-    """
-    # Without rich markup, help and errors are plain text and rich stays out of the daemons' memory.
-    app = typer.Typer(
-        help=about,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-
-    def show_version(asked: bool) -> None:
-        if asked:
-            print_line(f"{name} {version}")
-            raise typer.Exit
-
-    @app.callback()
-    def options(
-        _version: Annotated[
-            bool,
-            typer.Option(
-                "--version", help="Show the version and exit.", callback=show_version, is_eager=True
-            ),
-        ] = False,
-    ) -> None:
-        pass
-
-    options.__doc__ = about
-    return app
-
-
-def main(make: Callable[[], typer.Typer], name: str) -> NoReturn:
+def main(make: Callable[[], Any], name: str) -> NoReturn:
     """Run the command line of this process and exit with its code.
 
     Args:
-        make: Returns the commands.
+        make: Returns the command line, as `program.program` makes it.
         name: The program's name, for usage lines.
     """
     sys.unraisablehook = repeat_interrupt
@@ -248,14 +211,14 @@ def repeat_interrupt(dropped: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(dropped)
 
 
-def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
+def run(command: Any, name: str, argv: Sequence[str] | None = None) -> int:
     """Run a command line and turn every error into a message and an exit code.
 
     A command ends well by returning None, with an exit code of its own by returning it or by
     `raise typer.Exit(code)`, and badly by raising a `TesseraError`.
 
     Args:
-        app: The commands.
+        command: The command line.
         name: The program's name, for usage lines.
         argv: Arguments without the program's name; those of the process unless given.
 
@@ -265,8 +228,6 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in arguments
     try:
-        command = typer.main.get_command(app)
-        refuse_blank(command)
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,49 +1,37 @@
 """`owner-node`: the command line of one organisation's owner node."""
 
-import typer
+from typing import Any
 
 from common import __version__
 from common.cli import console
+from common.cli.program import Command, program
+
+_ABOUT = "Takes part in joint releases for one organisation. Original data never leave it."
+_COMMANDS = {
+    "init": Command("owner_node.cli.init:init", "Write a commented owner.toml with guessed types."),
+    "check": Command("owner_node.cli.check:check", "Validate configuration and data."),
+    "doctor": Command("owner_node.cli.run:doctor", "Check files, clock, disk, data and connections."),
+    "run": Command("owner_node.cli.run:run", "Stay connected and take part in releases."),
+    "status": Command("owner_node.cli.status:status", "Show daemon, connections, sessions and budgets."),
+    "history": Command("owner_node.cli.history:history", "Show requests, decisions and charges."),
+    "requests": Command("owner_node.cli.requests:requests", "List the plans that wait for a person."),
+    "show": Command("owner_node.cli.requests:show", "Show what a plan would let leave, and for what."),
+    "approve": Command("owner_node.cli.requests:approve", "Approve a plan that waits."),
+    "refuse": Command("owner_node.cli.requests:refuse", "Refuse a plan that waits."),
+    "mask": Command("owner_node.cli.mask:mask", "Mask one data set into a file."),
+    "explore": Command("owner_node.cli.explore:explore", "Try settings: what is left, what is revealed."),
+    "download": Command("owner_node.cli.releases:download", "Fetch a release that this owner took part in."),
+    "verify": Command("owner_node.cli.releases:verify", "Check a release folder and the own part in it."),
+    "ledger": Command("owner_node.cli.ledger:app", "Show, extend or recover the ledger of budgets."),
+    "query": Command("owner_node.cli.query:app", "Ask one question; the answer has noise."),
+    "linkage-key": Command("owner_node.cli.linkage_key:app", "Make and pass on the owners' linkage key."),
+    "enroll": Command("owner_node.cli.enroll:app", "Get this owner's certificate from the CA."),
+}
 
 
-def application() -> typer.Typer:
+def application() -> Any:
     """Return the command line with all its commands."""
-    from owner_node.cli import (
-        check,
-        enroll,
-        explore,
-        history,
-        init,
-        ledger,
-        linkage_key,
-        mask,
-        query,
-        releases,
-        requests,
-        run,
-        status,
-    )
-
-    about = "Takes part in joint releases for one organisation. Original data never leave it."
-    app = console.application("owner-node", about, __version__)
-    app.command()(init.init)
-    app.command()(check.check)
-    app.command()(run.doctor)
-    app.command()(run.run)
-    for command in (status.status, history.history):
-        app.command()(command)
-    for decision in (requests.requests, requests.show, requests.approve, requests.refuse):
-        app.command()(decision)
-    app.command()(mask.mask)
-    app.command()(explore.explore)
-    app.command()(releases.download)
-    app.command()(releases.verify)
-    # A family without a verb is a usage error like any other, not a page of help.
-    app.add_typer(ledger.app, name="ledger", no_args_is_help=False)
-    app.add_typer(query.app, name="query", no_args_is_help=False)
-    app.add_typer(linkage_key.app, name="linkage-key", no_args_is_help=False)
-    app.add_typer(enroll.app, name="enroll", no_args_is_help=False)
-    return app
+    return program("owner-node", _ABOUT, __version__, _COMMANDS)
 
 
 def main() -> None:

@@ -24,13 +24,19 @@ from common.errors import DataError, TesseraError, UsageError
 from common.model.mechanisms import declared_mechanism
 from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
+from owner_node.cli.check_release import ask_policy, read_options, show_answer, show_refusal
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.connection.credentials import own_credentials
+from owner_node.linking import linkage_key
+from owner_node.sources import load, schema_of
+from owner_node.sources.advice import advice
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence
 
 if TYPE_CHECKING:
     from owner_node.cli.check_release import Hypothetical
     from owner_node.sources import LoadedData
+
 
 _LONGEST_DOMAIN = 60
 _NEEDED = ("mechanisms", "layouts")
@@ -110,8 +116,6 @@ def check(
 def _question(
     owner: OwnerConfig, chosen: list[DatasetConfig], epsilon: str, about: dict[str, str]
 ) -> "Hypothetical | None":
-    from owner_node.cli.check_release import read_options
-
     if not epsilon:
         given = [f"--{name.replace('_', '-')}" for name, text in about.items() if text]
         if given:
@@ -130,8 +134,6 @@ def _show_with_answer(
     *,
     as_json: bool,
 ) -> None:
-    from owner_node.cli.check_release import ask_policy, show_answer, show_refusal
-
     schema = Schema.from_document(results[0]["schema"])
     if not as_json:
         _show(owner, results, as_json=False)
@@ -150,9 +152,6 @@ def _show_with_answer(
 
 def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
     """Load one data set and describe it, for its owner only."""
-    from owner_node.sources import load, schema_of
-    from owner_node.sources.advice import advice
-
     loaded = load(dataset)
     schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.min_k)
     return {
@@ -272,8 +271,6 @@ def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Yield a warning if releases with other owners cannot be linked yet."""
-    from owner_node.linking import linkage_key
-
     if any(dataset.identifier for dataset in owner.datasets):
         try:
             linkage_key.load(owner.owner.state_dir)
@@ -283,8 +280,6 @@ def _linkage_key_warnings(owner: OwnerConfig) -> Iterator[str]:
 
 def _identity_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Yield the error with which `owner-node run` would not start, such as a missing certificate."""
-    from owner_node.connection.credentials import own_credentials
-
     try:
         own_credentials(owner, utc_now)
     except TesseraError as error:

@@ -27,6 +27,7 @@ from owner_node.consent.judge import Accept, Refuse, check_forecast, judge
 from owner_node.consent.policy_rules import foresee
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.attempts import Attempts
+from owner_node.release.preparation import prepare
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
@@ -203,8 +204,6 @@ def _foreseen(
     owner: OwnerConfig, dataset: DatasetConfig, plan: Plan, ledger: Ledger, source_key: bytes | None
 ) -> "Forecast":
     """Forecast the effect of masking on the data, and check it against ledger and policy."""
-    from owner_node.release.preparation import prepare
-
     prepared = prepare(dataset, plan, plan.assignment_of(owner.owner.id), None, source_key)
     ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset), prepared.known_by)
     found = foresee(prepared.records, prepared.tasks, owner.policy)

@@ -9,7 +9,12 @@ from common.cli import console
 from common.cli.console import ConfigOption, JsonOption
 from common.clock import utc_now
 from common.errors import UsageError
+from common.files import write_atomic
+from common.trust.identity import fingerprint, spoken
 from owner_node import config as configuration
+from owner_node.connection.credentials import own_party
+from owner_node.connection.enrolment import install as put_in_place
+from owner_node.connection.enrolment import request as make_request
 
 _MOST_READ = 1 << 20
 _PUBLIC_FILE = 0o644
@@ -44,11 +49,6 @@ def request(
     json: JsonOption = False,
 ) -> None:
     """Make a key, which stays here, and a request for its certificate."""
-    from common.files import write_atomic
-    from common.trust.identity import spoken
-    from owner_node.connection.credentials import own_party
-    from owner_node.connection.enrolment import request as make_request
-
     settings = configuration.load(config)
     data, fingerprint = make_request(settings, anew=new_key)
     try:
@@ -74,10 +74,6 @@ def install(
     json: JsonOption = False,
 ) -> None:
     """Check the CA's answer and install certificate, key and CA; a running daemon loads them."""
-    from common.trust.identity import fingerprint, spoken
-    from owner_node.connection.credentials import own_party
-    from owner_node.connection.enrolment import install as put_in_place
-
     settings = configuration.load(config)
     try:
         with file.open("rb") as stream:

@@ -1,5 +1,6 @@
 """`owner-node explore`: the utility and the disclosure risk of releases of an owner's own data."""
 
+import json
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +12,7 @@ from common import __version__
 from common.cli import console
 from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
+from common.files import write_atomic
 from common.model.mechanisms import rules_of
 from common.model.privacy import parse_epsilon
 from common.planning.arguments import (
@@ -22,12 +24,22 @@ from common.planning.arguments import (
     split_names,
 )
 from owner_node import config
+from owner_node.cli.progress_bar import progress_bar
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.explore.advice import percent
+from owner_node.explore.assessment import ALL_MEASURES, Grid, Randomness
+from owner_node.explore.attacks import ATTACKS
+from owner_node.explore.models import INSTALLED_WITH, is_installed
+from owner_node.explore.page import render_page, without_noise
+from owner_node.explore.sweep import DEEP_REPETITIONS, ExploredTable, ExploreRequest, check_question
+from owner_node.explore.sweep import explore as sweep
+from owner_node.explore.utility import MEASURES
+from owner_node.masking.engine import MemoryEngine
+from owner_node.sources import load, schema_of
 
 if TYPE_CHECKING:
-    from owner_node.explore.assessment import Grid
     from owner_node.explore.results import CellResult, Results
-    from owner_node.explore.sweep import ExploreRequest
+
 
 EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.05,0.1", 5
 NONE = "none"
@@ -113,13 +125,6 @@ def _explored(
     *,
     as_json: bool,
 ) -> "Results":
-    from owner_node.cli.progress_bar import progress_bar
-    from owner_node.explore.assessment import Randomness
-    from owner_node.explore.sweep import ExploredTable, check_question
-    from owner_node.explore.sweep import explore as sweep
-    from owner_node.masking.engine import MemoryEngine
-    from owner_node.sources import load, schema_of
-
     check_question(question)
     if not as_json:
         console.note(f"loading data set {dataset.name!r}")
@@ -133,8 +138,6 @@ def _explored(
 
 
 def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
-    from owner_node.explore.assessment import Grid
-
     epsilons = tuple(parse_epsilon(each) for each in split_names(epsilon))
     ks = tuple(parse_k(each) for each in split_names(k))
     mechanisms = tuple(
@@ -166,9 +169,6 @@ def _question(
     measures: str | None,
     attacks: str | None,
 ) -> "ExploreRequest":
-    from owner_node.explore.attacks import ATTACKS
-    from owner_node.explore.sweep import DEEP_REPETITIONS, ExploreRequest
-
     if not 1 <= repetitions <= MOST_REPETITIONS:
         raise UsageError(
             f"--repetitions is a number from 1 to {MOST_REPETITIONS}, not {repetitions}",
@@ -188,10 +188,6 @@ def _question(
 
 def _measures(text: str | None, class_attribute: str | None) -> tuple[str, ...]:
     """Return the requested measures; default: the installed ones, and with a class also its models."""
-    from owner_node.explore.assessment import ALL_MEASURES
-    from owner_node.explore.models import INSTALLED_WITH, is_installed
-    from owner_node.explore.utility import MEASURES
-
     if text is not None or class_attribute is not None or is_installed():
         return _some("measure", text, ALL_MEASURES)
     console.note(f"without the measures pmse and f-measure: they need scikit-learn ({INSTALLED_WITH})")
@@ -220,13 +216,7 @@ def _check_out(out: Path | None) -> None:
 
 def _write(out: Path, results: "Results") -> None:
     """Write the results for this user alone: they depend on original data."""
-    import json
-
-    from common.files import write_atomic
-
     if out.suffix == ".html":
-        from owner_node.explore.page import render_page
-
         text = render_page(results)
     else:
         text = json.dumps(results.to_document(), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -239,8 +229,6 @@ def _write(out: Path, results: "Results") -> None:
 
 
 def _show(results: "Results", out: Path | None) -> None:
-    from owner_node.explore.page import without_noise
-
     about, cells = results.about, results.cells
     of_means = about["mean_sse_of_means"]
     console.table(
@@ -270,8 +258,6 @@ def _show(results: "Results", out: Path | None) -> None:
 
 
 def _line(cell: "CellResult", of_means: float) -> tuple[object, ...]:
-    from owner_node.explore.advice import percent
-
     noise = Decimal(cell.rank_noise) if rules_of(cell.mechanism).listed else None
     error = cell.mean_sse
     excesses = (cell.excess((attack,)) for attack in _SHOWN)

@@ -16,9 +16,11 @@ import typer
 from common.cli import console
 from common.errors import UsageError
 from common.files import write_atomic
+from owner_node.sources.guessing import MOST_LABELS, guess
 
 if TYPE_CHECKING:
     from owner_node.sources.guessing import ColumnGuess, FileGuess
+
 
 FILL_IN = "FILL IN"
 """What a person has to replace; every command that reads the file refuses it."""
@@ -85,8 +87,6 @@ def init(
     as_json: console.JsonOption = False,
 ) -> None:
     """Write a commented owner.toml with guessed types; domains are left for a person to fill in."""
-    from owner_node.sources.guessing import guess
-
     if out.exists():
         raise UsageError(f"{out} already exists", "name another file with --out; nothing was changed")
     name, _, address = (aggregator or f"{FILL_IN}={FILL_IN}").partition("=")
@@ -219,8 +219,6 @@ def _domain(column: "ColumnGuess") -> Iterator[str]:
 
 
 def _categories(column: "ColumnGuess") -> Iterator[str]:
-    from owner_node.sources.guessing import MOST_LABELS
-
     labels = sorted(column.labels or ())
     yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
     yield "# only this file has tells that somebody has it. Labels of this file, to start from:"

@@ -21,6 +21,7 @@ from common.model.privacy import LARGEST_JOINT, is_share, parse_epsilon
 from common.words.numbers import bound_cell
 from owner_node import config
 from owner_node.config import OwnerConfig
+from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
 from owner_node.release.decisions import this_person
@@ -261,8 +262,6 @@ def _assess(
     owner: OwnerConfig, records: Records, without: Sequence[str]
 ) -> tuple[Recovery, tuple[Shown, ...]]:
     # This import loads gRPC.
-    from owner_node.connection.recall import recall
-
     shown = asyncio.run(recall(owner, records, without, utc_now))
     budgets, ledger = {each.name: each.budget for each in owner.datasets}, records.ledger
     found = assess(ledger.lines(), ledger.losses.remembered(), shown, owner.owner.id, budgets)

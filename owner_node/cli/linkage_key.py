@@ -11,8 +11,10 @@ from common.cli import console
 from common.cli.console import ConfigOption, JsonOption
 from common.errors import UsageError
 from common.files import write_atomic
+from common.trust.credentials import read_identity
 from common.trust.identity import spoken
 from owner_node import config as configuration
+from owner_node.linking import linkage_key
 
 app = typer.Typer(help="Make the owners' linkage key and pass it on, sealed.", no_args_is_help=True)
 
@@ -28,8 +30,6 @@ FromFingerprintOption = Annotated[
 @app.command()
 def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonOption = False) -> None:
     """Make a linkage key; the other owners import it. With --replace, the next generation of it."""
-    from owner_node.linking import linkage_key
-
     made = linkage_key.new(configuration.load(config).owner.state_dir, replace=replace)
     if json:
         console.print_json({"generation": made.generation, "check": made.check})
@@ -43,8 +43,6 @@ def new(config: ConfigOption = None, replace: ReplaceOption = False, json: JsonO
 @app.command()
 def show(config: ConfigOption = None, json: JsonOption = False) -> None:
     """Show the generation of the linkage key, and a value that is the same at every owner that has it."""
-    from owner_node.linking import linkage_key
-
     found = linkage_key.load(configuration.load(config).owner.state_dir)
     if json:
         console.print_json({"generation": found.generation, "check": found.check})
@@ -59,8 +57,6 @@ def recipient(
     json: JsonOption = False,
 ) -> None:
     """Print the public key that a linkage key is exported to, and its fingerprint."""
-    from owner_node.linking import linkage_key
-
     document, fingerprint = linkage_key.recipient(configuration.load(config).owner.state_dir)
     if out is not None:
         _write(out, document, mode=0o644)
@@ -81,9 +77,6 @@ def export(
     json: JsonOption = False,
 ) -> None:
     """Seal the linkage key to one recipient, sign it, and write it to a file."""
-    from common.trust.credentials import read_identity
-    from owner_node.linking import linkage_key
-
     settings = configuration.load(config)
     signer = read_identity(settings.tls).signer
     document = linkage_key.export(settings.owner.state_dir, signer, to, fingerprint)
@@ -107,8 +100,6 @@ def import_(
     json: JsonOption = False,
 ) -> None:
     """Check and open a sealed linkage key, and keep it."""
-    from owner_node.linking import linkage_key
-
     state_dir = configuration.load(config).owner.state_dir
     done = linkage_key.import_export(state_dir, file, from_fingerprint, replace=replace)
     if json:

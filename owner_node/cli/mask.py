@@ -18,11 +18,16 @@ from common.cli.release_options import (
 )
 from common.clock import utc_now
 from common.errors import ConfigurationError, ExitCode
+from common.model.mechanisms import CARRIER_RULE
 from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
+from common.words.guarantee import invariants, promises
+from common.words.numbers import bound_cell
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
 from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.mask import SHUFFLED, make_masked, prepare_mask
+from owner_node.local.masked_tables import MaskedTables, check_free, check_out, deliver, report_path
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.sources import load, schema_of
@@ -30,6 +35,7 @@ from owner_node.sources import load, schema_of
 if TYPE_CHECKING:
     from owner_node.local.mask import MaskJob
     from owner_node.masking.foreseen import Forecast
+
 
 OutOption = Annotated[
     Path, typer.Option("--out", help="File to write, .csv or .parquet; a report goes beside it.")
@@ -75,8 +81,6 @@ def mask(
         rank_noise=split_names(rank_noise),
     )
     chosen = owner.dataset(dataset)
-    from owner_node.local.masked_tables import check_out
-
     check_out(out)
     if not as_json:
         console.note(f"loading data set {dataset!r}")
@@ -94,8 +98,6 @@ def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArgume
         UsageError: If an attribute is not declared, or a setting does not fit.
         UnusableDataError: If the data cannot be masked with these arguments.
     """
-    from owner_node.local.mask import SHUFFLED, prepare_mask
-
     policy = owner.policy
     # The policy refuses attributes that are named but not allowed.
     allowed = arguments.attributes or policy.attributes
@@ -110,9 +112,6 @@ def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArgume
 def _masked(
     job: "MaskJob", owner: OwnerConfig, records: Records, out: Path, *, yes: bool, as_json: bool
 ) -> int:
-    from owner_node.local.mask import make_masked
-    from owner_node.local.masked_tables import MaskedTables, check_free, deliver
-
     work_id, charges = job.work.id, LocalCharges(records, this_person())
     before = charges.standing(job.work)
     if before is Standing.NEW:
@@ -143,10 +142,6 @@ def _masked(
 
 
 def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
-    from common.model.mechanisms import CARRIER_RULE
-    from common.words.guarantee import invariants, promises
-    from common.words.numbers import bound_cell
-
     (task,) = job.plan.tasks
     console.table(
         f"masking data set {task.dataset!r}, ε {job.plan.epsilon:f}",
@@ -199,8 +194,6 @@ def _show(
     charged: bool,
     as_json: bool,
 ) -> None:
-    from owner_node.local.masked_tables import report_path
-
     work = job.work
     left = charges.remaining(work)
     if as_json:

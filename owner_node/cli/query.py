@@ -10,14 +10,29 @@ from common.cli import console
 from common.cli.console import ConfigOption, JsonOption, YesOption
 from common.clock import utc_now
 from common.errors import ExitCode, UsageError
+from common.model.privacy import parse_epsilon
+from common.planning.arguments import parse_id
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.local.charge import LocalCharges, Standing, new_id
+from owner_node.local.query import answer_query, prepare_query
+from owner_node.masking.questions import (
+    Question,
+    QuestionKind,
+    counted_range,
+    histogram_ranges,
+    promises,
+    range_texts,
+)
+from owner_node.release.decisions import this_person
+from owner_node.release.records import Records
+from owner_node.sources import load, schema_of
 
 if TYPE_CHECKING:
     from common.model.schema import Attribute
-    from owner_node.local.charge import LocalCharges
     from owner_node.local.query import Query
-    from owner_node.masking.questions import QuestionKind, Range
+    from owner_node.masking.questions import Range
+
 
 app = typer.Typer(help="Ask one question about one attribute; the answer has noise.", no_args_is_help=True)
 
@@ -81,8 +96,6 @@ def count(
     """Ask how many records have a value, or one in a range."""
 
     def ranges(declared: "Attribute") -> tuple["Range", ...]:
-        from owner_node.masking.questions import counted_range
-
         return counted_range(declared, equals, at_least, below)
 
     return _ask("count", dataset, attribute, epsilon, config_file, work_id, ranges, yes=yes, as_json=as_json)
@@ -105,8 +118,6 @@ def histogram(
     """Ask how many records have each category, or a value in each range; all counts for one epsilon."""
 
     def ranges(declared: "Attribute") -> tuple["Range", ...]:
-        from owner_node.masking.questions import histogram_ranges
-
         return histogram_ranges(declared, [each.strip() for each in bins.split(",")] if bins else [])
 
     return _ask(
@@ -126,16 +137,9 @@ def _ask(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from owner_node.masking.questions import QuestionKind
-
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
     query = _prepared(QuestionKind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
-    from owner_node.local.charge import LocalCharges, Standing
-    from owner_node.local.query import answer_query
-    from owner_node.release.decisions import this_person
-    from owner_node.release.records import Records
-
     records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
         charges = LocalCharges(records, this_person())
@@ -166,13 +170,6 @@ def _prepared(
     work_id: str | None,
 ) -> "Query":
     """Read the question, and load the one attribute that it is about."""
-    from common.model.privacy import parse_epsilon
-    from common.planning.arguments import parse_id
-    from owner_node.local.charge import new_id
-    from owner_node.local.query import prepare_query
-    from owner_node.masking.questions import Question
-    from owner_node.sources import load, schema_of
-
     budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", utc_now)
     declared = schema_of(dataset, None, 0)
     attribute = declared.by_name.get(name)
@@ -189,8 +186,6 @@ def _prepared(
 
 
 def _show_promises(query: "Query") -> None:
-    from owner_node.masking.questions import promises
-
     question = query.question
     console.print_line(f"{question.kind} of {question.attribute.name}, ε {question.epsilon:f}")
     for line in promises(question):
@@ -201,8 +196,6 @@ def _show_promises(query: "Query") -> None:
 def _show(
     query: "Query", answer: tuple[str, ...], charges: "LocalCharges", *, charged: bool, as_json: bool
 ) -> None:
-    from owner_node.masking.questions import QuestionKind, promises, range_texts
-
     question, work = query.question, query.work
     left = charges.remaining(work)
     ranges = range_texts(question)

@@ -1,5 +1,6 @@
 """`owner-node download` and `verify`: fetch and check published releases."""
 
+import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +9,20 @@ import typer
 from common.cli import console
 from common.clock import utc_now
 from common.errors import UsageError
+from common.release.verification import parse_pins, verify_release
+from common.trust.identity import Party
 from owner_node import config
 from owner_node.config import OwnerConfig
+from owner_node.connection.download import download as fetch
+from owner_node.release.own_fragment import check_told, verify_own
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.outbox import Outbox
+from owner_node.state.sessions import Sessions
 
 if TYPE_CHECKING:
     from common.release.verification import Verified
     from owner_node.release.own_fragment import OwnVerified
+
 
 FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release folder.", show_default=False)]
 CaOption = Annotated[
@@ -50,10 +59,6 @@ def download(
     as_json: console.JsonOption = False,
 ) -> None:
     """Fetch a published release that this owner took part in; the folder appears only once it is verified."""
-    import asyncio
-
-    from owner_node.connection.download import download as fetch
-
     own = config.load(config_file)
     verified = asyncio.run(fetch(own, release, out, aggregator))
     if as_json:
@@ -72,8 +77,6 @@ def verify(
     as_json: console.JsonOption = False,
 ) -> None:
     """Re-check a release folder, and that this owner's own masked values are in it unchanged."""
-    from common.release.verification import parse_pins, verify_release
-
     own = config.load(config_file)
     verified = verify_release(folder, ca or own.tls.ca, parse_pins(owner or []))
     found = _verify_own(own, folder, verified)
@@ -90,12 +93,6 @@ def verify(
 
 
 def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
-    from common.trust.identity import Party
-    from owner_node.release.own_fragment import check_told, verify_own
-    from owner_node.state.database import OwnerDatabase
-    from owner_node.state.outbox import Outbox
-    from owner_node.state.sessions import Sessions
-
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
     with OwnerDatabase(own.owner.state_dir, make=False) as db:
         session = Sessions(db, utc_now).get(aggregator, release)

@@ -15,14 +15,19 @@ import typer
 
 from common.cli import console
 from common.clock import utc_now
+from common.daemon.settings import parse_duration
 from common.errors import ExitCode, TesseraError, UsageError
 from common.log import one_line, places
+from common.model.plan import Plan
 from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import OwnerConfig
+from owner_node.explore.assessment import Randomness
+from owner_node.explore.preview import MOST_EFFORT, effort, preview
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.decisions import Decisions, this_person
-from owner_node.release.request_view import shown_records
+from owner_node.release.preparation import prepare
+from owner_node.release.request_view import request_view, shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, ring
 from owner_node.state.session import SessionState
@@ -61,11 +66,6 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
 
 
 def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
-    from common.model.plan import Plan
-    from owner_node.explore.assessment import Randomness
-    from owner_node.explore.preview import MOST_EFFORT, effort, preview
-    from owner_node.release.preparation import prepare
-
     plan = Plan.from_bytes(plan_bytes)
     asked = plan.assignment_of(owner.owner.id)
     masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
@@ -391,8 +391,6 @@ def approve(
 
     Without --digest it asks to confirm the plan that waits, and needs --yes where there is no terminal.
     """
-    from common.daemon.settings import parse_duration
-
     owner = config.load(config_file)
     try:
         duration = parse_duration(valid)
@@ -482,8 +480,6 @@ def _summary(session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions:
 def _document(
     session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions
 ) -> dict[str, Any]:
-    from owner_node.release.request_view import request_view
-
     approval = decisions.approvals.newest(session)
     known: dict[str, Any] = {
         "rule": decisions.asked_by(session),

@@ -1,5 +1,6 @@
 """`owner-node run` and `owner-node doctor`: the daemon, and what keeps it from working."""
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -7,17 +8,16 @@ from types import ModuleType
 
 from common import log
 from common.cli import console
+from common.cli.doctor import report
+from owner_node.config import load
+from owner_node.daemon import run as run_daemon
+from owner_node.doctor import examination
 
 
 def run(
     config_file: console.ConfigOption = None, log_level: console.LogLevelOption = log.LogLevel.INFO
 ) -> None:
     """Stay connected to the aggregators and take part in releases until stopped."""
-    import asyncio
-
-    from owner_node.config import load
-    from owner_node.daemon import run as run_daemon
-
     leave_out_pandas()
     log.start(log_level)
     asyncio.run(run_daemon(load(config_file)))
@@ -25,9 +25,6 @@ def run(
 
 def doctor(config_file: console.ConfigOption = None, as_json: console.JsonOption = False) -> int:
     """Check configuration, files, clock, disk, database, data sets and the route to every aggregator."""
-    from common.cli.doctor import report
-    from owner_node.doctor import examination
-
     return int(report(examination(config_file), as_json=as_json))
 
 

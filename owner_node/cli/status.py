@@ -6,11 +6,15 @@ import typer
 
 from common.cli import console
 from common.clock import utc_now
-from common.errors import NotConnectedError
+from common.errors import NotConnectedError, TesseraError
+from common.trust.enrolment import expiry_warning
+from common.trust.identity import fingerprint, renewal_begins
+from common.trust.signing import load_chain
 from owner_node import config
 from owner_node.cli.ledger import balances, note_raised, show_balances
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
+from owner_node.linking import linkage_key
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, DaemonState
 from owner_node.state.session import SessionState
@@ -59,11 +63,6 @@ def status(
 
 def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     """Return the expiry of the daemon's certificate, and a warning if there is a problem with it."""
-    from common.errors import TesseraError
-    from common.trust.enrolment import expiry_warning
-    from common.trust.identity import fingerprint, renewal_begins
-    from common.trust.signing import load_chain
-
     try:
         found = load_chain(owner.tls.cert)[0]
     except TesseraError as error:
@@ -78,9 +77,6 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
 
 def _linkage_key(owner: OwnerConfig) -> dict[str, Any]:
     """Return generation and check value of the linkage key, which owners compare with one another."""
-    from common.errors import TesseraError
-    from owner_node.linking import linkage_key
-
     try:
         found = linkage_key.load(owner.owner.state_dir)
     except TesseraError as error:

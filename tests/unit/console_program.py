@@ -5,15 +5,14 @@ import signal
 import sys
 import threading
 from decimal import Decimal
+from typing import Any
 
 from common import log
 from common.cli import console
+from common.cli.program import Command, program
 from common.errors import BalanceError, ConflictError, IntegrityError, UsageError
 
-app = console.application("program", "Shows what the frame does.", "1.2.3")
 
-
-@app.command()
 def end(
     how: str, as_json: console.JsonOption = False, log_level: console.LogLevelOption = log.LogLevel.ERROR
 ) -> int | None:
@@ -34,7 +33,6 @@ def end(
     return None
 
 
-@app.command()
 def wait() -> None:
     """Wait for a signal inside an event loop."""
 
@@ -45,7 +43,6 @@ def wait() -> None:
     asyncio.run(forever())
 
 
-@app.command()
 def pause() -> None:
     """Wait for a signal without an event loop."""
     console.print_line("waiting")
@@ -61,14 +58,12 @@ class _Forgotten:
         signal.pause()
 
 
-@app.command()
 def forget() -> None:
     """Wait for a signal where it cannot end the command, and go on."""
     _Forgotten()
     signal.pause()
 
 
-@app.command()
 def compute() -> None:
     """Wait for a signal beside a thread that never ends."""
     threading.Thread(target=threading.Event().wait).start()
@@ -76,14 +71,12 @@ def compute() -> None:
     signal.pause()
 
 
-@app.command()
 def flood() -> None:
     """Print more than any pipe holds."""
     for _ in range(100_000):
         console.print_line("x" * 100)
 
 
-@app.command()
 def show(as_json: console.JsonOption = False) -> None:
     """Show progress, then a table or a document."""
     with console.progress("making", ["owner", "state", "n"], silent=as_json) as update:
@@ -100,7 +93,6 @@ def show(as_json: console.JsonOption = False) -> None:
     console.print_line("rich" if "rich" in sys.modules else "no rich")
 
 
-@app.command()
 def ask(yes: console.YesOption = False) -> None:
     """Ask before going on."""
     if not yes and not console.confirm("go on?"):
@@ -108,5 +100,12 @@ def ask(yes: console.YesOption = False) -> None:
     console.print_line("went on")
 
 
+def application() -> Any:
+    """Return the program with its commands."""
+    commands = ("end", "wait", "pause", "forget", "compute", "flood", "show", "ask")
+    listed = {name: Command(f"{__name__}:{name}", "Shows something.") for name in commands}
+    return program("program", "Shows what the frame does.", "1.2.3", listed)
+
+
 if __name__ == "__main__":
-    console.main(lambda: app, "program")
+    console.main(application, "program")

@@ -9,12 +9,10 @@ import typer
 
 from aggregator.cli import application as aggregator
 from common.cli import console
+from common.cli.program import Command, program
 from owner_node.cli import application as owner_node
 
-app = console.application("program", "Takes options.", "1.2.3")
 
-
-@app.command()
 def take(
     name: Annotated[str, typer.Option("--name", "-n")] = "",
     out: Annotated[Path | None, typer.Option("--out")] = None,
@@ -27,9 +25,7 @@ def take(
     )
 
 
-@app.command()
-def other() -> None:
-    """Do nothing: with one command alone its name would not be asked for."""
+app = program("program", "Takes options.", "1.2.3", {"take": Command(f"{__name__}:take", "Prints.")})
 
 
 @pytest.mark.parametrize(

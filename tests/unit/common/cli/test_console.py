@@ -235,6 +235,14 @@ def test_command_lines_start_without_heavy_libraries(module):
     assert set(HEAVY) & set(done.stdout.split()) == set()
 
 
+@pytest.mark.parametrize("module", ["owner_node.cli.run", "aggregator.cli.serve"])
+def test_daemons_start_without_libraries_for_data(module):
+    """An idle daemon does not carry libraries that it has not needed yet."""
+    code = f"import sys; import {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (set(HEAVY) - {"grpc"}) & set(done.stdout.split()) == set()
+
+
 @pytest.mark.parametrize("module", ["owner_node.cli", "aggregator.cli"])
 def test_both_programs_tell_their_version_and_their_commands(module):
     """The entry points of the distribution work."""

@@ -1,0 +1,116 @@
+"""The list of commands of a program. A command's module is imported when the command is called.
+
+So every module imports what it needs at its top, `--help` needs none of it, and a daemon has only the
+libraries of its own command in memory.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from common.cli.console import print_line, refuse_blank
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One line of `--help`."""
+
+    place: str
+    """Module and name, "package.module:name", of a function or of a `typer.Typer` with subcommands."""
+    about: str
+    """What it does, in one line of a terminal."""
+
+
+class _Commands(MutableMapping[str, Any]):
+    """The commands by name, each made when it is asked for."""
+
+    def __init__(self, listed: Mapping[str, Command]) -> None:
+        self.listed = listed
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _make(name, self.listed[name].place)
+        return self._made[name]
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.listed)
+
+    def __len__(self) -> int:
+        return len(self.listed)
+
+
+def _make(name: str, place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    target = getattr(import_module(module), attribute)
+    app = _plain_typer()
+    if isinstance(target, typer.Typer):
+        # A family without a verb is a usage error like any other, not a page of help.
+        app.add_typer(target, name=name, no_args_is_help=False)
+    else:
+        app.command(name)(target)
+    made = typer.main.get_command(app)
+    command = getattr(made, "commands", {name: made})[name]
+    refuse_blank(command)
+    return command
+
+
+class _Program(TyperGroup):
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, each.about) for name, each in self.commands.listed.items()])  # type: ignore[attr-defined]
+
+
+def _plain_typer(**settings: Any) -> typer.Typer:
+    # Without rich markup, help and errors are plain text and rich stays out of the daemons' memory.
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **settings,
+    )
+
+
+def program(name: str, about: str, version: str, commands: Mapping[str, Command]) -> Any:
+    """Return the command line of a program, for `console.run`.
+
+    Args:
+        name: The program's name, as `--version` shows it.
+        about: One sentence for `--help`.
+        version: Version of the software.
+        commands: Its commands by name, in the order of `--help`.
+    """
+    app = _plain_typer(help=about, cls=_Program)
+
+    def show_version(asked: bool) -> None:
+        if asked:
+            print_line(f"{name} {version}")
+            raise typer.Exit
+
+    @app.callback()
+    def options(
+        _version: Annotated[
+            bool,
+            typer.Option(
+                "--version", help="Show the version and exit.", callback=show_version, is_eager=True
+            ),
+        ] = False,
+    ) -> None:
+        pass
+
+    options.__doc__ = about
+    group = typer.main.get_command(app)
+    refuse_blank(group)
+    group.commands = _Commands(commands)  # type: ignore[attr-defined]
+    return group
