@@ -3,6 +3,9 @@
 The words are for a data protection officer. They say what MECHANISMS §4 and §8 prove and never more: which
 part of the release a bound speaks of, whose change it protects against, and what no mechanism here hides.
 
+Individual differential privacy compares two data sets with the noise scales of the actual one (Soria-Comas et
+al. 2017, Definition 5). Every sentence that states such a bound says so with `SCALES_GIVEN`.
+
 With rank noise, the number for the whole table is large and says little by itself. What protects is distance:
 a change that moves a record by few ranks is hardly visible, one that moves it far is. The words say both, and
 no more.
@@ -26,6 +29,8 @@ from common.model.task import PlannedAttribute
 from common.words.linking import WRITTEN_DIFFERENTLY, compared_as
 from common.words.numbers import bound_text
 
+SCALES_GIVEN = "with the size of the noise taken as given"
+"""The condition of every bound of individual differential privacy."""
 _NEAR, _FAR = Decimal("0.01"), Decimal("0.1")
 _SMALL = Decimal(3)
 """Up to this exponent, the factor exp(x) is written out."""
@@ -142,7 +147,8 @@ def _by_distance(share: Decimal, g: int) -> str:
     return (
         f"Protection by distance, with rank noise {share:f}: if {records} replaced by one that is 1 % of "
         f"the ranks away, no result becomes more than {near} as probable or improbable, as far as it "
-        f"depends on ranks; at 10 % {far}; whatever it is replaced by, {_factor(whole)}. "
+        f"depends on ranks, whose noise has a public size; at 10 % {far}; whatever it is replaced by, "
+        f"{_factor(whole)}. "
         f"{_distinguished(whole * _NEAR)}"
     )
 
@@ -195,9 +201,9 @@ def _table(plan: Plan, notion: str) -> str:
     return (
         f"The released table as a whole, all attributes of one {unit} and who has which value included"
         f"{at_most}: "
-        f"{notion} with ε = {bound_text(plan.epsilon_table)}. It is the sum of the ε above and, for every "
-        "attribute, of the bound on the privacy loss of ranks. Taken alone, so large a number promises next "
-        "to nothing; its worth is the protection by distance."
+        f"{notion} with ε = {bound_text(plan.epsilon_table)}{_given(plan)}. It is the sum of the ε above "
+        "and, for every attribute, of the bound on the privacy loss of ranks. Taken alone, so large a number "
+        "promises next to nothing; its worth is the protection by distance."
     )
 
 
@@ -207,11 +213,15 @@ _CHANGE = (
 )
 _MEANING: Mapping[str, str] = {
     INDIVIDUAL: (
-        f"Individual differential privacy: for the original data as they are, {_CHANGE} The noise is "
-        "calibrated to these data and not to all conceivable data, which makes it a weaker promise than "
-        "differential privacy."
+        f"Individual differential privacy: for the original data as they are, and {SCALES_GIVEN}, {_CHANGE} "
+        "The noise is calibrated to these data and not to all conceivable data. With other values it would "
+        "have another size, so the size of the noise can disclose something about a record that ε does not "
+        "bound. This makes it a weaker promise than differential privacy."
     ),
-    GLOBAL: f"Differential privacy: whatever the original data are, {_CHANGE}",
+    GLOBAL: (
+        f"Differential privacy: whatever the original data are, {_CHANGE} The size of the noise follows from "
+        "public numbers and does not depend on the values, so the promise includes it."
+    ),
 }
 
 
@@ -290,6 +300,8 @@ def promise_as_linked(plan: Plan, multiples: Sequence[int]) -> str:
     table = plan.epsilon_table_of_person(multiples)
     if table is not None and plan.has_rank_noise:
         bound += f", and ε = {bound_text(table)} with who has which value included"
+    if joint is not None:
+        bound += _given(plan)
     most = max(multiples)
     seen = (
         f"persons at up to {most} owners of the same attributes, and nobody at more"
@@ -326,13 +338,23 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         "Which values are missing, where a record was left out or a category stands for a missing value.",
         *(["That the owners' attributes are about the same records."] if several else []),
         *([_INTERSECTED] if plan.linking.intersects else []),
-        *(
-            ["The scales of the noise: they are calibrated to the original data."]
-            if INDIVIDUAL in _notions(plan)
-            else []
-        ),
+        *_shown_by_scales(plan),
         *_shown_by_clusters(plan),
     )
+
+
+def _shown_by_scales(plan: Plan) -> tuple[str, ...]:
+    """Return what noise scales that are calibrated to the data do not hide, with what was measured."""
+    calibrated = [each for task in plan.tasks for each in task.attributes if each.rules.individual]
+    if not calibrated:
+        return ()
+    names = ", ".join(dict.fromkeys(each.name for each in calibrated))
+    measured = dict.fromkeys(each.rules.scales_show for each in calibrated if each.rules.scales_show)
+    shown = (
+        f"The size of the noise of {names}: it is calibrated to the original data. If a record had other "
+        "values, the noise would have another size, and a release can show its size."
+    )
+    return (" ".join([shown, *measured]),)
 
 
 def _shown_by_clusters(plan: Plan) -> tuple[str, ...]:
@@ -360,6 +382,11 @@ def _notions(plan: Plan) -> list[str]:
     return [notion for notion in (INDIVIDUAL, GLOBAL) if notion in given]
 
 
+def _given(plan: Plan) -> str:
+    """Return the condition of a bound over all attributes, where one of them needs it."""
+    return f", {SCALES_GIVEN}" if INDIVIDUAL in _notions(plan) else ""
+
+
 def _meanings(plan: Plan) -> list[str]:
     g = plan.max_records_per_person
     records = "one record" if g == 1 else f"up to {g} records, all that one person has at an owner,"
@@ -384,7 +411,8 @@ def _sentence(kind: _Kind, names: list[str], owners: tuple[str, ...]) -> str:
     rules = MECHANISMS[kind.mechanism]
     promise = rules.sentence(frequency_order=kind.by_frequency)
     text = promise.format(notion=rules.notion, epsilon=bound_text(kind.epsilon), joint=bound_text(kind.joint))
-    return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {text}"
+    given = f" All of this {SCALES_GIVEN}." if rules.individual else ""
+    return f"{', '.join(names)} of {', '.join(owners)} ({kind.mechanism}): {text}{given}"
 
 
 def _total(plan: Plan) -> str:
@@ -395,7 +423,7 @@ def _total(plan: Plan) -> str:
     at_most = ", at most, as planned" if plan.linking.max_overlap > 1 else ""
     return (
         f"All attributes of one {unit} together{at_most}: {_notions(plan)[0]} with ε = "
-        f"{bound_text(plan.epsilon_joint)} for {protected}."
+        f"{bound_text(plan.epsilon_joint)} for {protected}{_given(plan)}."
     )
 
 

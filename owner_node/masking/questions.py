@@ -199,9 +199,9 @@ def promises(question: Question) -> tuple[str, ...]:
     else:
         words = (
             (
-                f"Individual differential privacy: for the original data as they are, {change} The noise is "
-                "calibrated to these data and not to all conceivable data, which makes it a weaker promise "
-                "than differential privacy."
+                "Individual differential privacy: for the original data as they are, and with the size of "
+                f"the noise taken as given, {change} The noise is calibrated to these data and not to all "
+                "conceivable data, which makes it a weaker promise than differential privacy."
             ),
             (
                 "The scale of the noise depends on the data, so it is not reported. Many answers together "

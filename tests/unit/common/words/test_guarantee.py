@@ -1,13 +1,14 @@
 """The words of a release: what they promise follows from the plan, and never more than that."""
 
 from dataclasses import replace
+from decimal import Decimal
 
 import pytest
 
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import Linking
 from common.model.schema import Attribute, AttributeType, CategoryOrder, IdentifierRules
-from common.words.guarantee import composition, invariants, promises
+from common.words.guarantee import SCALES_GIVEN, composition, invariants, promise_as_linked, promises
 from common.words.linking import compared_as
 from tests.fakes.releases import ATTRIBUTES, make_plan
 
@@ -52,10 +53,34 @@ def test_without_clusters_nothing_is_said_of_them(mechanism):
     plan = with_mechanism(make_plan([(["age"], ["a"])]), mechanism, 1)
     told = " ".join([*promises(plan), *invariants(plan)])
     assert "which record has which" in told
-    assert "for the released table." in told
+    assert "for the released table" in told
     assert "cluster" not in told
     assert "as a whole" not in told
-    assert ("scales of the noise: they are" in told) is (mechanism == "idp")
+    assert ("size of the noise of age: it is calibrated" in told) is (mechanism == "idp")
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_bounds_of_individual_mechanisms_take_the_noise_scales_as_given(mechanism):
+    """Every sentence with such a bound states its condition; global mechanisms say that they need none."""
+    factor = int(MECHANISMS[mechanism].joint_factor or 3)
+    plan = with_mechanism(make_plan([(["age"], ["a", "b"])]), mechanism, factor)
+    plan = replace(plan, linking=Linking(tokens=True, max_overlap=2))
+    if MECHANISMS[mechanism].listed:
+        tasks = tuple(
+            replace(task, attributes=tuple(replace(a, rank_noise=Decimal("0.03")) for a in task.attributes))
+            for task in plan.tasks
+        )
+        plan = replace(plan, tasks=tasks)
+    bounds = [
+        line
+        for line in (*promises(plan), promise_as_linked(plan, (2,)))
+        if "with ε =" in line or "exp(ε)" in line or ": ε =" in line
+    ]
+    assert len(bounds) >= 4
+    individual = MECHANISMS[mechanism].individual
+    assert {SCALES_GIVEN in line for line in bounds} == {individual}
+    assert ("so the promise includes it" in " ".join(bounds)) is not individual
+    assert any("The size of the noise of age" in line for line in invariants(plan)) is individual
 
 
 def test_several_records_of_a_person_are_what_is_replaced():
@@ -139,7 +164,15 @@ def test_composition_follows_the_grid():
 def test_invariants_name_everything_that_is_not_hidden():
     """Every invariant is listed, with the plan's k."""
     told = " ".join(invariants(make_plan([(["age"], ["a"])], k=25)))
-    for word in ("exact number", "a record exists", "owner", "missing", "scales", "k = 25", "as a whole"):
+    for word in (
+        "exact number",
+        "a record exists",
+        "owner",
+        "missing",
+        "size of the noise",
+        "k = 25",
+        "as a whole",
+    ):
         assert word in told
     assert "same records" not in told
     assert "same records" in " ".join(invariants(make_plan([(["age"], ["a"]), (["income"], ["b"])])))
