@@ -11,6 +11,7 @@ import pytest
 from common.model.mechanisms import MECHANISMS
 from owner_node.masking.clusters import Setting
 from owner_node.masking.mechanisms import MECHANISMS as OWN
+from owner_node.masking.mechanisms import SumMechanism
 
 PAGE = Path(__file__).parents[4] / "docs" / "guarantee.md"
 
@@ -25,10 +26,12 @@ def test_figures_hold():
 def test_both_computations_of_the_example_follow_from_the_mechanism():
     """The factors 1.36 and 394 come out of the scales that `idp-joint` has on the two data sets."""
     setting = Setting("stay", epsilon=Decimal(1), k=5, n_values=61)
+    mechanism = OWN["idp-joint"]
+    assert isinstance(mechanism, SumMechanism)
     probabilities, sums = [], []
     for extreme in (30, 1):
         stays = np.sort(np.array([7, 1, extreme, 2, 4, 1, 12, 2, 5, 3], dtype=np.int64))
-        exact = OWN["idp-joint"].exact_sums(stays, setting)
+        exact = mechanism.exact_sums(stays, setting)
         (scale,) = set(exact.scales.tolist())
         sums.append(exact.sums.tolist())
         beyond = 30 * int(exact.divisors[1]) - sums[-1][1]
