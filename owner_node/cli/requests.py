@@ -1,6 +1,5 @@
 """`owner-node requests`, `show`, `approve` and `refuse`: plans that wait for a person's decision."""
 
-import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,24 +15,18 @@ import typer
 from common.cli import console
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
-from common.errors import ExitCode, TesseraError, UsageError
-from common.log import one_line, places
-from common.model.plan import Plan
+from common.errors import ExitCode, UsageError
+from common.log import one_line
 from common.words.numbers import bound_cell, bound_text
 from owner_node import config
 from owner_node.config import OwnerConfig
-from owner_node.explore.assessment import Randomness
-from owner_node.explore.preview import MOST_EFFORT, effort, preview
-from owner_node.ledger.ledger import Ledger
 from owner_node.release.decisions import Decisions, this_person
-from owner_node.release.preparation import prepare
-from owner_node.release.request_view import request_view, shown_records
+from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, ring
-from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session
+from owner_node.views.plan import named, plan_document, preview_of
 
-_log = logging.getLogger(__name__)
 _ATTACKS = {
     "unchanged-values": "values that leave as they are",
     "unchanged-records": "records that leave as they are",
@@ -43,37 +36,6 @@ _ATTACKS = {
     "interval": "values within 5 % of the ranks",
     "inference": "told from the nearest record:",
 }
-
-
-def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
-    """Try the plan of a session that waits for a person on this owner's data; None for any other session.
-
-    Returns:
-        The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
-        the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
-    """
-    if session.state is not SessionState.AWAITING_APPROVAL or session.plan is None:
-        return None
-    try:
-        return _tried(session.plan, session.dataset, owner)
-    except TesseraError as error:
-        return {"problem": error.message}
-    except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
-        _log.warning("plan not tried", exc_info=fault)
-        return {
-            "problem": f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
-        }
-
-
-def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
-    plan = Plan.from_bytes(plan_bytes)
-    asked = plan.assignment_of(owner.owner.id)
-    masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
-    if effort(asked.records_rounded, masked) > MOST_EFFORT:
-        return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
-    prepared = prepare(owner.dataset(dataset), plan, asked, None)
-    found = preview(prepared.records, prepared.tasks, Randomness.of_system())
-    return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
@@ -371,7 +333,7 @@ def show(
     owner = config.load(config_file)
     with _opened(owner) as (db, decisions):
         session = decisions.find(release)
-        document = _document(session, owner, db, decisions)
+        document = plan_document(session, owner, db, decisions)
     document["preview"] = preview_of(session, owner) if preview else None
     if as_json:
         console.print_json(document)
@@ -399,7 +361,7 @@ def approve(
     with _opened(owner) as (db, decisions):
         session = decisions.awaiting(release, digest)
         # A plan that cannot be shown cannot be approved.
-        shown = _document(session, owner, db, decisions)
+        shown = plan_document(session, owner, db, decisions)
         if not (digest or yes or _means(shown)):
             console.note("nothing was approved")
             return ExitCode.REFUSED
@@ -409,7 +371,7 @@ def approve(
     notified = ring(owner.owner.state_dir)
     if as_json:
         until = approval.until.isoformat()
-        console.print_json({**_named(session), "by": approval.by, "until": until, "daemon_told": notified})
+        console.print_json({**named(session), "by": approval.by, "until": until, "daemon_told": notified})
         return ExitCode.DONE
     what = f"release {session.release} of {session.aggregator}"
     console.print_line(f"{approval.by} approved {what} until {_moment(approval.until)}")
@@ -447,7 +409,7 @@ def refuse(
         session = decisions.refuse(release, digest, this_person(), reason.strip())
     notified = ring(owner.owner.state_dir)
     if as_json:
-        console.print_json({**_named(session), "reason": session.reason, "daemon_told": notified})
+        console.print_json({**named(session), "reason": session.reason, "daemon_told": notified})
         return
     console.print_line(f"release {session.release} of {session.aggregator} is refused; nothing was reserved")
     if not notified:
@@ -464,40 +426,9 @@ def _moment(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _named(session: Session) -> dict[str, Any]:
-    names = {"release": session.release, "aggregator": session.aggregator, "state": str(session.state)}
-    return {**names, "plan_digest": session.plan_digest}
-
-
 def _summary(session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions) -> dict[str, Any]:
-    document = _document(session, owner, db, decisions)
+    document = plan_document(session, owner, db, decisions)
     kept = ("aggregator", "release", "state", "dataset", "purpose", "epsilon", "charge", "deadline",
             "plan_digest", "rule")  # fmt: skip
     approval = document["approval"] or {}
     return {key: document.get(key) for key in kept} | {"approved_until": approval.get("until")}
-
-
-def _document(
-    session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions
-) -> dict[str, Any]:
-    approval = decisions.approvals.newest(session)
-    known: dict[str, Any] = {
-        "rule": decisions.asked_by(session),
-        "approval": None
-        if approval is None
-        else {
-            "by": approval.by,
-            "given": approval.given.isoformat(),
-            "until": approval.until.isoformat(),
-            "valid": decisions.approvals.holds(approval),
-        },
-    }
-    if session.plan is None:
-        about = {"reason": session.reason, "dataset": session.dataset, "purpose": session.purpose}
-        return {**_named(session), **about, **known}
-    configured = {each.name: each for each in owner.datasets}.get(session.dataset)
-    remaining = None
-    if configured is not None:
-        remaining = Ledger(db, utc_now).balance(configured.budget, configured.total_epsilon).remaining
-    budget = None if configured is None else configured.budget
-    return {**request_view(session, owner, remaining), "budget": budget, **known}

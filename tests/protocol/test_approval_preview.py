@@ -15,7 +15,7 @@ from common.model.schema import Attribute, AttributeType, Schema, TaxonomyMethod
 from common.planning.arguments import parse_arguments
 from common.planning.planner import make_plan
 from common.trust.identity import Party, PartyKind
-from owner_node.cli.requests import preview_of, show_preview
+from owner_node.cli.requests import show_preview
 from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
 from owner_node.explore.assessment import Randomness
@@ -24,6 +24,7 @@ from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import AttributeTask
 from owner_node.state.sessions import Session
 from owner_node.values.taxonomy import Taxonomy
+from owner_node.views.plan import preview_of
 from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 

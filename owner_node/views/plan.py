@@ -1,0 +1,92 @@
+"""A plan for the person who decides about it: what it means, and a trial on this owner's data."""
+
+import logging
+from typing import Any
+
+from common.clock import utc_now
+from common.errors import TesseraError
+from common.log import places
+from common.model.plan import Plan
+from owner_node.config import OwnerConfig
+from owner_node.explore.assessment import Randomness
+from owner_node.explore.preview import MOST_EFFORT, effort, preview
+from owner_node.ledger.ledger import Ledger
+from owner_node.release.decisions import Decisions
+from owner_node.release.preparation import prepare
+from owner_node.release.request_view import request_view
+from owner_node.state.database import OwnerDatabase
+from owner_node.state.session import SessionState
+from owner_node.state.sessions import Session
+
+_log = logging.getLogger(__name__)
+
+
+def named(session: Session) -> dict[str, Any]:
+    """Return what names a session in every document about it."""
+    names = {"release": session.release, "aggregator": session.aggregator, "state": str(session.state)}
+    return {**names, "plan_digest": session.plan_digest}
+
+
+def plan_document(
+    session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions
+) -> dict[str, Any]:
+    """Return everything that a person needs to decide about a plan, or what is known of one not yet made.
+
+    Args:
+        session: The owner's share of the release.
+        owner: The configuration.
+        db: The owner's database, for balances.
+        decisions: The owner's decisions.
+    """
+    approval = decisions.approvals.newest(session)
+    known: dict[str, Any] = {
+        "rule": decisions.asked_by(session),
+        "approval": None
+        if approval is None
+        else {
+            "by": approval.by,
+            "given": approval.given.isoformat(),
+            "until": approval.until.isoformat(),
+            "valid": decisions.approvals.holds(approval),
+        },
+    }
+    if session.plan is None:
+        about = {"reason": session.reason, "dataset": session.dataset, "purpose": session.purpose}
+        return {**named(session), **about, **known}
+    configured = {each.name: each for each in owner.datasets}.get(session.dataset)
+    remaining = None
+    if configured is not None:
+        remaining = Ledger(db, utc_now).balance(configured.budget, configured.total_epsilon).remaining
+    budget = None if configured is None else configured.budget
+    return {**request_view(session, owner, remaining), "budget": budget, **known}
+
+
+def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
+    """Try the plan of a session that waits for a person on this owner's data; None for any other session.
+
+    Returns:
+        The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
+        the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
+    """
+    if session.state is not SessionState.AWAITING_APPROVAL or session.plan is None:
+        return None
+    try:
+        return _tried(session.plan, session.dataset, owner)
+    except TesseraError as error:
+        return {"problem": error.message}
+    except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
+        _log.warning("plan not tried", exc_info=fault)
+        return {
+            "problem": f"internal fault ({type(fault).__name__} at {places(fault)[-2]}); please report it"
+        }
+
+
+def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
+    plan = Plan.from_bytes(plan_bytes)
+    asked = plan.assignment_of(owner.owner.id)
+    masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
+    if effort(asked.records_rounded, masked) > MOST_EFFORT:
+        return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
+    prepared = prepare(owner.dataset(dataset), plan, asked, None)
+    found = preview(prepared.records, prepared.tasks, Randomness.of_system())
+    return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
