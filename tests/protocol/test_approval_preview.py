@@ -105,7 +105,7 @@ def test_only_what_waits_is_tried(offering):
 
 def test_what_cannot_be_tried_is_shown_all_the_same(offering, capsys, monkeypatch):
     """Too many records, and data that cannot be loaded, are said in a line; the plan is still shown."""
-    monkeypatch.setattr(trial, "MOST_EFFORT", 1)
+    monkeypatch.setattr("owner_node.views.plan.MOST_EFFORT", 1)
     found = preview_of(session(offering), offering.config)
     assert found is not None
     assert "owner-node explore" in found["problem"]
