@@ -35,10 +35,12 @@ from owner_node.connection.client import explain as explain_handshake
 from owner_node.connection.credentials import own_party
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
+from owner_node.release.attempts import Attempts
 from owner_node.sources import probe
 from owner_node.state.database import FILE_NAME, OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import DaemonPresence
+from owner_node.state.sessions import Sessions
 
 
 def examination(path: Path | None) -> Iterator[Finding]:
@@ -74,12 +76,12 @@ def _local(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:
     yield "clock", kept_clock
     yield "database", lambda: database("database", state / FILE_NAME)
     if (state / FILE_NAME).is_file():
-        yield "ledger", lambda: _ledger(state)
+        yield "ledger", lambda: _ledger(owner)
 
 
-def _ledger(state: Path) -> Iterator[Finding]:
-    """Verify both chains, and check whether the ledger is known to lack entries."""
-    with OwnerDatabase(state, make=False) as db:
+def _ledger(owner: OwnerConfig) -> Iterator[Finding]:
+    """Verify both chains, check for lost entries and unrecorded totals, and count attempts."""
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         book = Ledger(db, utc_now)
         book.verify()
         History(db, utc_now).verify()
@@ -87,6 +89,13 @@ def _ledger(state: Path) -> Iterator[Finding]:
         if halted is not None:
             raise halted
         yield passed("ledger", f"ledger and history hold, {book.head().sequence} ledger entries")
+        book.check_totals({each.budget: each.total_epsilon for each in owner.datasets})
+        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        for each in attempts.allowances(owner):
+            if each.blocked:
+                yield warned("attempts", str(each), "find out in owner-node history who asks so often")
+            else:
+                yield passed("attempts", str(each))
 
 
 def _of_data(owner: OwnerConfig) -> Iterator[tuple[str, Check]]:

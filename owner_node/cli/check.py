@@ -27,11 +27,16 @@ from owner_node import config
 from owner_node.cli.check_release import ask_policy, read_options, show_answer, show_refusal
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.connection.credentials import own_credentials
+from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
+from owner_node.release.attempts import Allowance, Attempts
 from owner_node.sources import load, schema_of
 from owner_node.sources.advice import advice
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.history import History
 from owner_node.state.presence import DaemonPresence
+from owner_node.state.sessions import Sessions
+from owner_node.views.budgets import unrecorded
 
 if TYPE_CHECKING:
     from owner_node.cli.check_release import Hypothetical
@@ -107,10 +112,26 @@ def check(
         if not as_json:
             _show(owner, results, as_json=False)
         raise _together(errors)
+    problem = _unrecorded(owner)
+    if problem is not None:
+        if not as_json:
+            _show(owner, results, as_json=False)
+        raise problem
     if asked is None:
         _show(owner, results, as_json=as_json)
     else:
         _show_with_answer(owner, chosen[0], results, asked, as_json=as_json)
+
+
+def _unrecorded(owner: OwnerConfig) -> TesseraError | None:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        return unrecorded(owner, Ledger(db, utc_now))
+
+
+def _attempts(owner: OwnerConfig) -> list[Allowance]:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        return list(attempts.allowances(owner))
 
 
 def _question(
@@ -223,6 +244,7 @@ def _show(
         warnings = list(_warnings(owner))
         console.print_json(
             {**about, "policy": dict(_policy(owner)), "datasets": results, "warnings": warnings}
+            | {"attempts": [each.to_document() for each in _attempts(owner)]}
             | ({} if release is None else {"release": release})
         )
         return
@@ -234,6 +256,8 @@ def _show(
     for result in results:
         console.print_line()
         _show_dataset(result)
+    for allowance in _attempts(owner):
+        console.print_line(str(allowance))
 
 
 def _warnings(owner: OwnerConfig) -> Iterator[str]:

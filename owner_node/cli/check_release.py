@@ -31,6 +31,7 @@ from owner_node.release.preparation import prepare
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.own_keys import OwnKeys
+from owner_node.state.sessions import Sessions
 
 if TYPE_CHECKING:
     from owner_node.masking.foreseen import Forecast
@@ -160,7 +161,7 @@ def ask_policy(
     plan = plan_of(asked, schema, owner)
     assignment = plan.assignment_of(owner.owner.id)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        ledger, attempts = Ledger(db, utc_now), Attempts(History(db, utc_now), utc_now)
+        ledger = Ledger(db, utc_now)
         remaining = ledger.balance(dataset.budget, dataset.total_epsilon).remaining
         verdict = judge(
             plan, assignment, owner_id=owner.owner.id, aggregator_name=asked.aggregator,
@@ -171,7 +172,8 @@ def ask_policy(
         if isinstance(verdict, Refuse):
             raise verdict.error
         ledger.check_budget(dataset.budget, dataset.total_epsilon, place_of(dataset))
-        attempts.check(dataset.budget)
+        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        attempts.check(owner, dataset.budget, asked.aggregator)
         forecast = _foreseen(owner, dataset, plan, ledger, OwnKeys(db, utc_now).known_source_key())
     return _document(plan, assignment.owner, verdict, remaining, forecast)
 

@@ -1,4 +1,4 @@
-"""`owner-node ledger`: show entries and balances, record another total of a budget, recover lost entries.
+"""`owner-node ledger`: show entries and balances, record decisions about budgets, recover lost entries.
 
 `ledger recover` resumes work after owner.db was lost, restored or copied. `show_balances` also serves
 `owner-node status`.
@@ -24,7 +24,8 @@ from owner_node.config import OwnerConfig
 from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
-from owner_node.release.decisions import this_person
+from owner_node.release.attempts import MOST, Attempts
+from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.records import Records
 from owner_node.release.recovery import Recovery, Shown, assess, carry_out
 from owner_node.state.database import OwnerDatabase
@@ -32,13 +33,7 @@ from owner_node.state.history import History
 from owner_node.state.presence import daemon_lock
 from owner_node.state.session import CHARGED
 from owner_node.state.sessions import Sessions
-from owner_node.views.budgets import balances, raised
-
-
-def note_raised(owner: OwnerConfig, ledger: Ledger) -> None:
-    """Warn of every budget whose configured total is larger than the recorded one."""
-    for warning in raised(owner, ledger):
-        console.note(f"warning: {warning}")
+from owner_node.views.budgets import balances, unrecorded
 
 
 def show_balances(documents: list[dict[str, Any]]) -> None:
@@ -125,6 +120,70 @@ def _check_state(state_dir: Path) -> None:
             f"there is no ledger in {state_dir} yet",
             "the first use of a budget records what owner.toml says; change it there",
         )
+
+
+ReleaseArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", help="Release id; AGGREGATOR/ID where two aggregators use the same.", show_default=False
+    ),
+]
+
+
+def give_back(
+    release: ReleaseArgument,
+    reason: ReasonOption,
+    config_file: ConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Return a reservation that was not spent after its deadline, and refuse its release."""
+    owner, reason = config.load(config_file), _reason(reason)
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        decisions = Decisions(db, utc_now)
+        session = decisions.reserved(release)
+        what = f"the reservation of release {session.release} of {session.aggregator}"
+        if not (yes or console.confirm(f"Return {what}? The release cannot go on here.")):
+            console.note("nothing was changed")
+            return ExitCode.REFUSED
+        session = decisions.give_back(release, this_person(), reason)
+    if as_json:
+        names = {"release": session.release, "aggregator": session.aggregator}
+        console.print_json({**names, "state": str(session.state), "reason": session.reason})
+    else:
+        console.print_line(f"{what} is returned")
+    return ExitCode.DONE
+
+
+def reset_attempts(
+    name: NameArgument,
+    reason: ReasonOption,
+    config_file: ConfigOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Allow as many uncharged answers about the data of a budget again. Recorded with the reason."""
+    owner, reason = config.load(config_file), _reason(reason)
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        check_known(owner, Ledger(db, utc_now), name)
+        attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)
+        for each in () if yes or as_json else attempts.allowances(owner, [name]):
+            console.note(str(each))
+        question = (
+            f"Allow another {MOST} uncharged answers about the data of budget {name!r}? Together with the "
+            "earlier ones they may disclose something about a person."
+        )
+        if not (yes or console.confirm(question)):
+            console.note("nothing was changed")
+            return ExitCode.REFUSED
+        Decisions(db, utc_now).reset_attempts(name, this_person(), reason)
+        after = attempts.allowances(owner, [name])
+    if as_json:
+        console.print_json({"budget": name, "attempts": [each.to_document() for each in after]})
+    else:
+        for each in after:
+            console.print_line(str(each))
+    return ExitCode.DONE
 
 
 ChargeOption = Annotated[
@@ -288,10 +347,12 @@ def _question(found: Recovery, stated: dict[str, Decimal], *, exhaust: bool) -> 
 
 
 app = typer.Typer(
-    help="Show the ledger; record another total of a budget; recover lost entries.",
+    help="Show the ledger; record decisions about budgets; recover lost entries.",
     invoke_without_command=True,
 )
 app.command()(budget)
+app.command("return")(give_back)
+app.command()(reset_attempts)
 app.command()(recover)
 
 DatasetOption = Annotated[
@@ -325,8 +386,7 @@ def ledger(
         lines, head, halted = book.lines(chosen), book.head(), book.losses.reason()
         left = balances(owner, book, None if chosen is None else [chosen])
         local = {} if as_json else _local_work(db)
-        if not as_json:
-            note_raised(owner, book)
+        problem = unrecorded(owner, book)
     if as_json:
         document: dict[str, Any] = {
             "entries": [_document(entry) for entry in lines],
@@ -338,6 +398,8 @@ def ledger(
         return
     if not (owner.owner.state_dir / "owner.db").is_file():
         console.note(f"there is no ledger in {owner.owner.state_dir} yet: is state_dir the right one?")
+    if problem is not None:
+        console.note(f"warning: {problem.message}; {problem.hint}")
     if halted is not None:
         console.note(f"no work is done: {halted.message}; {halted.hint}")
     _show(lines, local)

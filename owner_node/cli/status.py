@@ -6,12 +6,13 @@ import typer
 
 from common.cli import console
 from common.clock import utc_now
-from common.errors import NotConnectedError
+from common.errors import NotConnectedError, TesseraError
 from owner_node import config
-from owner_node.cli.ledger import note_raised, show_balances
+from owner_node.cli.ledger import show_balances
 from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
+from owner_node.views.budgets import unrecorded
 from owner_node.views.status import status_document
 
 CheckOption = Annotated[
@@ -25,13 +26,14 @@ def status(
     check: CheckOption = False,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Show the daemon, its connections, open sessions and budgets."""
+    """Show the daemon, its connections, open sessions, budgets and attempts."""
     owner = config.load(config_file)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        document = status_document(owner, db)
-        if not as_json:
-            note_raised(owner, Ledger(db, utc_now))
-    problem = _problem(document) if check else None
+        document, problem = status_document(owner, db), unrecorded(owner, Ledger(db, utc_now))
+    if problem is not None:
+        problem.details = {**problem.details, **document}
+    elif check:
+        problem = _problem(document)
     if not as_json:
         _show(document)
     elif problem is None:
@@ -40,7 +42,7 @@ def status(
         raise problem
 
 
-def _problem(document: dict[str, Any]) -> NotConnectedError | None:
+def _problem(document: dict[str, Any]) -> TesseraError | None:
     if not document["running"]:
         return NotConnectedError("the daemon is not running", "start it: owner-node run", document)
     missing = [each["name"] for each in document["aggregators"] if not each["connected"]]
@@ -81,3 +83,5 @@ def _show(document: dict[str, Any]) -> None:
     if waiting:
         console.print_line(f"{waiting} of them wait for a person: owner-node requests")
     show_balances(document["balances"])
+    for each in document["attempts"]:
+        console.print_line(each["text"])

@@ -7,10 +7,10 @@ All releases of a data set add up (sequential composition; Del Vasto-Terrientes 
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
-from common.errors import BalanceError, ConflictError, InternalError
+from common.errors import BalanceError, ConfigurationError, ConflictError, InternalError, RefusedError
 from common.model.privacy import Accounting, plain
 from owner_node.ledger import rank_losses
 from owner_node.ledger.book import LedgerBook
@@ -224,6 +224,27 @@ class Ledger(LedgerBook):
         lines = self.lines()
         check_total(lines, budget, total)
         check_source(lines, budget, place, columns)
+
+    def check_totals(self, totals: Mapping[str, Decimal]) -> None:
+        """Check that no configured total is larger than the recorded one: such a budget refuses everything.
+
+        Args:
+            totals: Configured totals by budget.
+
+        Raises:
+            ConfigurationError: With every such budget and the commands that record the changes.
+        """
+        lines, found = self.lines(), []
+        for budget, total in totals.items():
+            try:
+                check_total(lines, budget, total)
+            except RefusedError as error:
+                found.append(error)
+        if found:
+            raise ConfigurationError(
+                "\n".join(f"{each.message}; until then it refuses everything" for each in found),
+                hint="\n  ".join(each.hint for each in found),
+            )
 
     def entries(self, budget: str | None = None) -> tuple[Entry, ...]:
         """Return the charges to one budget or to all, oldest first."""

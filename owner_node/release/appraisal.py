@@ -19,10 +19,10 @@ from owner_node.config.database import place_of
 from owner_node.consent.policy_rules import forecast_objections, foresee, has_limits
 from owner_node.linking.tokens import ReleaseKey
 from owner_node.masking.foreseen import Forecast
-from owner_node.release.attempts import UNSPENT, has_answered, open_answers
+from owner_node.release.attempts import discloses
 from owner_node.release.cases import Cases
 from owner_node.state.database import Transaction
-from owner_node.state.session import SessionState
+from owner_node.state.session import UNSPENT, SessionState
 from owner_node.state.sessions import Session
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ class Appraised:
     """Exact number of records."""
     forecast: Forecast
     """Expected effect of masking."""
+    answered: bool
+    """Whether continuing discloses data-dependent information."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -51,6 +53,7 @@ class Appraised:
             "source_digest": self.source_digest,
             "n_records": self.n_records,
             "forecast": self.forecast.to_text(),
+            "answered": self.answered,
         }
 
 
@@ -73,8 +76,10 @@ class Appraisal:
         Raises:
             RefusedError: If the limit of uncharged answers is reached.
         """
-        attempts = self._cases.records.attempts
-        with attempts.looking(self._budget(session), lambda: self._n_open(session)):
+        cases = self._cases
+        with cases.records.attempts.looking(
+            cases.config, self._budget(session), cases.aggregator, session.release
+        ):
             yield
 
     def check_linking(self, session: Session) -> None:
@@ -83,7 +88,8 @@ class Appraisal:
         Raises:
             RefusedError: If the limit of uncharged answers is reached.
         """
-        self._cases.records.attempts.check(self._budget(session), self._n_open(session))
+        cases = self._cases
+        cases.records.attempts.check(cases.config, self._budget(session), cases.aggregator, session.release)
 
     def appraise(
         self, session: Session, plan: Plan, assignment: Assignment, key: ReleaseKey | None
@@ -112,7 +118,8 @@ class Appraisal:
             forecast = self._foresee(prepared)
         self._judge(session, forecast)
         self._warn(session, forecast)
-        return Appraised(pinned, prepared.n_records, forecast)
+        answered = discloses(session, assignment, self._cases.config)
+        return Appraised(pinned, prepared.n_records, forecast, answered)
 
     def prepared(self, session: Session, plan: Plan, assignment: Assignment) -> "Prepared":
         """Return the data that this owner consented with, pinned by the session's digest.
@@ -174,7 +181,7 @@ class Appraisal:
             found: The appraisal of its data.
             what: The reason.
         """
-        if has_answered(replace(session, **found.facts), self._cases.config):
+        if found.answered:
             self._count(session, f"after its data were examined: {what}")
 
     def count_end(self, tx: Transaction, session: Session, end: str) -> None:
@@ -185,8 +192,8 @@ class Appraisal:
             session: The session as it is before its end.
             end: How it ends.
         """
-        attempts, config = self._cases.records.attempts, self._cases.config
-        if session.state not in UNSPENT or not has_answered(session, config) or attempts.is_noted(session):
+        attempts = self._cases.records.attempts
+        if session.state not in UNSPENT or not session.answered or attempts.is_noted(session):
             return
         after = "linking" if session.state is SessionState.LINKED else "its data were examined"
         attempts.note(tx, session, self._budget(session), f"the release ended after {after}: {end}")
@@ -248,11 +255,6 @@ class Appraisal:
         if session.state in UNSPENT and not attempts.is_noted(session):
             with self._cases.records.db.transaction() as tx:
                 attempts.note(tx, session, self._budget(session), what)
-
-    def _n_open(self, session: Session) -> int:
-        records, config = self._cases.records, self._cases.config
-        found = records.sessions.within({*UNSPENT, SessionState.REFUSED})
-        return open_answers(found, config, self._budget(session), records.attempts.since(), session)
 
     def _budget(self, session: Session) -> str:
         return self._cases.config.dataset(session.dataset).budget

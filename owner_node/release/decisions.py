@@ -1,16 +1,18 @@
-"""Manual decisions: list the plans that wait for a person, and approve or refuse them in owner.db."""
+"""Decisions of a person, recorded in owner.db: on plans, on unspent reservations, on attempts."""
 
 import os
 import pwd
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from common.errors import ConflictError, UsageError
+from owner_node.ledger.ledger import Ledger
 from owner_node.release.approvals import Approval, Approvals, Person
+from owner_node.release.attempts import Attempts
 from owner_node.state.answers import PERSON
 from owner_node.state.database import Clock, OwnerDatabase, Transaction
 from owner_node.state.history import History
-from owner_node.state.session import UNDECIDED, SessionEvent, SessionState
+from owner_node.state.session import CHARGED, UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session, Sessions
 
 _LOGIN_UID = Path("/proc/self/loginuid")
@@ -18,6 +20,8 @@ _NO_LOGIN = 2**32 - 1
 """Login uid of processes without a login session, such as daemons and containers."""
 SHORTEST_DIGEST = 12
 """Digits of a plan digest that a person has to give at least."""
+LONGEST_HOLD = timedelta(days=30)
+"""How long a reservation is held at most before a person may return it, whatever deadline was stated."""
 
 
 def this_person() -> Person:
@@ -51,8 +55,10 @@ class Decisions:
     """
 
     def __init__(self, db: OwnerDatabase, clock: Clock) -> None:
-        self._db = db
+        self._db, self._clock = db, clock
         self._history, self._sessions = History(db, clock), Sessions(db, clock)
+        self._ledger = Ledger(db, clock)
+        self._attempts = Attempts(self._history, self._sessions, clock)
         self.approvals = Approvals(self._history, clock)
         """Approvals by people."""
 
@@ -132,19 +138,88 @@ class Decisions:
         """
         with self._db.transaction() as tx:
             session = self.awaiting(name, digest)
-            self._note_refusal(tx, session, person, reason)
+            self._note(tx, session, "refused", f"refused by {person.name}: {reason}", person)
             text = f"refused by {person.name}: {reason}"
             return self._sessions.advance(tx, session, SessionEvent.REFUSE, reason=text, refusal=PERSON)
+
+    def held_until(self, session: Session) -> datetime:
+        """Return from when on a person may return a session's reservation."""
+        longest = datetime.fromisoformat(session.updated) + LONGEST_HOLD
+        if session.deadline is None:
+            return longest
+        return min(datetime.fromtimestamp(session.deadline, UTC), longest)
+
+    def reserved(self, name: str) -> Session:
+        """Return the named session, whose reservation a person may return.
+
+        Args:
+            name: As in `find`.
+
+        Raises:
+            UsageError: If it has none that was not spent, or its deadline has not passed.
+        """
+        session = self.find(name)
+        known = {"release": session.release, "aggregator": session.aggregator, "state": str(session.state)}
+        if session.state not in (SessionState.RESERVED, SessionState.LINKED):
+            spent = session.state in CHARGED or session.state is SessionState.ENDED
+            raise UsageError(
+                f"release {session.release} of {session.aggregator} is {session.state}: it has no open "
+                "reservation",
+                "a spend is never returned; owner-node ledger lists the entries" if spent
+                else "owner-node status lists the releases that are open",
+                known,
+            )  # fmt: skip
+        until = self.held_until(session)
+        if self._clock() < until:
+            raise UsageError(
+                f"release {session.release} of {session.aggregator} holds its reservation until "
+                f"{until:%Y-%m-%d %H:%M} UTC",
+                "wait until then, or ask the aggregator's operator to cancel it",
+                {**known, "until": until.isoformat()},
+            )
+        return session
+
+    def give_back(self, name: str, person: Person, reason: str) -> Session:
+        """Return a reservation that was not spent, and end the release here.
+
+        The aggregator receives a refusal without the reason. If it asked to link, that counts as an attempt.
+
+        Args:
+            name: As in `find`.
+            person: The person who decides.
+            reason: The reason, for this owner's history.
+
+        Raises:
+            UsageError: As `reserved`.
+        """
+        with self._db.transaction() as tx:
+            session = self.reserved(name)
+            self._ledger.give_back(tx, session.aggregator, session.release, session.plan_digest)
+            for event in ("refused", "returned"):
+                self._note(tx, session, event, f"returned by {person.name}: {reason}", person)
+            text = f"returned by {person.name}: {reason}"
+            return self._sessions.advance(tx, session, SessionEvent.REFUSE, reason=text, refusal=PERSON)
+
+    def reset_attempts(self, budget: str, person: Person, reason: str) -> None:
+        """Record that earlier uncharged answers about the data of a budget no longer count.
+
+        Args:
+            budget: Name of the budget.
+            person: The person who decides.
+            reason: The reason.
+        """
+        with self._db.transaction() as tx:
+            self._attempts.reset(tx, budget, person, reason)
 
     def _epsilon(self, session: Session) -> str:
         """Return the epsilon that the history recorded when the person was asked."""
         lines = self._history.entries(session.aggregator, session.release)
         return next((line.epsilon for line in lines if line.event == "awaiting-approval"), "")
 
-    def _note_refusal(self, tx: Transaction, session: Session, person: Person, reason: str) -> None:
+    def _note(self, tx: Transaction, session: Session, event: str, rule: str, person: Person) -> None:
         self._history.record(
-            tx, aggregator=session.aggregator, release=session.release, event="refused", decision="refuse",
-            rule=f"refused by {person.name}: {reason}", purpose=session.purpose,
+            tx, aggregator=session.aggregator, release=session.release, event=event, decision="refuse",
+            rule=rule, purpose=session.purpose,
             epsilon=self._epsilon(session), plan_digest=session.plan_digest, details=person.to_document(),
         )  # fmt: skip
 

@@ -77,7 +77,7 @@ class Production:
                     )  # fmt: skip
                 self._cases.records.sessions.advance(
                     tx, session, SessionEvent.LINK, source_digest=prepared.source_digest,
-                    n_records=prepared.n_records,
+                    n_records=prepared.n_records, answered=True,
                 )  # fmt: skip
         return LinkAnswer(prepared.n_records, prepared.token_list())
 
@@ -230,6 +230,8 @@ class Production:
             assignment.rank_loss_at(multiples),
         )
         with records.db.transaction() as tx:
+            # Read again: a person may have returned the reservation in the meantime.
+            session = self._cases.open(plan.release, plan.digest)
             records.ledger.spend(tx, *key, prepared.known_by, part)
             if session.state is SessionState.LINKED:
                 more: dict[str, Any] = {}

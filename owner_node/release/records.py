@@ -43,17 +43,17 @@ class Records:
     def open(cls, state_dir: Path, clock: Clock) -> Self:
         """Open the state directory; it is created if absent."""
         db = OwnerDatabase(state_dir)
-        history = History(db, clock)
+        history, sessions = History(db, clock), Sessions(db, clock)
         return cls(
             db,
             Ledger(db, clock),
-            Sessions(db, clock),
+            sessions,
             history,
             Outbox(state_dir),
             DaemonPresence(db, clock),
             OwnKeys(db, clock),
             Approvals(history, clock),
-            Attempts(history, clock),
+            Attempts(history, sessions, clock),
         )
 
     def clean_outbox(self) -> None:

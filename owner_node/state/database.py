@@ -68,6 +68,7 @@ _HISTORY = (
         epsilon TEXT NOT NULL, plan_digest TEXT NOT NULL, details TEXT NOT NULL,
         previous TEXT NOT NULL, hash TEXT NOT NULL)""",
     "CREATE INDEX history_release ON history (aggregator, release)",
+    "CREATE INDEX history_event ON history (event)",
     *_chained("history"),
     # Up to which line each audit sink has received the history.
     "CREATE TABLE audit_sinks (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
@@ -91,6 +92,7 @@ _SESSIONS = (
         forecast TEXT NOT NULL DEFAULT '',
         key_generation INTEGER NOT NULL DEFAULT 0,
         release_key BLOB,
+        answered INTEGER NOT NULL DEFAULT 0,
         PRIMARY KEY (aggregator, release))""",
 )
 _DAEMON = (

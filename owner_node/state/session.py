@@ -153,6 +153,8 @@ FINAL = frozenset({SessionState.PUBLISHED, SessionState.REFUSED, SessionState.EN
 """States without a transition to another state."""
 UNDECIDED = frozenset({SessionState.INVITED, SessionState.AWAITING_APPROVAL})
 """States in which this owner has agreed to nothing yet."""
+UNSPENT = frozenset({*UNDECIDED, SessionState.RESERVED, SessionState.LINKED})
+"""States in which a session may have disclosed something and has charged nothing."""
 LINKS = frozenset({SessionState.RESERVED, SessionState.LINKED, SessionState.SPENT})
 """States in which tokens may still have to be made."""
 CHARGED = frozenset(

@@ -1,14 +1,15 @@
 """The owner's sessions in owner.db: the state needed to resume after a crash, or to repeat an answer."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import Any
 
 from common.errors import ConflictError, InternalError
+from owner_node.state.answers import PERSON
 from owner_node.state.database import Clock, OwnerDatabase, Transaction
-from owner_node.state.session import FINAL, LINKS, UNDECIDED, SessionEvent, SessionState, advance
+from owner_node.state.session import FINAL, LINKS, UNDECIDED, UNSPENT, SessionEvent, SessionState, advance
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Session:
     """SHA-256 of the published manifest."""
     forecast: str = ""
     """Forecast of masking (`owner_node.masking.foreseen`); empty while unknown."""
+    answered: bool = False
+    """Whether data-dependent information was disclosed, without a charge so far (`release.attempts`)."""
     reason: str = ""
     """Why the session was refused or ended."""
     refusal: str = ""
@@ -183,7 +186,14 @@ class Sessions:
         return self._store(tx, replace(stored, **new), new) if new else stored
 
     def foresee(
-        self, tx: Transaction, session: Session, *, source_digest: str, n_records: int, forecast: str
+        self,
+        tx: Transaction,
+        session: Session,
+        *,
+        source_digest: str,
+        n_records: int,
+        forecast: str,
+        answered: bool,
     ) -> Session:
         """Store the appraisal of an undecided session's data; it replaces an earlier one.
 
@@ -193,6 +203,7 @@ class Sessions:
             source_digest: Pin of the source.
             n_records: Exact number of records.
             forecast: Forecast of masking.
+            answered: Whether continuing discloses data-dependent information; once disclosed, it stays.
 
         Returns:
             The session as stored.
@@ -201,7 +212,8 @@ class Sessions:
         if stored is None or stored.state not in UNDECIDED or not tx.in_transaction:
             raise InternalError("an appraisal needs an undecided session and a transaction")
         found: dict[str, Any] = {
-            "source_digest": source_digest, "n_records": n_records, "forecast": forecast
+            "source_digest": source_digest, "n_records": n_records, "forecast": forecast,
+            "answered": answered or stored.answered,
         }  # fmt: skip
         if all(getattr(stored, name) == value for name, value in found.items()):
             return stored
@@ -215,10 +227,15 @@ class Sessions:
             if session.state not in FINAL and aggregator in (None, session.aggregator)
         )
 
-    def within(self, states: Iterable[SessionState]) -> tuple[Session, ...]:
-        """Return the sessions in some states, of all aggregators."""
-        wanted = tuple(sorted(states))
-        return tuple(self._select(f"WHERE state IN ({', '.join('?' * len(wanted))})", wanted))
+    def uncharged(self, datasets: Sequence[str]) -> tuple[Session, ...]:
+        """Return the sessions that disclosed something about data sets, uncharged and not noted as ended.
+
+        They may still be charged or end; or a person refused them, which the daemon does not note.
+        """
+        names, states = ", ".join("?" * len(datasets)), sorted(UNSPENT)
+        held = f"state IN ({', '.join('?' * len(states))})"
+        where = f"WHERE answered AND dataset IN ({names}) AND ({held} OR (state = ? AND refusal = ?))"
+        return tuple(self._select(where, (*datasets, *states, SessionState.REFUSED, PERSON)))
 
     def n_live(self, aggregator: str) -> int:
         """Return how many sessions with an aggregator have not ended."""
@@ -260,7 +277,8 @@ class Sessions:
 
 
 def _session(row: sqlite3.Row) -> Session:
-    return Session(**{**dict(row), "state": SessionState(row["state"])})
+    converted = {"state": SessionState(row["state"]), "answered": bool(row["answered"])}
+    return Session(**{**dict(row), **converted})
 
 
 def _stored(value: Any) -> Any:

@@ -1,9 +1,10 @@
 """The budgets of an owner: totals, what is spent, what is left."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+from common.errors import TesseraError
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
 
@@ -43,13 +44,10 @@ def _budget_document(name: str, ledger: Ledger, total: Decimal | None) -> dict[s
     }
 
 
-def raised(owner: OwnerConfig, ledger: Ledger) -> Iterator[str]:
-    """Yield a warning for every budget whose configured total is larger than the recorded one."""
-    for name, total in {each.budget: each.total_epsilon for each in owner.datasets}.items():
-        recorded = ledger.total(name)
-        if recorded is not None and total > recorded:
-            yield (
-                f"total_epsilon = {total:f} for budget {name!r}, the ledger has recorded "
-                f"{recorded:f}: everything is refused until it is set back, or the change recorded with "
-                "owner-node ledger budget"
-            )
+def unrecorded(owner: OwnerConfig, ledger: Ledger) -> TesseraError | None:
+    """Return the error for budgets whose configured total is larger than the recorded one; None if none."""
+    try:
+        ledger.check_totals({each.budget: each.total_epsilon for each in owner.datasets})
+    except TesseraError as error:
+        return error
+    return None

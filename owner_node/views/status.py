@@ -1,4 +1,4 @@
-"""The state of an owner node: daemon, connections, certificate, open sessions and balances."""
+"""The state of an owner node: daemon, connections, certificate, open sessions, balances and attempts."""
 
 from typing import Any
 
@@ -10,7 +10,9 @@ from common.trust.signing import load_chain
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
+from owner_node.release.attempts import Attempts
 from owner_node.state.database import OwnerDatabase
+from owner_node.state.history import History
 from owner_node.state.presence import DaemonPresence, DaemonState
 from owner_node.state.sessions import Session, Sessions
 from owner_node.views.budgets import balances
@@ -19,7 +21,8 @@ from owner_node.views.budgets import balances
 def status_document(owner: OwnerConfig, db: OwnerDatabase) -> dict[str, Any]:
     """Return what `owner-node status` shows."""
     daemon, ledger = DaemonPresence(db, utc_now).state(), Ledger(db, utc_now)
-    halted = ledger.losses.reason()
+    halted, sessions = ledger.losses.reason(), Sessions(db, utc_now)
+    attempts = Attempts(History(db, utc_now), sessions, utc_now)
     return {
         "owner": owner.owner.id,
         "running": daemon.running,
@@ -30,8 +33,9 @@ def status_document(owner: OwnerConfig, db: OwnerDatabase) -> dict[str, Any]:
         "certificate": _certificate(owner),
         "linkage_key": _linkage_key(owner),
         "aggregators": _aggregators(owner, daemon),
-        "sessions": [_session(each) for each in Sessions(db, utc_now).live()],
+        "sessions": [_session(each) for each in sessions.live()],
         "balances": balances(owner, ledger),
+        "attempts": [each.to_document() | {"text": str(each)} for each in attempts.allowances(owner)],
         "halted": None if halted is None else halted.message,
     }
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -285,6 +286,7 @@ def test_what_loading_finds_is_one_answer_and_counts(tmp_path: Path, looks: list
     """
     with owner(tmp_path / "a", N_RECORDS, PER_CENTROID) as offering:
         for index in range(attempts.MOST):
+            offering.later += timedelta(hours=12)
             said = answer(offering, FOUND[what](offering, f"r{index}"))
             assert said == f"{UNUSABLE.code}: {UNUSABLE.message}"
             assert len(events(offering, "attempt")) == index + 1
@@ -307,7 +309,9 @@ def test_a_source_that_changed_since_consent_is_an_answer_that_counts(
         for plan in plans:
             assert consent(offering, plan)
         offering.restart()
+        offering.later += timedelta(days=1)
         for index, plan in enumerate(plans[:-1]):
+            offering.later += timedelta(hours=12)
             write(offering, N_RECORDS + 1, "500" if index % 2 else "5")
             with pytest.raises(TesseraError) as caught:
                 offering.node.production.link(plan.release, plan.digest)

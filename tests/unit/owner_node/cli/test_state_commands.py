@@ -14,6 +14,7 @@ from owner_node import config
 from owner_node.cli import application
 from owner_node.ledger.ledger import Ledger
 from owner_node.linking import linkage_key
+from owner_node.release.attempts import EVENT
 from owner_node.release.decisions import Decisions
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
@@ -292,3 +293,54 @@ def test_approve_asks_unless_a_digest_is_named(used: Path, capsys) -> None:
         assert _run(capsys, "approve", "r9", "--digest", "cd" * 6)[0] == 3
         assert _run(capsys, "approve", "r9", "--digest", "ab" * 6)[0] == 0
         assert _run(capsys, "approve", "r9", "--yes")[0] == 0
+
+
+def test_attempts_are_shown_wherever_one_looks(used: Path, capsys) -> None:
+    """What is left of uncharged answers, and when, is in every overview; resetting them is recorded."""
+    with OwnerDatabase(used / "state") as db:
+        history = History(db, lambda: datetime.now(UTC))
+        for release in ("a", "b", "c", "d", "e"):
+            with db.transaction() as tx:
+                history.record(
+                    tx, aggregator="hub", release=release, event=EVENT, details={"budget": "people"}
+                )
+    (used / "patients.csv").write_text("age\n" + "5\n" * 20)
+    (used / "visits.csv").write_text("ward\n" + "A\n" * 20)
+    for command in ("status", "check", "doctor"):
+        shown = "".join(_run(capsys, command)[1:])
+        assert "attempts 5 of 10, next free on 20" in shown, command
+        assert "attempts 0 of 10, next free now (aggregator 'hub', budget 'visits')" in shown, command
+    (people, _) = _json(capsys, "status")[1]["attempts"]
+    assert (people["used"], people["limit"], people["blocked"]) == (5, 10, True)
+    reset = ("ledger", "reset-attempts", "people", "--reason", "a fault of ours")
+    assert _json(capsys, *reset)[0] == 2
+    code, document = _json(capsys, *reset, "--yes")
+    assert (code, document["attempts"][0]["used"]) == (0, 0)
+    assert _json(capsys, "history")[1]["history"][-1]["rule"] == "a fault of ours"
+    assert _json(capsys, "ledger", "reset-attempts", "none", "--reason", "x", "--yes")[0] == 2
+
+
+def test_return_of_a_reservation(used: Path, capsys) -> None:
+    """What an aggregator left behind comes back once, after its deadline; what is spent does not."""
+    back = ("ledger", "return", "second", "--reason", "it vanished", "--yes")
+    code, document = _json(capsys, *back)
+    assert (code, document["state"]) == (0, "refused")
+    assert _json(capsys, "ledger")[1]["balances"][0]["reserved"] == "0"
+    for release in ("second", "first", "none"):
+        assert _json(capsys, "ledger", "return", release, "--reason", "x", "--yes")[0] == 2
+    assert _json(capsys, "ledger", "--verify")[1]["verified"] is True
+
+
+def test_a_total_that_the_ledger_did_not_record(used: Path, capsys) -> None:
+    """A raised total is an error wherever one looks, with the command that records it."""
+    (used / "patients.csv").write_text("age\n" + "5\n" * 20)
+    (used / "visits.csv").write_text("ward\n" + "A\n" * 20)
+    (used / "owner.toml").write_text(OWNER.replace('"2.5"', '"4"'))
+    for command in ("status", "check", "doctor"):
+        code, out, err = _run(capsys, command)
+        assert code == 2, command
+        assert "owner-node ledger budget 'people' --total 4 --reason TEXT" in out + err, command
+    assert _json(capsys, "status")[1]["error"]["details"]["owner"] == "north"
+    assert _run(capsys, "ledger", "budget", "people", "--total", "4", "--reason", "r", "--yes")[0] == 0
+    assert _run(capsys, "status")[0] == 0
+    assert _run(capsys, "check")[0] == 0
