@@ -329,17 +329,31 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) ->
         print_line(line)
 
 
-def confirm(question: str) -> bool:
+def can_ask() -> bool:
+    """Return whether a person can be asked at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def ask(question: str, default: str) -> str:
+    """Ask a person at the terminal for a text; an empty answer means the default."""
+    sys.stderr.write(f"{one_line(question)} [{default}] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip() or default
+
+
+def confirm(question: str, hint: str = "add --yes to go on without being asked") -> bool:
     """Ask a person to agree; everything but "y" or "yes" means no.
+
+    Args:
+        question: What is asked.
+        hint: What to do where there is no terminal.
 
     Raises:
         UsageError: If there is no terminal to ask at.
     """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("there is no terminal to ask at", "add --yes to go on without being asked")
-    sys.stderr.write(f"{one_line(question)} [y/N] ")
-    sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    if not can_ask():
+        raise UsageError("there is no terminal to ask at", hint)
+    return ask(question, "y/N").lower() in ("y", "yes")
 
 
 @contextmanager

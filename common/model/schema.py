@@ -20,6 +20,8 @@ NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
 RESERVED_NAMES = ("record", "token")
 """Names of columns that releases and fragments have in any case: no attribute can have them."""
+MOST_DECIMALS = 18
+"""Most decimal places that a number can declare."""
 _MOST_DIGITS = 40
 _EPOCH = date(1970, 1, 1).toordinal()
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -163,8 +165,8 @@ def to_units(kind: AttributeType, text: str, decimals: int = 0) -> int:
     """
     if kind is AttributeType.DATE:
         return date.fromisoformat(text).toordinal() - _EPOCH
-    if not 0 <= decimals <= 18:
-        raise ValueError(f"decimals must be from 0 to 18, not {decimals}")
+    if not 0 <= decimals <= MOST_DECIMALS:
+        raise ValueError(f"decimals must be from 0 to {MOST_DECIMALS}, not {decimals}")
     try:
         scaled = Decimal(text).scaleb(decimals)
     except ArithmeticError:

@@ -24,7 +24,7 @@ from common.errors import DataError, TesseraError, UsageError
 from common.model.mechanisms import declared_mechanism
 from common.model.schema import Attribute, AttributeType, CategoryOrder, Schema
 from owner_node import config
-from owner_node.cli.check_release import ask_policy, read_options, show_answer, show_refusal
+from owner_node.cli.check_release import ask_policy, check_sums, read_options, show_answer, show_refusal
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.connection.credentials import own_credentials
 from owner_node.ledger.ledger import Ledger
@@ -175,6 +175,7 @@ def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
     """Load one data set and describe it, for its owner only."""
     loaded = load(dataset)
     schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.min_k)
+    check_sums(owner, dataset, schema)
     return {
         "name": dataset.name,
         "source": dataset.place,

@@ -6,21 +6,18 @@ states the range of the data only rounded and in comments, and the domain is a t
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from common.cli import console
 from common.errors import UsageError
 from common.files import write_atomic
-from owner_node.sources.guessing import MOST_LABELS, guess
-
-if TYPE_CHECKING:
-    from owner_node.sources.guessing import ColumnGuess, FileGuess
-
+from common.model.schema import MOST_DECIMALS
+from owner_node.sources.guessing import MOST_LABELS, ColumnGuess, FileGuess, guess
 
 FILL_IN = "FILL IN"
 """What a person has to replace; every command that reads the file refuses it."""
@@ -93,9 +90,12 @@ def init(
     if not name or not address:
         raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
     found = guess(file)
+    decimals = {
+        column.name: _decimals(column, as_json=as_json) for column in found.columns if column.type == "number"
+    }
     text = starting_configuration(
-        file, out, found, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN, aggregator=name,
-        address=address,
+        file, out, found, decimals=decimals, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN,
+        aggregator=name, address=address,
     )  # fmt: skip
     try:
         write_atomic(out, text.encode(), _PUBLIC_FILE)
@@ -107,7 +107,7 @@ def init(
     left_out = [column.name for column in found.columns if not column.type]
     if as_json:
         document = {"file": out.absolute(), "records": found.n_records, "attributes": declared}
-        console.print_json({**document, "not_declared": left_out})
+        console.print_json({**document, "decimals": decimals, "not_declared": left_out})
         return
     console.print_line(
         f"{out}: {len(declared)} of {len(found.columns)} columns declared, {found.n_records} records"
@@ -118,11 +118,28 @@ def init(
     console.note("domains are not taken from the data: they would disclose its extremes to everyone")
 
 
+def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
+    """Return the decimal places of a number; where some are left out, ask a person or say what was chosen."""
+    chosen, most = column.decimals, column.most_decimals
+    if chosen == most or as_json:
+        return chosen
+    about = f"column {column.name!r}: numbers have up to {most} decimal places, as computed numbers do"
+    if not console.can_ask():
+        console.note(f"{about}; {chosen} are kept, finer numbers are rounded")
+        return chosen
+    while True:
+        answer = console.ask(f"{about}. How many to keep?", str(chosen))
+        if answer.isdecimal() and int(answer) <= MOST_DECIMALS:
+            return int(answer)
+        console.note(f"expected a whole number from 0 to {MOST_DECIMALS}")
+
+
 def starting_configuration(
     source: Path,
     written_to: Path,
-    guess: "FileGuess",
+    guess: FileGuess,
     *,
+    decimals: Mapping[str, int] | None = None,
     owner: str = FILL_IN,
     trust_domain: str = FILL_IN,
     aggregator: str = FILL_IN,
@@ -134,6 +151,7 @@ def starting_configuration(
         source: The data file.
         written_to: File that the text is written to; paths in it are relative to its folder.
         guess: Guessed form and columns of the data file.
+        decimals: Decimal places by column, where they are not those of the guess.
         owner: The owner's id, if known.
         trust_domain: The trust domain.
         aggregator: The aggregator's name.
@@ -150,11 +168,12 @@ def starting_configuration(
     )  # fmt: skip
     declared = [column for column in guess.columns if column.type]
     parts = [text, *_identifier(guess), *_form(guess)]
-    parts += ["\n".join(_attribute(column, guess)) + "\n" for column in declared]
+    kept = {column.name: column.decimals for column in declared} | dict(decimals or {})
+    parts += ["\n".join(_attribute(column, guess, kept[column.name])) + "\n" for column in declared]
     return "\n".join(parts)
 
 
-def _identifier(guess: "FileGuess") -> Iterator[str]:
+def _identifier(guess: FileGuess) -> Iterator[str]:
     others = [column for column in guess.columns if not column.type]
     names = ", ".join(_quoted(column.name) for column in others)
     named = (column.name for column in others if column.can_be_declared)
@@ -171,7 +190,7 @@ def _identifier(guess: "FileGuess") -> Iterator[str]:
     )
 
 
-def _form(guess: "FileGuess") -> Iterator[str]:
+def _form(guess: FileGuess) -> Iterator[str]:
     if guess.is_csv:
         form = guess.form
         yield (
@@ -184,7 +203,7 @@ def _form(guess: "FileGuess") -> Iterator[str]:
         )
 
 
-def _attribute(column: "ColumnGuess", guess: "FileGuess") -> Iterator[str]:
+def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator[str]:
     yield f"[dataset.attributes.{_quoted(column.name)}]"
     if column.n_missing:
         share = 100 * column.n_missing / max(guess.n_records, 1)
@@ -199,12 +218,12 @@ def _attribute(column: "ColumnGuess", guess: "FileGuess") -> Iterator[str]:
     if column.type == "category":
         yield from _categories(column)
     elif column.type != "boolean":
-        yield from _domain(column)
+        yield from _domain(column, decimals)
     if column.type == "date" and column.date_format != guess.form.date_format:
         yield f"# Its dates are written {column.date_format}, others are not: export them alike."
 
 
-def _domain(column: "ColumnGuess") -> Iterator[str]:
+def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
     yield "# The smallest and the largest value that there can be, for anybody: what is known about the"
     yield "# attribute, the same at every owner. The ends of this file's values would tell who is extreme."
     ends = column.rounded_ends()
@@ -214,11 +233,14 @@ def _domain(column: "ColumnGuess") -> Iterator[str]:
     yield f"min = {_quoted(FILL_IN)}"
     yield f"max = {_quoted(FILL_IN)}"
     if column.type == "number":
-        yield "# Decimal places that are kept; the file has as many. Fewer make coarser, smaller domains."
-        yield f"decimals = {column.decimals}"
+        most = f"; some numbers have {column.most_decimals} and are rounded" * (
+            column.most_decimals > decimals
+        )
+        yield f"# Decimal places that are kept{most}. Fewer make coarser, smaller domains."
+        yield f"decimals = {decimals}"
 
 
-def _categories(column: "ColumnGuess") -> Iterator[str]:
+def _categories(column: ColumnGuess) -> Iterator[str]:
     labels = sorted(column.labels or ())
     yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
     yield "# only this file has tells that somebody has it. Labels of this file, to start from:"

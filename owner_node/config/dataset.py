@@ -14,6 +14,7 @@ from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, one_of
 from common.model.schema import (
     MISSING_CATEGORY,
+    MOST_DECIMALS,
     RESERVED_NAMES,
     Attribute,
     AttributeType,
@@ -93,7 +94,7 @@ class AttributeTable(Section):
     ]
     min: Bound | None = None
     max: Bound | None = None
-    decimals: Annotated[int, Field(ge=0, le=18)] | None = None
+    decimals: Annotated[int, Field(ge=0, le=MOST_DECIMALS)] | None = None
     outside: Literal["error", "clamp"] = "error"
     missing: Missing | None = None
     """None: as the data set says."""

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.model.schema import RESERVED_NAMES
+from common.model.schema import MOST_DECIMALS, RESERVED_NAMES
 from owner_node.config import CsvOptions
 from owner_node.sources.files import open_file
 from owner_node.sources.findings import Findings
@@ -27,6 +27,11 @@ MOST_LABELS = 50
 """A column with more different texts is not a category."""
 _DELIMITERS = (",", ";", "\t", "|")
 _SAMPLED_LINES = 50
+_MEASURED_DIGITS = 12
+"""A number with more significant digits is the result of binary arithmetic, such as 9.533333333333333."""
+_RANGE_DIGITS = 6
+"""Digits that divide a range finely enough where no number shows its own decimals."""
+_NUMERAL = r"^[+-]?0*(?P<whole>[0-9]*?)(?:\.(?P<places>[0-9]*?)0*)?(?:[eE](?P<exponent>[+-]?[0-9]+))?$"
 _MISSING = ("", "NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "?", "-", ".")
 _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y")
 _WORDS = ("true", "false", "t", "f", "yes", "no", "y", "n")
@@ -52,8 +57,10 @@ class ColumnGuess:
     n_missing: int = 0
     n_values: int = 0
     """Number of values that are not missing."""
-    decimals: int = 0
+    most_decimals: int = 0
     """Most decimal places of its numbers."""
+    measured_decimals: int | None = None
+    """The same of its numbers with up to `_MEASURED_DIGITS` significant digits; None if there are none."""
     ends: tuple[float, float] | None = None
     """Smallest and largest number; None without numbers."""
     distinct: bool = True
@@ -75,6 +82,15 @@ class ColumnGuess:
         if self.date_format:
             return "date"
         return "category" if self.labels is not None and not self._all_different else ""
+
+    @property
+    def decimals(self) -> int:
+        """The decimal places that its numbers need, without those that binary arithmetic adds."""
+        if self.measured_decimals is not None:
+            return min(self.measured_decimals, MOST_DECIMALS)
+        low, high = self.ends or (0.0, 0.0)
+        width = Decimal(repr(high)) - Decimal(repr(low))
+        return min(max(_RANGE_DIGITS - 1 - width.adjusted(), 0), self.most_decimals, MOST_DECIMALS)
 
     @property
     def _all_different(self) -> bool:
@@ -190,9 +206,16 @@ def _measure(column: ColumnGuess, values: Any) -> None:
     found = pc.min_max(numerals.cast(pa.float64())).as_py()
     low, high = column.ends or (found["min"], found["max"])
     column.ends = min(low, found["min"]), max(high, found["max"])
-    places = pc.extract_regex(numerals, r"\.(?P<places>[0-9]+)").field("places").drop_null()
-    if len(places):
-        column.decimals = max(column.decimals, int(pc.max(pc.utf8_length(places)).as_py()))
+    parts = pc.extract_regex(numerals, _NUMERAL)
+    exponents = pc.if_else(pc.equal(parts.field("exponent"), ""), "0", parts.field("exponent"))
+    places = pc.subtract(pc.utf8_length(parts.field("places")), exponents.cast(pa.int32()))
+    digits = pc.utf8_length(
+        pc.utf8_ltrim(pc.binary_join_element_wise(parts.field("whole"), parts.field("places"), ""), "0")
+    )
+    column.most_decimals = max(column.most_decimals, pc.max(places).as_py())
+    measured = pc.max(places.filter(pc.less_equal(digits, _MEASURED_DIGITS))).as_py()
+    if measured is not None:
+        column.measured_decimals = max(column.measured_decimals or 0, measured)
 
 
 def _form(path: Path) -> CsvOptions:

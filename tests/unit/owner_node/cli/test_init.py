@@ -1,5 +1,6 @@
 """The first owner.toml for a data file: what it guesses, and what it leaves to a person."""
 
+import io
 import json
 import tomllib
 from pathlib import Path
@@ -173,3 +174,34 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) ->
     assert b'address = "hub.example:8443"' in before
     assert console.run(application(), "owner-node", arguments) == 2
     assert (tmp_path / "owner.toml").read_bytes() == before
+
+
+COMPUTED = ("9.4", "9.53333333333333", "10.25", "11.0", "12.0666666666667")
+
+
+def test_decimals_that_only_arithmetic_made_are_not_kept(tmp_path: Path) -> None:
+    """Thirds of a number do not make a domain of 10^15 values; neither do noughts or exponents."""
+    path = tmp_path / "wine.csv"
+    rows = [f"{each},61.23496995123456,5.0,2.50E-3,1{n}345678.91" for n, each in enumerate(COMPUTED)]
+    path.write_text("alcohol,pounds,flat,tiny,income\n" + "\n".join([*rows, rows[0]]) + "\n")
+    found = {each.name: (each.decimals, each.most_decimals) for each in guess(path).columns}
+    assert found == {"alcohol": (2, 14), "pounds": (5, 14), "flat": (0, 0), "tiny": (4, 4), "income": (2, 2)}
+
+
+def test_a_person_is_asked_how_many_decimals_to_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """On a terminal the choice is a person's, with the guess as default; elsewhere it is reported."""
+    monkeypatch.chdir(tmp_path)
+    Path("wine.csv").write_text("alcohol\n" + "\n".join((*COMPUTED, COMPUTED[0])) + "\n")
+    assert console.run(application(), "owner-node", ["init", "wine.csv", "--out", "a.toml"]) == 0
+    about = "column 'alcohol': numbers have up to 14 decimal places, as computed numbers do"
+    assert f"{about}; 2 are kept, finer numbers are rounded" in capsys.readouterr().err
+    assert "decimals = 2\n" in Path("a.toml").read_text()
+    monkeypatch.setattr("common.cli.console.can_ask", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("many\n3\n"))
+    assert console.run(application(), "owner-node", ["init", "wine.csv", "--out", "b.toml"]) == 0
+    asked = capsys.readouterr().err
+    assert f"{about}. How many to keep? [2] " in asked
+    assert "expected a whole number from 0 to 18" in asked
+    assert "decimals = 3\n" in Path("b.toml").read_text()
