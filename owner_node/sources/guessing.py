@@ -90,7 +90,9 @@ class ColumnGuess:
             return min(self.measured_decimals, MOST_DECIMALS)
         low, high = self.ends or (0.0, 0.0)
         width = Decimal(repr(high)) - Decimal(repr(low))
-        return min(max(_RANGE_DIGITS - 1 - width.adjusted(), 0), self.most_decimals, MOST_DECIMALS)
+        return min(
+            max(_RANGE_DIGITS - 1 - (width.adjusted() if width else 0), 0), self.most_decimals, MOST_DECIMALS
+        )
 
     @property
     def _all_different(self) -> bool:
