@@ -54,8 +54,14 @@ def filled(text: str) -> str:
 
 def start(path: Path) -> str:
     """Return the text that `init` writes."""
-    known = {"trust_domain": "example.org", "aggregator": "hub", "address": "hub:8443"}
-    return starting_configuration(path, path.parent / "owner.toml", guess(path), **known)
+    return starting_configuration(
+        path,
+        path.parent / "owner.toml",
+        guess(path),
+        trust_domain="example.org",
+        aggregator="hub",
+        address="hub:8443",
+    )
 
 
 @pytest.mark.parametrize(
