@@ -188,7 +188,7 @@ COMPUTED = ("9.4", "9.53333333333333", "10.25", "11.0", "12.0666666666667")
 def test_decimals_that_only_arithmetic_made_are_not_kept(tmp_path: Path) -> None:
     """Thirds of a number do not make a domain of 10^15 values; neither do noughts or exponents."""
     path = tmp_path / "wine.csv"
-    rows = [f"{each},{n}1.23496995123456,5.0,2.50E-3,1{n}345678.91" for n, each in enumerate(COMPUTED)]
+    rows = [f"{each},{n + 1}1.23496995123456,5.0,2.50E-3,1{n}345678.91" for n, each in enumerate(COMPUTED)]
     path.write_text("alcohol,pounds,flat,tiny,income\n" + "\n".join([*rows, rows[0]]) + "\n")
     found = {each.name: (each.decimals, each.most_decimals) for each in guess(path).columns}
     assert found == {"alcohol": (2, 14), "pounds": (4, 14), "flat": (0, 0), "tiny": (4, 4), "income": (2, 2)}
