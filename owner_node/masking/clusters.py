@@ -15,20 +15,16 @@ References:
     Del Vasto-Terrientes et al. 2025, Algorithm 1 (individual ranking).
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
 
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
 from owner_node.masking.arrays import LARGEST_INT64, Int64Array
 from owner_node.values.taxonomy import Taxonomy
-
-ClusterStatistic: TypeAlias = Callable[[Int64Array], Int64Array]
-"""Maps sorted values of clusters of one size, `(n_clusters, size)`, to one integer each, `(n_clusters,)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,123 +66,103 @@ class Clusters:
         numbers[-1] = last
         return numbers
 
-    def apply(self, sorted_values: Int64Array, statistic: ClusterStatistic) -> Int64Array:
-        """Compute a statistic of every cluster.
+    def blocks(self, n_records: int) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
+        """Divide the clusters into blocks of whole clusters of one size.
 
         Args:
-            sorted_values: `(n_records,)`, ascending.
-            statistic: Computed once for all clusters of size k and once for the last.
+            n_records: Approximate number of records of a block.
 
-        Returns:
-            The statistics in rank order, `(n_clusters,)`.
+        Yields:
+            A slice of clusters, a slice of ranks, and the shape (n_clusters, size) of their values.
         """
-        ordinary = sorted_values[: self.last_start].reshape(-1, self.k)
-        last = sorted_values[self.last_start :].reshape(1, -1)
-        results = np.empty(self.n_clusters, dtype=np.int64)
-        results[:-1] = statistic(ordinary)
-        results[-1:] = statistic(last)
-        return results
+        last = self.n_clusters - 1
+        step = max(1, n_records // self.k)
+        for first in range(0, last, step):
+            after = min(first + step, last)
+            yield slice(first, after), slice(first * self.k, after * self.k), (after - first, self.k)
+        yield slice(last, last + 1), slice(self.last_start, self.n_records), (1, self.last_size)
 
 
-def plain_sums(rows: Int64Array, _g: int = 1) -> Int64Array:
-    """Return the sum of each cluster.
+@dataclass(frozen=True, slots=True)
+class ClusterStatistics:
+    """The numbers of clusters that mechanisms on sums need.
 
-    Args:
-        rows: Sorted values of clusters of equal size, `(n_clusters, size)`, in resolution units.
+    Everything that trimming and local sensitivities look at is near the ends of a cluster: v_1 … v_m and
+    v_(q-m+1) … v_q of its q sorted values. W_h, its sum with the h smallest values replaced by v_(h+1) and
+    the h largest by v_(q-h), is
 
-    Returns:
-        The sums, `(n_clusters,)`, in resolution units.
-    """
-    # numpy takes many times as long to sum rows of one value each as to take the values.
-    sums: Int64Array = rows.sum(axis=1) if rows.shape[1] > 1 else rows[:, 0]
-    return sums
+        W_h(v) = h (v_(h+1) + v_(q-h)) + Σ_(i=h+1)^(q-h) v_i.
 
+    W_h is monotone in the order statistics. So its largest rise, when g ≤ h records change, is reached by
+    removing the g smallest values and adding g values above all others, and its largest fall by the reverse.
+    What both sums have in common cancels:
 
-def trimmed_sums(rows: Int64Array, g: int = 1) -> Int64Array:
-    """Return W_g, the trimmed sum of each cluster.
-
-    The g smallest values are replaced by the (g+1)-th smallest, the g largest by the (g+1)-th largest
-    (order statistics with repetition), so that the sum depends on no single extreme value.
-
-    Args:
-        rows: Sorted values of clusters of equal size, `(n_clusters, size)`, size at least 2g + 1, in
-            resolution units.
-        g: The most records that one person has.
-
-    Returns:
-        The trimmed sums, `(n_clusters,)`, in resolution units.
+        E_up   = h (v_(h+1+g) - v_(h+1) + v_(q-h+g) - v_(q-h)) + Σ_(i=q-h+1)^(q-h+g) v_i - Σ_(i=h+1)^(h+g) v_i
+        E_down = h (v_(h+1) - v_(h+1-g) + v_(q-h) - v_(q-h-g)) + Σ_(i=q-h-g+1)^(q-h) v_i - Σ_(i=h+1-g)^h v_i
 
     References:
-        Soria-Comas et al. 2025, §3.2.2, for g = 1; the general form W_g is in MECHANISMS §4.
+        Soria-Comas et al. 2025, §3.2.2 and Proposition 9, for h = g = 1; MECHANISMS §4 and §8 for others.
     """
-    size = rows.shape[1]
-    low, high = rows[:, g], rows[:, size - g - 1]
-    # W_g = (g+1)(v_(g+1) + v_(q-g)) + the sum strictly between them; this form holds for q = 2g + 1, too.
-    sums: Int64Array = g * (low + high) + rows[:, g : size - g].sum(axis=1)
-    return sums
 
+    clusters: Clusters
+    """How the records are divided."""
+    sums: Int64Array
+    """Sum of all values of each cluster, `(n_clusters,)`, in resolution units above L."""
+    lowest: Int64Array
+    """The m smallest values of each cluster, ascending, `(n_clusters, m)`."""
+    highest: Int64Array
+    """The m largest values of each cluster, ascending, `(n_clusters, m)`."""
 
-def rise(rows: Int64Array, g: int = 1) -> Int64Array:
-    """Return E_up, the largest rise of each trimmed sum when g records change.
+    @classmethod
+    def of(cls, sorted_values: Int64Array, clusters: Clusters, depth: int) -> "ClusterStatistics":
+        """Compute the statistics of sorted values.
 
-    The trimmed sum is monotone in the order statistics, so its largest rise is reached by removing the g
-    smallest values and adding g values above the largest: W_g(v_(g+1) … v_q, then v_q g times) - W_g(v).
-    The values that both have in common cancel. For g = 1 the rest is
-    (M1 - m2) + (m3 - m2) + (M1 - M2).
+        Args:
+            sorted_values: `(n_records,)`, ascending, in resolution units above L.
+            clusters: How they are divided.
+            depth: m, at most k.
+        """
+        rows = sorted_values[: clusters.last_start].reshape(-1, clusters.k)
+        last = sorted_values[clusters.last_start :].reshape(1, -1)
+        parts = rows, last
+        return cls(
+            clusters,
+            np.concatenate([each.sum(axis=1) for each in parts]),
+            np.concatenate([each[:, :depth] for each in parts]),
+            np.concatenate([each[:, each.shape[1] - depth :] for each in parts]),
+        )
 
-    Args:
-        rows: Sorted values of clusters of equal size, `(n_clusters, size)`, size at least 2g + 1, in
-            resolution units.
-        g: The most records that one person has.
+    def trimmed_sums(self, h: int) -> Int64Array:
+        """Return W_h, the sum of each cluster with h values at each end trimmed, `(n_clusters,)`."""
+        if h == 0:
+            return self.sums
+        first = self.highest.shape[1] - h
+        ends: Int64Array = self.lowest[:, h] + self.highest[:, first - 1]
+        low, high = self.lowest[:, :h].sum(axis=1), self.highest[:, first:].sum(axis=1)
+        trimmed: Int64Array = self.sums - low - high + h * ends
+        return trimmed
 
-    Returns:
-        The rises, `(n_clusters,)`, in resolution units of the sum.
+    def rises(self, h: int, g: int) -> Int64Array:
+        """Return E_up, the largest rise of each W_h when g ≤ h records change, `(n_clusters,)`."""
+        low, high, first = self.lowest, self.highest, self.highest.shape[1] - h
+        ends = low[:, h + g] - low[:, h] + high[:, first - 1 + g] - high[:, first - 1]
+        moved: Int64Array = h * ends + high[:, first : first + g].sum(axis=1) - low[:, h : h + g].sum(axis=1)
+        return moved
 
-    References:
-        Soria-Comas et al. 2025, Proposition 9 (the two terms of the cluster-based local sensitivity).
-    """
-    size = rows.shape[1]
-    ends = rows[:, 2 * g] + rows[:, -1] - rows[:, g] - rows[:, size - g - 1]
-    moved: Int64Array = g * ends + rows[:, size - g :].sum(axis=1) - rows[:, g : 2 * g].sum(axis=1)
-    return moved
+    def falls(self, h: int, g: int) -> Int64Array:
+        """Return E_down, the largest fall of each W_h when g ≤ h records change, `(n_clusters,)`."""
+        low, high, first = self.lowest, self.highest, self.highest.shape[1] - h
+        ends = low[:, h] - low[:, h - g] + high[:, first - 1] - high[:, first - 1 - g]
+        moved: Int64Array = h * ends + high[:, first - g : first].sum(axis=1) - low[:, h - g : h].sum(axis=1)
+        return moved
 
+    def reaches(self, n_values: int) -> Int64Array:
+        """Return max(U - min, max - L), how far one value of each cluster can move in the domain 0 to V - 1.
 
-def fall(rows: Int64Array, g: int = 1) -> Int64Array:
-    """Return E_down, the largest fall of each trimmed sum when g records change.
-
-    Mirrors `rise`: W_g(v) - W_g(v_1 g times, then v_1 … v_(q-g)); for g = 1 this is
-    (M2 - m1) + (M2 - M3) + (m2 - m1).
-
-    Args:
-        rows: As in `rise`.
-        g: The most records that one person has.
-
-    Returns:
-        The falls, `(n_clusters,)`, in resolution units of the sum, as numbers of at least 0.
-
-    References:
-        Soria-Comas et al. 2025, Proposition 9.
-    """
-    size = rows.shape[1]
-    ends = rows[:, g] + rows[:, size - g - 1] - rows[:, 0] - rows[:, size - 2 * g - 1]
-    moved: Int64Array = g * ends + rows[:, size - 2 * g : size - g].sum(axis=1) - rows[:, :g].sum(axis=1)
-    return moved
-
-
-def reach(rows: Int64Array, n_values: int) -> Int64Array:
-    """Return max(U - min, max - L), how far one value of each cluster can move within the domain.
-
-    Args:
-        rows: Sorted values of clusters of equal size, `(n_clusters, size)`, in resolution units above L.
-        n_values: V; the domain is 0 to V - 1.
-
-    Returns:
-        The local sensitivities of the plain sums, `(n_clusters,)`, in resolution units.
-
-    References:
-        Soria-Comas et al. 2025, Proposition 8.
-    """
-    return np.maximum(n_values - 1 - rows[:, 0], rows[:, -1])
+        References:
+            Soria-Comas et al. 2025, Proposition 8.
+        """
+        return np.maximum(n_values - 1 - self.lowest[:, 0], self.highest[:, -1])
 
 
 MOST_FRACTION_BITS = 20

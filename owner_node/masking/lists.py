@@ -37,10 +37,11 @@ class ReleasedList:
     """The rank-ordered list of released values: one of the two products of masking (MECHANISMS §1)."""
 
     values: Int64Array
-    """One released value per cluster, `(n_clusters,)`, in resolution units; in rank order, or in record order
-    if each record is its own cluster."""
+    """Entries, `(n_entries,)`, in resolution units: ascending with the ranks where a mechanism says so; in
+    random order within the places of a cluster where each has entries of its own; in record order if each
+    record is its own cluster."""
     sizes: Int64Array
-    """Number of records of each cluster, `(n_clusters,)`."""
+    """Number of consecutive ranks that get each entry, `(n_entries,)`; they sum to the number of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class ListMechanism(ABC):
 
     @property
     def ascending(self) -> bool:
-        """Whether the released values always ascend with the ranks."""
+        """Whether the released values always ascend with the ranks, within a cluster in whatever order."""
         return False
 
     @abstractmethod
@@ -232,8 +233,8 @@ def round_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int)
     return np.clip(quotients, 0, n_values - 1)
 
 
-def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_values: int) -> Int64Array:
-    """Divide noisy sums, make them ascend, then clamp to the domain and round.
+def ascending_centroids(noisy_sums: Int64Array, divisors: Int64Array) -> Float64Array:
+    """Divide noisy sums and make them ascend.
 
     The true centroids ascend in rank order; the ascending list nearest to the noisy one, in squared distance
     weighted by cluster size, averages noise out where neighbours are not in order. Doubles are safe here,
@@ -242,15 +243,18 @@ def round_monotone_centroids(noisy_sums: Int64Array, divisors: Int64Array, n_val
     Args:
         noisy_sums: As in `round_centroids`.
         divisors: As in `round_centroids`; they are the weights, being proportional to cluster sizes.
-        n_values: As in `round_centroids`.
 
     Returns:
-        Released values, of the same shape, ascending in each list.
+        Centroids, of the same shape, ascending in each list.
     """
     begins = np.zeros(noisy_sums.shape, dtype=np.bool_)
     begins[..., 0] = True
     ascending = nearest_ascending(noisy_sums.ravel(), divisors.ravel(), begins.ravel())
-    ascending = ascending.reshape(noisy_sums.shape)
-    rounded = np.rint(np.clip(ascending, 0, n_values - 1)).astype(np.int64)
+    return ascending.reshape(noisy_sums.shape)
+
+
+def round_to_domain(values: Float64Array, n_values: int) -> Int64Array:
+    """Clamp numbers after the noise to the domain, 0 to V - 1, and round them to resolution units."""
+    rounded = np.rint(np.clip(values, 0, n_values - 1)).astype(np.int64)
     # In a domain of more than 2^53 values, a double may round its last integer up, out of the domain.
     return np.minimum(rounded, n_values - 1)

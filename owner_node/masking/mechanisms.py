@@ -32,14 +32,10 @@ from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import (
     TAIL,
     Clusters,
+    ClusterStatistics,
     Setting,
-    fall,
     fraction_bits,
     multiply_up,
-    plain_sums,
-    reach,
-    rise,
-    trimmed_sums,
 )
 from owner_node.masking.exponential import TaxonomyMechanism
 from owner_node.masking.histogram import HistogramMechanism
@@ -48,10 +44,12 @@ from owner_node.masking.lists import (
     Expectation,
     ListMechanism,
     ReleasedList,
+    ascending_centroids,
     round_centroids,
-    round_monotone_centroids,
+    round_to_domain,
 )
-from owner_node.masking.noise import add_saturating, discrete_laplace
+from owner_node.masking.noise import add_saturating, discrete_laplace, uniform_below
+from owner_node.masking.quantiles import linear_list, rotated, shuffle_within_clusters
 
 DRAWS_PER_BLOCK = 2**17
 """Draws made at a time: drawing needs several times the memory of its result."""
@@ -60,21 +58,44 @@ RECORDS_PER_BLOCK = 2**16
 _NO_NOISE = 1e-3
 """Replaces a scale of 0: such noise differs from 0 with a probability too small for a double."""
 _NEARLY_UNIFORM = 1e-5
-ScaleBound = Callable[[Setting], int]
-"""The largest scale of a mechanism over all data, in resolution units of the sum."""
-Scales = Callable[[Int64Array, Clusters, Setting, int], Int64Array]
-"""Maps sorted values, clusters, setting and f to scales, `(n_clusters,)`, in 2^-f resolution units."""
+Trim = Callable[[Setting], int]
+"""h: how many values at each end of a cluster a mechanism trims."""
+ScaleBound = Callable[[Setting, int], int]
+"""Maps setting and h to the largest scale over all data, in resolution units of the sum."""
+Scales = Callable[[ClusterStatistics, Setting, int, int], Int64Array]
+"""Maps statistics, setting, h and f to scales, `(n_clusters,)`, in 2^-f resolution units."""
+
+
+# --- trimming -------------------------------------------------------------------------------------------
+
+MOST_TRIMMED = 10
+"""Values trimmed at each end for a list of quantiles; more hardly reduce its noise."""
+
+
+def trim_none(_setting: Setting) -> int:
+    """Return 0: plain sums."""
+    return 0
+
+
+def trim_changed(setting: Setting) -> int:
+    """Return g: as many values as one person can change."""
+    return setting.g
+
+
+def trim_deeply(setting: Setting) -> int:
+    """Return min(10, (k - 3)//2), or g where that is more than 10 (MECHANISMS §8)."""
+    return min(max(MOST_TRIMMED, setting.g), (setting.k - 3) // 2)
 
 
 # --- scales ---------------------------------------------------------------------------------------------
 
 
-def local_scale_bound(setting: Setting) -> int:
+def local_scale_bound(setting: Setting, _h: int) -> int:
     """Return the largest scale of `local_scales` over all data: the whole domain."""
     return max(1, ceil((setting.n_values - 1) * setting.g / setting.exact_epsilon))
 
 
-def local_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+def local_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits: int) -> Int64Array:
     """Return the scales of `idp-ls`: t_C = ceil(2^f g max(U - min, max - L) / epsilon), at least 1.
 
     With g records per person each record gets epsilon / g, which here composes.
@@ -82,36 +103,36 @@ def local_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting
     References:
         Soria-Comas et al. 2025, Proposition 8.
     """
-    moves = clusters.apply(sorted_values, lambda rows: reach(rows, setting.n_values))
     factor = Fraction(setting.g << bits) / setting.exact_epsilon
-    return np.maximum(multiply_up(moves, factor), 1)
+    return np.maximum(multiply_up(statistics.reaches(setting.n_values), factor), 1)
 
 
-def domain_scale_bound(setting: Setting) -> int:
+def domain_scale_bound(setting: Setting, _h: int) -> int:
     """Return the largest scale of `domain_scales`: a cluster has fewer than 2k records."""
     return max(1, ceil(2 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
 
 
-def domain_scales(_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
-    """Return the scales of `dp` and `dp-ir`: t_C = ceil(2^f g (U - L) |C| / (k epsilon)), at least 1.
+def domain_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits: int) -> Int64Array:
+    """Return the scales of `dp`, `dp-ir` and `dp-quantiles`: t_C = ceil(2^f g (U - L) |C| / (k epsilon)).
 
-    They do not depend on values. One changed record moves the sums of all clusters together by at most U - L,
-    since the moves telescope: the value that enters a cluster at one end has left its neighbour. With g
-    records per person each record gets epsilon / g, which here composes.
+    They do not depend on values; they are at least 1. One changed record moves the sums of all clusters
+    together by at most U - L, since the moves telescope: the value that enters a cluster at one end has left
+    its neighbour. With g records per person each record gets epsilon / g, which here composes.
 
     References:
         Sánchez et al. 2016, Lemma 1 and Algorithm 1. Soria-Comas et al. 2025, §4.1, for k = 1.
     """
+    clusters = statistics.clusters
     width = Fraction(setting.g * (setting.n_values - 1) << bits) / (setting.exact_epsilon * setting.k)
     return clusters.per_size(max(ceil(width * clusters.k), 1), max(ceil(width * clusters.last_size), 1))
 
 
-def cluster_scale_bound(setting: Setting) -> int:
-    """Return the largest scale of `cluster_scales`: E_up and E_down are at most 3g (max C - min C)."""
-    return max(1, ceil(3 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
+def cluster_scale_bound(setting: Setting, h: int) -> int:
+    """Return the largest scale of `cluster_scales`: E_up and E_down are at most (2h + g)(max C - min C)."""
+    return max(1, ceil((2 * h + setting.g) * (setting.n_values - 1) / setting.exact_epsilon))
 
 
-def cluster_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
+def cluster_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits: int) -> Int64Array:
     """Return the scales of `idp-cbls`: t_C = ceil(2^f S_g(C) / epsilon), and 0, no noise, where S_g(C) = 0.
 
     Each cluster is calibrated to itself alone, to g changed records and never to epsilon / g.
@@ -119,22 +140,21 @@ def cluster_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setti
     References:
         Soria-Comas et al. 2025, Proposition 9; Soria-Comas et al. 2017, Definition 6, for g records.
     """
-    moves = clusters.apply(
-        sorted_values, lambda rows: np.maximum(rise(rows, setting.g), fall(rows, setting.g))
-    )
+    moves = np.maximum(statistics.rises(h, setting.g), statistics.falls(h, setting.g))
     return multiply_up(moves, Fraction(1 << bits) / setting.exact_epsilon)
 
 
-def joint_scale_bound(setting: Setting) -> int:
+def joint_scale_bound(setting: Setting, h: int) -> int:
     """Return the largest scale of `joint_scales` over all data.
 
-    E_up(C) and E_down(C) are at most 3g (max C - min C), and the clusters' ranges do not overlap, so the sum
-    of E(C)/|C| is at most 3g (V - 1)/k; a cluster has fewer than 2k records.
+    E_up(C) and E_down(C) are at most (2h + g)(max C - min C), and the clusters' ranges do not overlap, so the
+    sum of E(C)/|C| is at most (2h + g)(V - 1)/k; a cluster has fewer than 2k records.
     """
-    return ceil(2 * max(3 * setting.g * (setting.n_values - 1), 1) / setting.exact_epsilon)
+    widest = max((2 * h + setting.g) * (setting.n_values - 1), 1)
+    return ceil(2 * widest / setting.exact_epsilon)
 
 
-def joint_sensitivity(sorted_values: Int64Array, clusters: Clusters, g: int = 1) -> Fraction:
+def joint_sensitivity(statistics: ClusterStatistics, h: int, g: int = 1) -> Fraction:
     """Return Λ, the local L1-sensitivity of the vector of all trimmed centroids, in resolution units.
 
     One changed record moves all touched clusters the same way, so for g = 1 it is the larger of the summed
@@ -144,21 +164,20 @@ def joint_sensitivity(sorted_values: Int64Array, clusters: Clusters, g: int = 1)
     References:
         Soria-Comas et al. 2017, Proposition 5, applied to all centroids at once.
     """
-    rises = clusters.apply(sorted_values, lambda rows: rise(rows, g))
-    falls = clusters.apply(sorted_values, lambda rows: fall(rows, g))
+    rises, falls, clusters = statistics.rises(h, g), statistics.falls(h, g), statistics.clusters
     if g > 1:
         return _sum_per_record(np.maximum(rises, falls), clusters)
     return max(_sum_per_record(rises, clusters), _sum_per_record(falls, clusters))
 
 
-def joint_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting, bits: int) -> Int64Array:
-    """Return the scales of `idp-joint`: t_C = ceil(2^f |C| b) with b = max(Λ, 1/k) / epsilon.
+def joint_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits: int) -> Int64Array:
+    """Return the scales of `idp-joint` and `idp-quantiles`: t_C = ceil(2^f |C| b), b = max(Λ, 1/k) / epsilon.
 
     b is the same for all clusters. Rounding up keeps the joint bound, since every term 2^f E(C)/t_C falls as
     t_C grows. The floor of one resolution unit in one cluster ensures that an attribute without variation is
     not released exactly.
     """
-    sensitivity = joint_sensitivity(sorted_values, clusters, setting.g)
+    clusters, sensitivity = statistics.clusters, joint_sensitivity(statistics, h, setting.g)
     scale = max(sensitivity, Fraction(1, setting.k)) / setting.exact_epsilon * 2**bits
     return clusters.per_size(ceil(clusters.k * scale), ceil(clusters.last_size * scale))
 
@@ -166,7 +185,7 @@ def joint_scales(sorted_values: Int64Array, clusters: Clusters, setting: Setting
 def _sum_per_record(moves: Int64Array, clusters: Clusters) -> Fraction:
     """Return the sum over clusters of moves / |C|, exactly.
 
-    The sum of the moves fits: clusters do not overlap, so it is at most 3g (V - 1), below 2kV.
+    The sum of the moves fits: clusters do not overlap, so it is at most (2h + g)(V - 1), below 2kV.
     """
     ordinary = int(moves[:-1].sum())
     return Fraction(ordinary, clusters.k) + Fraction(int(moves[-1]), clusters.last_size)
@@ -233,8 +252,8 @@ class ExactSums:
 class SumMechanism(ListMechanism):
     """A mechanism of individual-ranking clusters with one noisy sum each (MECHANISMS §2 and §6)."""
 
-    sums: Callable[[Int64Array, int], Int64Array]
-    """Maps sorted values of clusters of equal size, and g, to the sums that noise is added to."""
+    trim: Trim
+    """How many values at each end of a cluster are trimmed before its sum gets noise."""
     scale_bound: ScaleBound
     """Public bound on the noise scale."""
     scales: Scales
@@ -249,16 +268,24 @@ class SumMechanism(ListMechanism):
 
     def check(self, setting: Setting) -> None:
         """Refuse a domain whose noisy sums would not be exact."""
-        fraction_bits(setting, self.scale_bound(setting))
+        fraction_bits(setting, self.scale_bound(setting, self.trim(setting)))
 
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""
+        h = self.trim(setting)
+        depth = h + setting.g + 1 if h else 1
         clusters = Clusters(sorted_values.size, setting.k)
-        bound = self.scale_bound(setting)
+        return self.calibrated(ClusterStatistics.of(sorted_values, clusters, depth), setting)
+
+    def calibrated(self, statistics: ClusterStatistics, setting: Setting) -> ExactSums:
+        """Return the sums of all clusters before noise, and the scales of their noise."""
+        h = self.trim(setting)
+        bound = self.scale_bound(setting, h)
         f = fraction_bits(setting, bound)
-        sums = clusters.apply(sorted_values, lambda rows: self.sums(rows, setting.g)) << f
-        scales = self.scales(sorted_values, clusters, setting, f)
-        return ExactSums(sums, scales, clusters.sizes, f, TAIL * bound << f)
+        scales = self.scales(statistics, setting, h, f)
+        return ExactSums(
+            statistics.trimmed_sums(h) << f, scales, statistics.clusters.sizes, f, TAIL * bound << f
+        )
 
     def noisy_sums(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> Int64Array:
         """Draw Y_C = 2^f T_C + DL(t_C) for every cluster, `(n_clusters,)`."""
@@ -282,7 +309,7 @@ class SumMechanism(ListMechanism):
             Values from 0 to V - 1, of the same shape.
         """
         if self.monotone:
-            return round_monotone_centroids(noisy, divisors, n_values)
+            return round_to_domain(ascending_centroids(noisy, divisors), n_values)
         return round_centroids(noisy, divisors, n_values)
 
     def expect(
@@ -301,7 +328,7 @@ class SumMechanism(ListMechanism):
             )
         n_records, divisors = assigned.size, exact.divisors
         unchanged, squares = np.empty(n_records), 0.0
-        for clusters, ranks, shape in _blocks(n_records, Clusters(n_records, setting.k)):
+        for clusters, ranks, shape in Clusters(n_records, setting.k).blocks(RECORDS_PER_BLOCK):
             outcome = ListOutcome.of(
                 exact.sums[clusters], divisors[clusters], exact.scales[clusters], setting.n_values
             )
@@ -326,7 +353,7 @@ class SumMechanism(ListMechanism):
         """Average over drawn lists; squared errors come cluster by cluster from sums computed once."""
         divisors = exact.divisors
         centre = (exact.sums + divisors // 2) // divisors
-        blocks = list(_blocks(assigned.size, Clusters(assigned.size, setting.k)))
+        blocks = list(Clusters(assigned.size, setting.k).blocks(RECORDS_PER_BLOCK))
         distances = np.empty_like(assigned)
         first, second = np.empty(centre.size), np.empty(centre.size)
         for block, ranks, shape in blocks:
@@ -357,6 +384,11 @@ class SumMechanism(ListMechanism):
 class RecordMechanism(SumMechanism):
     """A mechanism with one noisy value per record (MECHANISMS §2, k = 1); the order does not matter."""
 
+    def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
+        """Return the values as sums of clusters of one record."""
+        clusters, each = Clusters(sorted_values.size, 1), sorted_values[:, None]
+        return self.calibrated(ClusterStatistics(clusters, sorted_values, each, each), setting)
+
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
         """Draw the noise and return one value per record, in the given order of the records.
 
@@ -370,19 +402,62 @@ class RecordMechanism(SumMechanism):
         return ReleasedList(values, np.broadcast_to(np.int64(1), values.size))
 
 
-def _blocks(n_records: int, clusters: Clusters) -> Iterator[tuple[slice, slice, tuple[int, int]]]:
-    """Divide clusters into blocks of whole clusters of one size.
+@dataclass(frozen=True, slots=True)
+class QuantileMechanism(ListMechanism):
+    """A list that is linear between noisy centroids (MECHANISMS §8, quantile carriers)."""
 
-    Yields:
-        A slice of clusters, a slice of ranks, and the shape (n_clusters, size) of their values.
-    """
-    last = clusters.n_clusters - 1
-    step = max(1, RECORDS_PER_BLOCK // clusters.k)
-    for first in range(0, last, step):
-        after = min(first + step, last)
-        ranks = slice(first * clusters.k, after * clusters.k)
-        yield slice(first, after), ranks, (after - first, clusters.k)
-    yield slice(last, last + 1), slice(clusters.last_start, n_records), (1, clusters.last_size)
+    sums: SumMechanism
+    """Where its ascending centroids come from."""
+
+    @property
+    def ascending(self) -> bool:
+        """True: only the entries of one cluster are in random order."""
+        return True
+
+    def check(self, setting: Setting) -> None:
+        """Refuse a domain whose noisy sums would not be exact."""
+        self.sums.check(setting)
+
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise, and return the entry of every place, in random order within each cluster's."""
+        exact, clusters = (
+            self.sums.exact_sums(sorted_values, setting),
+            Clusters(sorted_values.size, setting.k),
+        )
+        centroids = ascending_centroids(exact.noisy(bits), exact.divisors)
+        entries = shuffle_within_clusters(linear_list(centroids, clusters, setting.n_values), clusters, bits)
+        return ReleasedList(entries, np.broadcast_to(np.int64(1), entries.size))
+
+    def expect(
+        self,
+        sorted_values: Int64Array,
+        assigned: Int64Array,
+        setting: Setting,
+        bits: BitSource,
+        n_pairs: int,
+    ) -> Expectation:
+        """Draw the noise of all centroids several times, and rotate the entries of every cluster at random.
+
+        A rotation gives every record of a cluster each of its entries with the same probability, as a random
+        order does, which is all that expectations over single records need.
+        """
+        exact, clusters = (
+            self.sums.exact_sums(sorted_values, setting),
+            Clusters(sorted_values.size, setting.k),
+        )
+        found = DrawnExpectation(assigned.size, n_pairs)
+        noises = chain.from_iterable(exact.repeated_noise(bits, n_pairs))
+        for pair, noise in enumerate(noises):
+            turns = uniform_below(np.full(2, clusters.k), bits)
+            for signed, turn in zip((noise, -noise), turns.tolist(), strict=True):
+                noisy = add_saturating(exact.sums, signed, exact.tail)
+                centroids = ascending_centroids(noisy, exact.divisors)
+                entries = rotated(linear_list(centroids, clusters, setting.n_values), clusters, turn)
+                moved = entries - assigned
+                found.add_squares(pair, float(np.square(moved, dtype=np.float64).sum()))
+                found.add_same(pair, slice(None), moved == 0)
+        # At least the deviation if clusters were unchanged or not as a whole, independently.
+        return found.mean(0.5 / clusters.n_clusters**0.5, exact.n_without_noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,14 +531,18 @@ def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Arr
 
 # --- all mechanisms -------------------------------------------------------------------------------------
 
+_SHARED_SCALE = SumMechanism(trim_deeply, joint_scale_bound, joint_scales, monotone=True)
+_DOMAIN_SCALE = SumMechanism(trim_none, domain_scale_bound, domain_scales, monotone=True)
 MECHANISMS: Mapping[str, ListMechanism] = MappingProxyType(
     {
-        "dp": RecordMechanism(plain_sums, domain_scale_bound, domain_scales),
-        "dp-ir": SumMechanism(plain_sums, domain_scale_bound, domain_scales),
-        "idp": RecordMechanism(plain_sums, local_scale_bound, local_scales),
-        "idp-ls": SumMechanism(plain_sums, local_scale_bound, local_scales),
-        "idp-cbls": SumMechanism(trimmed_sums, cluster_scale_bound, cluster_scales),
-        "idp-joint": SumMechanism(trimmed_sums, joint_scale_bound, joint_scales, monotone=True),
+        "dp": RecordMechanism(trim_none, domain_scale_bound, domain_scales),
+        "dp-ir": SumMechanism(trim_none, domain_scale_bound, domain_scales),
+        "dp-quantiles": QuantileMechanism(_DOMAIN_SCALE),
+        "idp": RecordMechanism(trim_none, local_scale_bound, local_scales),
+        "idp-ls": SumMechanism(trim_none, local_scale_bound, local_scales),
+        "idp-cbls": SumMechanism(trim_changed, cluster_scale_bound, cluster_scales),
+        "idp-joint": SumMechanism(trim_changed, joint_scale_bound, joint_scales, monotone=True),
+        "idp-quantiles": QuantileMechanism(_SHARED_SCALE),
         "dp-hist": HistogramMechanism(),
         "exponential": TaxonomyMechanism(),
     }

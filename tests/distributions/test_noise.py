@@ -15,12 +15,12 @@ from common.model.schema import Attribute, AttributeType
 from owner_node.masking import mechanisms as calibration
 from owner_node.masking import noise as sampler
 from owner_node.masking import noise as shared_scale
-from owner_node.masking.clusters import Clusters, Setting, fraction_bits, trimmed_sums
-from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
+from owner_node.masking.clusters import Setting
+from owner_node.masking.mechanisms import MECHANISMS, QuantileMechanism, SumMechanism
 from owner_node.masking.noise import FEWEST_SHARED, LARGEST_NARROW_SCALE, Law, Table, discrete_laplace
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
-from tests.fakes.records import mask_attribute
+from tests.fakes.records import mask_attribute, statistics_of
 
 BAD = 1e-4
 HOPELESS = 1e-12
@@ -187,32 +187,43 @@ N_CLUSTERS = 400
 COLUMN = np.repeat(np.arange(N_CLUSTERS), 25) * 2500 + np.tile(np.arange(25), N_CLUSTERS)
 
 
+def sums_of(mechanism: str) -> SumMechanism:
+    """The part of a mechanism that makes noisy sums."""
+    chosen = MECHANISMS[mechanism]
+    if isinstance(chosen, QuantileMechanism):
+        return chosen.sums
+    assert isinstance(chosen, SumMechanism)
+    return chosen
+
+
 def noisy_sums(mechanism: str, setting: Setting, seed: int) -> np.ndarray:
     """Y_C of the column."""
-    chosen = MECHANISMS[mechanism]
-    assert isinstance(chosen, SumMechanism)
-    return chosen.noisy_sums(COLUMN, setting, SeededBits(seed))
+    return sums_of(mechanism).noisy_sums(COLUMN, setting, SeededBits(seed))
 
 
+TRIMMED = {
+    "dp-ir": 0,
+    "dp-quantiles": 0,
+    "idp-ls": 0,
+    "idp-cbls": 1,
+    "idp-joint": 1,
+    "idp-quantiles": 10,
+}
 SCALES = {
     "dp-ir": calibration.domain_scales,
+    "dp-quantiles": calibration.domain_scales,
     "idp-ls": calibration.local_scales,
     "idp-cbls": calibration.cluster_scales,
     "idp-joint": calibration.joint_scales,
+    "idp-quantiles": calibration.joint_scales,
 }
 
 
 def centroid_noise(mechanism: str, seed: int, epsilon: str = "1") -> tuple[np.ndarray, np.ndarray]:
     """The noise that left in Y_C, and the scales of epsilon 1, over 50 maskings of one column."""
-    stated = Setting("pay", 10**6, Decimal(1), 25)
-    clusters = Clusters(COLUMN.size, 25)
-    chosen = MECHANISMS[mechanism]
-    assert isinstance(chosen, SumMechanism)
-    f = fraction_bits(stated, chosen.scale_bound(stated))
-    assert f == 20
-    trimmed = mechanism in ("idp-joint", "idp-cbls")
-    sums = clusters.apply(COLUMN, trimmed_sums if trimmed else lambda rows: rows.sum(axis=1))
-    scales = SCALES[mechanism](COLUMN, clusters, stated, f)
+    stated, f, h = Setting("pay", 10**6, Decimal(1), 25), 20, TRIMMED[mechanism]
+    found = statistics_of(COLUMN, 25, h)
+    sums, scales = found.trimmed_sums(h), SCALES[mechanism](found, stated, h, f)
     used = Setting("pay", 10**6, Decimal(epsilon), 25)
     noisy = [noisy_sums(mechanism, used, seed + i) for i in range(50)]
     return np.concatenate([each - (sums << f) for each in noisy]), np.tile(scales, 50)
@@ -264,6 +275,6 @@ def released_errors(epsilon: str) -> np.ndarray:
 def test_released_centroids_carry_the_noise_that_is_promised():
     """From records to what leaves: scale Λ/ε around one cluster's centroid; twice the noise is seen."""
     column = np.linspace(450_000, 550_000, 25).astype(np.int64)
-    scale = float(calibration.joint_sensitivity(column, Clusters(25, 25))) / 20
+    scale = float(calibration.joint_sensitivity(statistics_of(column, 25, 1), 1)) / 20
     assert standardised_p_value(released_errors("20"), scale) > BAD
     assert standardised_p_value(released_errors("10"), scale) < HOPELESS

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 
 def stable_order(values: Sequence[int]) -> list[int]:
@@ -25,32 +26,48 @@ def cluster_of_record(values: Sequence[int], k: int) -> list[int]:
     return [min(places[position] // k, last) for position in range(len(values))]
 
 
-def trimmed_sum(cluster: Sequence[int], g: int = 1) -> int:
-    """The g smallest become the (g+1)-th smallest, the g largest the (g+1)-th largest; then the sum."""
+def trimmed_sum(cluster: Sequence[int], h: int = 1) -> int:
+    """The h smallest become the (h+1)-th smallest, the h largest the (h+1)-th largest; then the sum."""
     ordered = sorted(cluster)
-    for index in range(g):
-        ordered[index] = ordered[g]
-        ordered[-1 - index] = ordered[-1 - g]
+    for index in range(h):
+        ordered[index] = ordered[h]
+        ordered[-1 - index] = ordered[-1 - h]
     return sum(ordered)
 
 
-def rise(cluster: Sequence[int], g: int = 1) -> int:
-    """Remove the g smallest values, add g above the largest: by how much the trimmed sum rises."""
-    ordered = sorted(cluster)
-    return trimmed_sum(ordered[g:] + [ordered[-1]] * g, g) - trimmed_sum(ordered, g)
+def rise(cluster: Sequence[int], g: int = 1, h: int | None = None) -> int:
+    """Remove the g smallest values, add g above the largest: by how much the trimmed sum rises; h is g."""
+    ordered, h = sorted(cluster), g if h is None else h
+    return trimmed_sum(ordered[g:] + [ordered[-1]] * g, h) - trimmed_sum(ordered, h)
 
 
-def fall(cluster: Sequence[int], g: int = 1) -> int:
-    """Remove the g largest values, add g below the smallest: by how much the trimmed sum falls."""
-    ordered = sorted(cluster)
-    return trimmed_sum(ordered, g) - trimmed_sum([ordered[0]] * g + ordered[:-g], g)
+def fall(cluster: Sequence[int], g: int = 1, h: int | None = None) -> int:
+    """Remove the g largest values, add g below the smallest: by how much the trimmed sum falls; h is g."""
+    ordered, h = sorted(cluster), g if h is None else h
+    return trimmed_sum(ordered, h) - trimmed_sum([ordered[0]] * g + ordered[:-g], h)
 
 
-def joint_sensitivity(values: Sequence[int], k: int, g: int = 1) -> Fraction:
+def joint_sensitivity(values: Sequence[int], k: int, g: int = 1, h: int | None = None) -> Fraction:
     """Λ of one attribute."""
     cut = clusters(values, k)
     if g > 1:
-        return sum((Fraction(max(rise(c, g), fall(c, g)), len(c)) for c in cut), Fraction(0))
-    rises = sum((Fraction(rise(c), len(c)) for c in cut), Fraction(0))
-    falls = sum((Fraction(fall(c), len(c)) for c in cut), Fraction(0))
+        return sum((Fraction(max(rise(c, g, h), fall(c, g, h)), len(c)) for c in cut), Fraction(0))
+    rises = sum((Fraction(rise(c, g, h), len(c)) for c in cut), Fraction(0))
+    falls = sum((Fraction(fall(c, g, h), len(c)) for c in cut), Fraction(0))
     return max(rises, falls)
+
+
+def linear_list(centroids: Sequence[float], n_records: int, k: int, n_values: int) -> list[int]:
+    """Knots at the middle places of the clusters; the outer slopes go on; clamped and rounded."""
+    ends = [index * k for index in range(n_records // k)] + [n_records]
+    middles = [(first + after - 1) / 2 for first, after in pairwise(ends)]
+    found = []
+    for place in range(n_records):
+        value = centroids[0]
+        if len(centroids) > 1:
+            right = next((i for i, middle in enumerate(middles) if middle > place), len(middles) - 1)
+            right = max(right, 1)
+            slope = (centroids[right] - centroids[right - 1]) / (middles[right] - middles[right - 1])
+            value = centroids[right] + slope * (place - middles[right])
+        found.append(round(min(max(value, 0), n_values - 1)))
+    return found

@@ -11,20 +11,11 @@ from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking import mechanisms as calibration
-from owner_node.masking.clusters import (
-    Clusters,
-    Setting,
-    fall,
-    multiply_up,
-    plain_sums,
-    reach,
-    rise,
-    trimmed_sums,
-)
+from owner_node.masking.clusters import Setting, multiply_up
 from owner_node.masking.order import rank
 from owner_node.masking.tasks import AttributeTask, frequency_order
 from tests.fakes.bits import SeededBits
-from tests.fakes.records import mask_attribute
+from tests.fakes.records import mask_attribute, statistics_of
 from tests.oracles import masking as oracle
 
 INT64 = st.integers(-(2**61), 2**61)
@@ -50,16 +41,16 @@ def test_ranking_is_the_stable_order(values, key_bits):
 
 @given(columns())
 def test_cluster_statistics_are_the_plain_ones(column):
-    """Sums, trimmed sums, rises, falls and Λ for any g, the last cluster's remainder included."""
+    """Sums, trimmed sums, rises, falls and Λ for any g and h, the last cluster's remainder included."""
     values, k, g = column
-    ordered, clusters, cut = np.sort(np.array(values)), Clusters(len(values), k), oracle.clusters(values, k)
-    assert clusters.apply(ordered, plain_sums).tolist() == [sum(c) for c in cut]
-    assert clusters.apply(ordered, lambda r: trimmed_sums(r, g)).tolist() == [
-        oracle.trimmed_sum(c, g) for c in cut
-    ]
-    assert clusters.apply(ordered, lambda r: rise(r, g)).tolist() == [oracle.rise(c, g) for c in cut]
-    assert clusters.apply(ordered, lambda r: fall(r, g)).tolist() == [oracle.fall(c, g) for c in cut]
-    assert calibration.joint_sensitivity(ordered, clusters, g) == oracle.joint_sensitivity(values, k, g)
+    cut = oracle.clusters(values, k)
+    for h in range(g, (k - 1) // 2 + 1):
+        found = statistics_of(values, k, h, g)
+        assert found.trimmed_sums(0).tolist() == [sum(c) for c in cut]
+        assert found.trimmed_sums(h).tolist() == [oracle.trimmed_sum(c, h) for c in cut]
+        assert found.rises(h, g).tolist() == [oracle.rise(c, g, h) for c in cut]
+        assert found.falls(h, g).tolist() == [oracle.fall(c, g, h) for c in cut]
+        assert calibration.joint_sensitivity(found, h, g) == oracle.joint_sensitivity(values, k, g, h)
 
 
 @given(columns(), st.sampled_from(["idp-ls", "idp-joint"]), st.integers(0, 2**32))
@@ -121,14 +112,14 @@ def test_idp_joint_keeps_the_loss_of_the_whole_list_within_epsilon_and_reaches_i
     """
     k, epsilon = 3, Fraction(1, 2)
     setting = Setting("age", 10, Decimal("0.5"), k)
-    ordered, clusters = np.sort(np.array(values)), Clusters(len(values), k)
-    scales = calibration.joint_scales(ordered, clusters, setting, 0)
+    found = statistics_of(values, k, 1)
+    scales = calibration.joint_scales(found, setting, 1, 0)
     worst = max(
         loss(values, changed, k, scales, oracle.trimmed_sum) for changed in neighbours(values, range(10))
     )
     assert worst <= epsilon
-    rises = sum(Fraction(int(e), int(t)) for e, t in zip(clusters.apply(ordered, rise), scales, strict=True))
-    falls = sum(Fraction(int(e), int(t)) for e, t in zip(clusters.apply(ordered, fall), scales, strict=True))
+    rises = sum(Fraction(int(e), int(t)) for e, t in zip(found.rises(1, 1), scales, strict=True))
+    falls = sum(Fraction(int(e), int(t)) for e, t in zip(found.falls(1, 1), scales, strict=True))
     assert worst == max(rises, falls)
 
 
@@ -138,8 +129,7 @@ def test_idp_joint_keeps_the_loss_for_two_records_per_person(values, doubled):
     """All changes of two records: calibrated to g, never by dividing epsilon."""
     values = values + values[:5] if doubled else values
     setting = Setting("age", 6, Decimal(1), 5, 2)
-    ordered, clusters = np.sort(np.array(values)), Clusters(len(values), 5)
-    scales = calibration.joint_scales(ordered, clusters, setting, 4)
+    scales = calibration.joint_scales(statistics_of(values, 5, 2, 2), setting, 2, 4)
 
     def total(cluster):
         return oracle.trimmed_sum(cluster, 2) << 4
@@ -152,8 +142,7 @@ def test_idp_joint_keeps_the_loss_for_two_records_per_person(values, doubled):
 @given(st.lists(st.integers(0, 8), min_size=6, max_size=12))
 def test_idp_ls_is_the_largest_move_of_a_sum_given_its_records(values):
     """Proposition 8, per centroid: over all changes within a cluster the formula is reached, never passed."""
-    clusters = Clusters(len(values), 3)
-    stated = clusters.apply(np.sort(np.array(values)), lambda rows: reach(rows, 9)).tolist()
+    stated = statistics_of(values, 3).reaches(9).tolist()
     for cluster, expected in zip(oracle.clusters(values, 3), stated, strict=True):
         assert max(abs(sum(changed) - sum(cluster)) for changed in neighbours(cluster, range(9))) == expected
 
@@ -163,7 +152,7 @@ def test_a_scale_of_half_the_size_breaks_the_bound(n_records):
     """The brute-force check sees a calibration that is wrong by a factor of two."""
     values = np.random.default_rng(n_records).integers(2, 8, n_records).tolist()
     setting = Setting("age", 10, Decimal("0.5"), 3)
-    scales = calibration.joint_scales(np.sort(np.array(values)), Clusters(n_records, 3), setting, 10) // 2
+    scales = calibration.joint_scales(statistics_of(values, 3, 1), setting, 1, 10) // 2
     changes = neighbours(values, range(10))
     assert (
         max(loss(values, changed, 3, scales, lambda c: oracle.trimmed_sum(c) << 10) for changed in changes)

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from owner_node.masking.clusters import Clusters, Setting
-from owner_node.masking.mechanisms import MECHANISMS, SumMechanism
+from owner_node.masking.clusters import Setting
+from owner_node.masking.mechanisms import MECHANISMS, QuantileMechanism, SumMechanism
+from tests.fakes.records import statistics_of
 from tests.oracles import masking as oracle
 
 FRACTION_BITS = 3
@@ -35,17 +36,19 @@ def changes(values: Sequence[int], n_values: int, g: int) -> Iterator[list[int]]
 def scales(mechanism: str, values: Sequence[int], n_values: int, k: int, g: int = 1) -> list[int]:
     """The integer scales that a mechanism uses at epsilon 1/2."""
     chosen = MECHANISMS[mechanism]
+    if isinstance(chosen, QuantileMechanism):
+        chosen = chosen.sums
     assert isinstance(chosen, SumMechanism)
     setting = Setting("age", n_values, Decimal("0.5"), k, g)
-    found = chosen.scales(np.sort(np.array(values)), Clusters(len(values), k), setting, FRACTION_BITS)
+    h = chosen.trim(setting)
+    found = chosen.scales(statistics_of(values, k, h, g), setting, h, FRACTION_BITS)
     return [int(scale) for scale in found]
 
 
-def total_of(mechanism: str, g: int = 1) -> Callable[[Sequence[int]], int]:
+def total_of(mechanism: str, k: int, g: int = 1) -> Callable[[Sequence[int]], int]:
     """The sum of a cluster that a mechanism adds noise to."""
-    if mechanism in ("idp-cbls", "idp-joint"):
-        return lambda cluster: oracle.trimmed_sum(cluster, g)
-    return sum
+    h = {"idp-cbls": g, "idp-joint": g, "idp-quantiles": min(10, (k - 3) // 2)}.get(mechanism, 0)
+    return lambda cluster: oracle.trimmed_sum(cluster, h)
 
 
 def losses(
@@ -67,7 +70,7 @@ def worst(mechanism: str, values: Sequence[int], n_values: int, k: int, g: int =
     """The largest summed loss of the rank-ordered list over all changes of g records."""
     stated, total, before = (
         scales(mechanism, values, n_values, k, g),
-        total_of(mechanism, g),
+        total_of(mechanism, k, g),
         oracle.clusters(values, k),
     )
     return max(
@@ -115,6 +118,39 @@ def test_idp_is_reached_by_every_record_and_never_passed(values, g):
 def test_idp_ls_keeps_the_loss_of_the_whole_list_below_its_supremum(values):
     """1 + ln 2 = 1.69 times epsilon, whatever the data are."""
     assert worst("idp-ls", values, 7, 3) <= Fraction(17, 10) * HALF
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 6), min_size=5, max_size=16), st.sampled_from([5, 7, 9]))
+def test_the_quantile_carriers_keep_the_loss_of_the_whole_list_within_epsilon(values, k):
+    """One scale for all centroids, trimmed by 1, 2 or 3 values at each end, and plain sums."""
+    if len(values) >= k:
+        assert worst("idp-quantiles", values, 7, k) <= HALF
+        assert worst("dp-quantiles", values, 7, k) <= HALF
+
+
+@pytest.mark.parametrize(("h", "g"), [(1, 1), (2, 1), (3, 1), (4, 1), (2, 2), (3, 2), (3, 3), (4, 3)])
+@pytest.mark.parametrize("spare", [1, 2, 4])
+def test_rises_and_falls_of_trimmed_sums_are_reached_and_never_passed(h, g, spare):
+    """E_up and E_down against all changes of g of the values of a cluster, each to any integer."""
+    for seed in range(3):
+        values = sorted(np.random.default_rng(seed).integers(1, 8, 2 * h + spare).tolist())
+        moves = {
+            oracle.trimmed_sum(changed, h) - oracle.trimmed_sum(values, h)
+            for changed in changes(values, 9, g)
+        }
+        found = statistics_of(values, len(values), h, g)
+        assert (max(moves), -min(moves)) == (found.rises(h, g)[0], found.falls(h, g)[0])
+
+
+@pytest.mark.parametrize(("g", "k"), [(1, 5), (1, 9), (2, 7), (3, 9)])
+@pytest.mark.parametrize("seed", range(3))
+def test_idp_quantiles_is_calibrated_to_g_changed_records(g, k, seed):
+    """Never epsilon / g: with one cluster it reaches epsilon by a change of g records, h from g upwards."""
+    values = np.random.default_rng(seed).integers(1, 4, k + seed % 2).tolist()
+    found = worst("idp-quantiles", values, 5, k, g)
+    # The one scale goes through |C| b, rounded up once.
+    assert HALF * Fraction(99, 100) < found <= HALF
 
 
 @settings(max_examples=10, deadline=None)
@@ -173,19 +209,19 @@ def test_idp_cbls_stays_within_epsilon_for_each_cluster_whatever_moves(values):
     stated, before, total = (
         scales("idp-cbls", values, 7, 3),
         oracle.clusters(values, 3),
-        total_of("idp-cbls"),
+        total_of("idp-cbls", 3),
     )
     for changed in changes(values, 7, 1):
         assert max(losses(before, oracle.clusters(changed, 3), stated, total)) <= HALF
 
 
-@pytest.mark.parametrize("mechanism", ["dp-ir", "idp-cbls", "idp-joint"])
+@pytest.mark.parametrize("mechanism", ["dp-ir", "idp-cbls", "idp-joint", "dp-quantiles"])
 def test_half_a_scale_is_seen(mechanism):
     """The brute force would catch a calibration that is wrong by a factor of two."""
     values, n_values = [2, 3, 3, 4, 5, 5, 7], 10
     stated = [scale // 2 for scale in scales(mechanism, values, n_values, 3)]
     bound = HALF * (len(stated) if mechanism == "idp-cbls" else 1)
-    before, total = oracle.clusters(values, 3), total_of(mechanism)
+    before, total = oracle.clusters(values, 3), total_of(mechanism, 3)
     found = max(
         sum(losses(before, oracle.clusters(changed, 3), stated, total), Fraction(0))
         for changed in changes(values, n_values, 1)

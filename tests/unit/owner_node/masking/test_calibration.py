@@ -8,7 +8,8 @@ import pytest
 
 from common.errors import UnusableDataError, UsageError
 from owner_node.masking import mechanisms as calibration
-from owner_node.masking.clusters import Clusters, Setting, fall, fraction_bits, multiply_up, rise
+from owner_node.masking.clusters import Setting, fraction_bits, multiply_up
+from tests.fakes.records import statistics_of
 
 
 def setting(n_values=1001, epsilon="1", k=5, g=1):
@@ -22,12 +23,12 @@ def test_joint_scales_hold_the_bound_and_no_smaller_ones_would(epsilon, n_record
     """Both inequalities of MECHANISMS §6, exactly; one unit less in every scale breaks one of them."""
     chosen = setting(epsilon=epsilon)
     values = np.sort(np.random.default_rng(n_records).integers(0, 1001, n_records))
-    clusters = Clusters(n_records, 5)
-    scales = calibration.joint_scales(values, clusters, chosen, 8)
+    found = statistics_of(values, 5, 1)
+    scales = calibration.joint_scales(found, chosen, 1, 8)
     losses = [
         [
             sum(Fraction(int(e) << 8, int(t) - less) for e, t in zip(moves, scales, strict=True))
-            for moves in (clusters.apply(values, rise), clusters.apply(values, fall))
+            for moves in (found.rises(1, 1), found.falls(1, 1))
         ]
         for less in (0, 1)
     ]
@@ -36,26 +37,23 @@ def test_joint_scales_hold_the_bound_and_no_smaller_ones_would(epsilon, n_record
 
 def test_no_variation_leaves_a_floor_of_one_unit_in_one_cluster():
     """An attribute without variation does not leave exactly."""
-    clusters = Clusters(13, 5)
-    scales = calibration.joint_scales(np.full(13, 7), clusters, setting(epsilon="0.5"), 3)
+    scales = calibration.joint_scales(statistics_of([7] * 13, 5, 1), setting(epsilon="0.5"), 1, 3)
     # b = (1/5) / 0.5 units, on a grid of 1/8 unit, times 5 and 8 records.
     assert scales.tolist() == [16, 26]
 
 
 def test_local_scales_are_the_farther_end_over_epsilon():
     """Proposition 8 on sums, with g records per person sharing epsilon."""
-    values = np.array([0, 1, 2, 3, 4, 900, 901, 902, 903, 904])
-    clusters = Clusters(10, 5)
-    scales = calibration.local_scales(values, clusters, setting(epsilon="0.3"), 4)
+    found = statistics_of([0, 1, 2, 3, 4, 900, 901, 902, 903, 904], 5)
+    scales = calibration.local_scales(found, setting(epsilon="0.3"), 0, 4)
     assert scales.tolist() == [-(-16 * 1000 * 10 // 3), -(-16 * 904 * 10 // 3)]
-    shared = calibration.local_scales(values, clusters, setting(epsilon="0.3", g=2), 4)
+    shared = calibration.local_scales(found, setting(epsilon="0.3", g=2), 0, 4)
     assert shared.tolist() == [-(-2 * 16 * 1000 * 10 // 3), -(-2 * 16 * 904 * 10 // 3)]
 
 
 def test_a_domain_of_one_value_still_has_a_positive_scale():
     """A scale is a positive integer even where nothing can move."""
-    clusters = Clusters(5, 5)
-    assert calibration.local_scales(np.zeros(5, dtype=np.int64), clusters, setting(1), 0).tolist() == [1]
+    assert calibration.local_scales(statistics_of([0] * 5, 5), setting(1), 0, 0).tolist() == [1]
 
 
 def test_the_bounds_hold_for_extreme_data():
@@ -64,11 +62,11 @@ def test_the_bounds_hold_for_extreme_data():
     for g in (1, 2):
         chosen = setting(epsilon="0.01", g=g)
         for n_records in (5, 9, 23):
-            values, clusters = ends[-n_records:], Clusters(n_records, 5)
-            joint = calibration.joint_scales(values, clusters, chosen, 6)
-            assert joint.max() <= calibration.joint_scale_bound(chosen) << 6
-            local = calibration.local_scales(values, clusters, chosen, 6)
-            assert local.max() <= calibration.local_scale_bound(chosen) << 6
+            found = statistics_of(ends[-n_records:], 5, g, g)
+            joint = calibration.joint_scales(found, chosen, g, 6)
+            assert joint.max() <= calibration.joint_scale_bound(chosen, g) << 6
+            local = calibration.local_scales(found, chosen, 0, 6)
+            assert local.max() <= calibration.local_scale_bound(chosen, 0) << 6
 
 
 def test_fraction_bits_are_the_largest_that_fit():
@@ -106,8 +104,8 @@ def test_nothing_times_a_factor_wider_than_an_integer_is_nothing():
     factor = Fraction(10 * 2**20 * 10**12, 333333333333)
     assert factor.numerator >= 2**63
     assert multiply_up(np.zeros(3, dtype=np.int64), factor).tolist() == [0, 0, 0]
-    chosen, clusters = setting(1, epsilon="0.333333333333", g=10), Clusters(5, 5)
-    assert calibration.local_scales(np.zeros(5, dtype=np.int64), clusters, chosen, 20).tolist() == [1]
+    chosen = setting(1, epsilon="0.333333333333", g=10)
+    assert calibration.local_scales(statistics_of([0] * 5, 5), chosen, 0, 20).tolist() == [1]
 
 
 def test_an_epsilon_of_too_many_digits_is_refused():

@@ -1,0 +1,101 @@
+"""Lists that are linear between centroids, and the random order in which a cluster hands out its entries.
+
+`idp-quantiles` and `dp-quantiles` release a list of one entry per place. Its knots are the middle place of
+every cluster and the noisy centroid of the cluster, after isotonic regression. Between two knots the list is
+linear; beyond the outermost ones the outer slopes go on. Then entries are clamped to the domain and rounded.
+
+Proof of the bound on the privacy loss of the list:
+
+1. `idp-quantiles`. Let v be the sorted values of a cluster of q records and W_h(v) its sum with h values
+   trimmed at each end (`clusters.ClusterStatistics`). Replace the values of g ≤ h records of one person. The
+   cluster has the ranks that it had, so its i-th smallest value is still at least v_(i-g) and at most v_(i+g)
+   of the actual data. W_h does not look at the h values at either end, so the values that enter from
+   outside, however far they lie, are bounded by values of the cluster itself: its sum rises by at most E_up
+   and falls by at most E_down. Both are reached.
+2. One changed record moves all clusters in one direction. So the vector of all trimmed means moves by at most
+   Λ = max(Σ E_up/|C|, Σ E_down/|C|) in L1-distance, for g > 1 by at most Σ max(E_up, E_down)/|C|. With one
+   scale b = max(Λ, 1/k)/ε for all means the noisy means are ε-individually differentially private
+   (Soria-Comas et al. 2017, Proposition 5).
+3. `dp-quantiles`. The moves of plain sums telescope: together at most U - L for one changed record. With a
+   scale of g (U - L)/ε for sums of k records, and in proportion for the last cluster, the noisy sums are
+   ε-differentially private (Sánchez et al. 2016, Lemma 1).
+4. The list is a function of the noisy means and of public numbers: n, k and V. The random order does not
+   depend on the data at all.
+
+Why the order within a cluster is random: the list has more different entries than clusters. Handed out in
+rank order, they would disclose the rank of a record within its cluster. In random order an entry discloses
+which cluster a record was assigned to, as the centroid itself would. The random order is drawn for the
+places of the list, not for records: it needs no further sort of the records.
+
+References:
+    Dwork and Roth 2014, Proposition 2.1 (post-processing).
+"""
+
+import numpy as np
+
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
+from owner_node.masking.clusters import Clusters
+from owner_node.masking.lists import round_to_domain
+
+PLACES_PER_BLOCK = 2**17
+"""Places processed at a time: intermediate results stay in the processor's caches."""
+
+
+def linear_list(centroids: Float64Array, clusters: Clusters, n_values: int) -> Int64Array:
+    """Return the list that is linear between the centroids, at every place, `(n_records,)`.
+
+    Args:
+        centroids: Ascending, in resolution units above L, `(n_clusters,)`.
+        clusters: Which places belong to each.
+        n_values: V; the domain is 0 to V - 1.
+
+    Returns:
+        Values from 0 to V - 1, ascending.
+    """
+    middles = np.arange(clusters.n_clusters) * clusters.k + (clusters.k - 1) / 2
+    middles[-1] = clusters.last_start + (clusters.last_size - 1) / 2
+    slopes = np.diff(centroids) / np.diff(middles)
+    if slopes.size == 0:
+        slopes = np.zeros(1)
+    before, after = np.append(slopes[:1], slopes), np.append(slopes, slopes[-1:])
+    entries = np.empty(clusters.n_records, dtype=np.int64)
+    for block, places, shape in clusters.blocks(PLACES_PER_BLOCK):
+        offsets = np.arange(shape[1]) - (shape[1] - 1) / 2
+        half = shape[1] // 2
+        found = np.empty(shape)
+        np.multiply(before[block, None], offsets[:half], out=found[:, :half])
+        np.multiply(after[block, None], offsets[half:], out=found[:, half:])
+        found += centroids[block, None]
+        entries[places] = round_to_domain(found.ravel(), n_values)
+    return entries
+
+
+def shuffle_within_clusters(entries: Int64Array, clusters: Clusters, bits: BitSource) -> Int64Array:
+    """Return entries with those of every cluster in random order, `(n_records,)`.
+
+    Every place draws a word. The places of a cluster are sorted by these words, whose lowest bits are
+    replaced by the place; two words that agree in all other bits are sorted by place.
+
+    Args:
+        entries: By place, `(n_records,)`.
+        clusters: Which places belong to each.
+        bits: Source of random bits.
+    """
+    shuffled = np.empty_like(entries)
+    for _, places, shape in clusters.blocks(PLACES_PER_BLOCK):
+        low = (shape[1] - 1).bit_length()
+        keys = bits.words(shape[0] * shape[1]).reshape(shape) >> np.uint64(low) << np.uint64(low)
+        keys |= np.arange(shape[1], dtype=np.uint64)
+        keys.sort(axis=1)
+        keys &= np.uint64((1 << low) - 1)
+        own = entries[places].reshape(shape)
+        shuffled[places] = np.take_along_axis(own, keys.view(np.int64), axis=1).ravel()
+    return shuffled
+
+
+def rotated(entries: Int64Array, clusters: Clusters, turn: int) -> Int64Array:
+    """Return entries with those of every cluster moved on by some places, the last ones to its beginning."""
+    found = np.empty_like(entries)
+    for _, places, shape in clusters.blocks(PLACES_PER_BLOCK):
+        found[places] = np.roll(entries[places].reshape(shape), turn, axis=1).ravel()
+    return found

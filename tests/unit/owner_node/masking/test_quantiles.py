@@ -1,0 +1,96 @@
+"""Lists that are linear between centroids, and the random order in which a cluster hands them out."""
+
+from collections import Counter
+from decimal import Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.errors import UsageError
+from common.model.mechanisms import MECHANISMS
+from common.model.schema import Attribute, AttributeType
+from owner_node.masking.clusters import Clusters
+from owner_node.masking.quantiles import linear_list, rotated, shuffle_within_clusters
+from owner_node.masking.tasks import AttributeTask
+from tests.fakes.bits import SeededBits
+from tests.fakes.records import mask_attribute
+from tests.oracles import masking as oracle
+
+PAY = Attribute("pay", AttributeType.INTEGER, 0, 10**6)
+
+
+@given(st.integers(1, 9), st.integers(1, 70), st.data())
+def test_the_list_is_linear_between_knots(k, n_records, data):
+    """Against plain Python: every place, the last cluster's remainder and the ends of the domain included."""
+    if n_records < k:
+        return
+    clusters = Clusters(n_records, k)
+    numbers = st.integers(-3000, 4000)
+    centroids = sorted(data.draw(st.lists(numbers, min_size=n_records // k, max_size=n_records // k)))
+    found = linear_list(np.array(centroids, dtype=np.float64), clusters, 1001)
+    # The two compute the same line from different knots: halves may be rounded either way.
+    assert np.abs(found - oracle.linear_list(centroids, n_records, k, 1001)).max() <= 1
+    assert np.all(np.diff(found) >= 0)
+
+
+def test_worked_list():
+    """Three clusters of four: the slopes of the first and the last pair go on to the ends."""
+    found = linear_list(np.array([15.0, 55.0, 135.0]), Clusters(12, 4), 1000)
+    assert found.tolist() == [0, 10, 20, 30, 40, 50, 65, 85, 105, 125, 145, 165]
+
+
+@given(st.integers(1, 9), st.integers(1, 70), st.integers(0, 2**32))
+def test_a_cluster_hands_out_its_own_entries(k, n_records, seed):
+    """Neither a random order nor a rotation loses an entry or takes one to another cluster."""
+    if n_records < k:
+        return
+    clusters, entries = Clusters(n_records, k), np.arange(n_records)
+    for found in (
+        shuffle_within_clusters(entries, clusters, SeededBits(seed)),
+        rotated(entries, clusters, 3),
+    ):
+        for _, places, shape in clusters.blocks(1):
+            assert np.sort(found[places].reshape(shape), axis=1).ravel().tolist() == list(entries[places])
+
+
+def test_every_order_within_a_cluster_is_as_probable():
+    """All six orders of three entries, in 60,000 clusters."""
+    shuffled = shuffle_within_clusters(np.tile([0, 1, 2], 60_000), Clusters(180_000, 3), SeededBits(1))
+    counts = Counter(map(tuple, shuffled.reshape(-1, 3).tolist()))
+    assert len(counts) == 6
+    # A standard deviation is 91.
+    assert all(abs(count - 10_000) < 500 for count in counts.values())
+
+
+@pytest.mark.parametrize("mechanism", ["idp-quantiles", "dp-quantiles"])
+@pytest.mark.parametrize("rank_noise", ["0", "0.05"])
+def test_released_values_follow_the_distribution(mechanism, rank_noise):
+    """As many values as places, near the quantiles of the original ones, where one scale would say 20."""
+    values = np.random.default_rng(1).permutation(np.linspace(0, 10**6, 2000).astype(np.int64) ** 2 // 10**6)
+    task = AttributeTask(PAY, Decimal(10), 100, mechanism, rank_noise=Decimal(rank_noise))
+    masked = np.sort(mask_attribute(values, task, SeededBits(2)).by_record())
+    assert np.abs(masked - np.sort(values)).max() < 30_000
+    assert np.unique(masked).size > 1500
+
+
+def test_without_rank_noise_values_tell_ranks_to_the_width_of_a_cluster():
+    """A cluster's records have its entries, in another order than their own."""
+    values = np.arange(0, 10**6, 500)
+    masked = mask_attribute(
+        values, AttributeTask(PAY, Decimal(10), 100, "idp-quantiles"), SeededBits(3)
+    ).by_record()
+    rows = np.argsort(np.argsort(masked, kind="stable"), kind="stable").reshape(-1, 100) // 100
+    assert np.array_equal(rows, np.repeat(np.arange(20)[:, None], 100, axis=1))
+    assert np.count_nonzero(np.diff(masked) < 0) > 500
+
+
+@pytest.mark.parametrize(("g", "least"), [(1, 5), (2, 7), (3, 9), (12, 27)])
+def test_k_leaves_room_for_trimming_as_many_records_as_a_person_has(g, least):
+    """Below it, fewer values would be trimmed than one person can change."""
+    assert MECHANISMS["idp-quantiles"].smallest_k(g) == least
+    values = np.arange(100)
+    mask_attribute(values, AttributeTask(PAY, Decimal(1), least, "idp-quantiles", g), SeededBits(4))
+    with pytest.raises(UsageError, match=f"takes k of at least {least}"):
+        mask_attribute(values, AttributeTask(PAY, Decimal(1), least - 1, "idp-quantiles", g), SeededBits(4))
