@@ -456,9 +456,9 @@ MECHANISMS: Mapping[str, Mechanism] = {
             "one scale for the whole list of centroids; the rest of the list follows from them",
             _error_of_linear_lists, _k_of_linear_lists, needed_k=_k_of_deeply_trimmed_means,
             scales_show=(
-                "Measured for idp-quantiles at ε = 1: whether one record had the median or the end of the domain "
-                "was inferred from an attribute's released list with an AUC of 0.60 on Wine Quality, where ε "
-                "alone allows 0.52, and of 0.53 on Census; 0.5 is guessing."
+                "Measured for idp-quantiles at ε = 1: whether one record had the median or the end of the "
+                "domain was inferred from an attribute's released list with an AUC of 0.60 on Wine Quality, "
+                "where ε alone allows 0.52, and of 0.53 on Census; 0.5 is guessing."
             ),
         ),
         Mechanism(
