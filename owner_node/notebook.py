@@ -22,13 +22,14 @@ from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
 from common.model.privacy import parse_epsilon
 from common.planning.arguments import parse_own_arguments
+from common.release.reading import to_frame
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable, misdeclared
 from owner_node.ledger.ledger import Balance
 from owner_node.local.charge import LocalCharges, Standing, new_id
 from owner_node.local.mask import ORIGINAL, make_masked, prepare_mask
-from owner_node.local.masked_tables import MaskedTables, to_frame
+from owner_node.local.masked_tables import MaskedTables
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
 from owner_node.sources import LoadedData, others_of, schema_of

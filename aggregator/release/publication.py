@@ -23,6 +23,7 @@ from common import __version__
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.files import check_out, flushed, remove_leftover, whole_folder
+from common.model.plan import Plan
 from common.planning.arguments import FORMATS
 from common.release.evidence import Evidence
 from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, promised, verify_release
@@ -136,7 +137,7 @@ def publish(
         return kept
     with whole_folder(final) as folder:
         document = manifest_document(evidence, signer.chain_pem, published)
-        _write_data(folder, table, formats)
+        _write_data(folder, evidence.plan, document, table, formats)
         _write_report(folder, document, evidence, table, formats)
         manifest = to_bytes(document, _listed(folder))
         _write(folder / MANIFEST_FILE, manifest)
@@ -218,15 +219,18 @@ def _write(path: Path, data: bytes) -> None:
         stream.write(data)
 
 
-def _write_data(folder: Path, table: Any, formats: Sequence[str]) -> None:
+def _write_data(
+    folder: Path, plan: Plan, document: Mapping[str, Any], table: Any, formats: Sequence[str]
+) -> None:
+    from common.release.table import file_metadata, write_csv
+
     if "parquet" in formats:
         import pyarrow.parquet as pq
 
+        described = table.replace_schema_metadata(file_metadata(plan, document))
         with flushed(folder / _FILES["parquet"]) as stream:
-            pq.write_table(table, stream, compression="zstd")
+            pq.write_table(described, stream, compression="zstd")
     if "csv" in formats:
-        from common.release.table import write_csv
-
         with flushed(folder / _FILES["csv"]) as stream:
             write_csv(stream, table)
 

@@ -1,24 +1,33 @@
 """The table of a release: its columns, its values in resolution units and in release types, and its CSV form.
 
-The columns are `record` (int64 from 1), then the attributes in plan order as int64, decimal128, date32,
-dictionary<string> or bool.
+The columns are `record` (int64 from 1), then the attributes in plan order as int64, double, date32,
+dictionary<string> or bool. A number is the double nearest to it, from which its decimal digits follow
+exactly; where its domain has more than 15 digits they would not, and it is a decimal128. Every column carries
+its description as field metadata.
 
 CSV is UTF-8 and RFC 4180, with every value exactly as the release means it. Arrow's own CSV writer ends lines
 with a single line feed and writes small decimals with an exponent. Therefore the lines are assembled here,
 one batch at a time and without a loop over records.
 """
 
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
+from common.canonical import canonical, digest
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType
+from common.model.task import PlannedAttribute
 
 RECORD_COLUMN = "record"
 """Number of the released record, from 1; says nothing about where it came from."""
+_MOST_DIGITS = 15
+"""Decimal numbers of up to this many digits survive the conversion to a double and back."""
 
 
 def release_type(attribute: Attribute) -> pa.DataType:
@@ -27,7 +36,9 @@ def release_type(attribute: Attribute) -> pa.DataType:
         case AttributeType.INTEGER:
             return pa.int64()
         case AttributeType.NUMBER:
-            return pa.decimal128(_precision(attribute), attribute.decimals)
+            digits = _digits(attribute)
+            exact = pa.decimal128(max(digits, attribute.decimals + 1), attribute.decimals)
+            return pa.float64() if digits <= _MOST_DIGITS else exact
         case AttributeType.DATE:
             return pa.date32()
         case AttributeType.CATEGORY:
@@ -36,16 +47,84 @@ def release_type(attribute: Attribute) -> pa.DataType:
             return pa.bool_()
 
 
-def _precision(attribute: Attribute) -> int:
-    """Return the fewest digits that hold the whole domain, with one before the point at least."""
-    digits = len(str(max(abs(attribute.lower), abs(attribute.upper))))
-    return max(digits, attribute.decimals + 1)
+def _digits(attribute: Attribute) -> int:
+    return len(str(max(abs(attribute.lower), abs(attribute.upper))))
 
 
 def release_schema(plan: Plan) -> pa.Schema:
-    """Return the schema of a release."""
-    fields = [pa.field(each.name, release_type(each), nullable=False) for each in plan.attributes]
-    return pa.schema([pa.field(RECORD_COLUMN, pa.int64(), nullable=False), *fields])
+    """Return the schema of a release, with the description of every attribute as metadata of its field."""
+    record = {"description": "number of the released record, from 1; says nothing about where it came from"}
+    ways: dict[str, list[PlannedAttribute]] = {each.name: [] for each in plan.attributes}
+    for task in plan.tasks:
+        for planned in task.attributes:
+            ways[planned.name].append(planned)
+    return pa.schema(
+        [
+            pa.field(RECORD_COLUMN, pa.int64(), nullable=False, metadata=record),
+            *(_field(each, ways[each.name]) for each in plan.attributes),
+        ]
+    )
+
+
+def _field(attribute: Attribute, ways: Sequence[PlannedAttribute]) -> pa.Field:
+    """Return the field of an attribute, from how each of its owners masks it."""
+    domain, masking = describe_domain(attribute), describe_masking(ways)
+    words = ", ".join(f"{name} {value}" for name, value in masking.items())
+    metadata = {"description": f"{', '.join(domain.values())}; masked with {words}", **domain, **masking}
+    if attribute.type is AttributeType.NUMBER:
+        metadata["decimals"] = str(attribute.decimals)
+    return pa.field(attribute.name, release_type(attribute), nullable=False, metadata=metadata)
+
+
+def describe_domain(attribute: Attribute) -> dict[str, str]:
+    """Return `type`, `domain` and `resolution` of an attribute in words; labels have no resolution."""
+    if attribute.is_categorical:
+        labels = f"{attribute.n_values} categories{', ordered' if attribute.ordered else ''}"
+        domain = labels if attribute.categories else "false, true"
+        return {"type": str(attribute.type), "domain": domain}
+    day = attribute.type is AttributeType.DATE
+    return {
+        "type": str(attribute.type),
+        "domain": f"{attribute.text(attribute.lower)} to {attribute.text(attribute.upper)}",
+        "resolution": "1 day" if day else f"{Decimal(1).scaleb(-attribute.decimals):f}",
+    }
+
+
+def describe_masking(ways: Sequence[PlannedAttribute]) -> dict[str, str]:
+    """Return how owners mask an attribute: as one value, or as "least to most" where owners differ."""
+    settings: dict[str, list[Decimal | int]] = {
+        "epsilon": [each.epsilon for each in ways],
+        "k": [each.k for each in ways if each.k is not None],
+        "rank_noise": [each.rank_noise for each in ways if each.rank_noise],
+    }
+    return {
+        "mechanism": ", ".join(sorted({each.mechanism for each in ways})),
+        **{name: _span(values) for name, values in settings.items() if values},
+    }
+
+
+def _span(values: Iterable[Decimal | int]) -> str:
+    texts = [f"{each:f}" if isinstance(each, Decimal) else str(each) for each in sorted(set(values))]
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+
+
+def file_metadata(plan: Plan, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a Parquet file says about the release that it belongs to.
+
+    Args:
+        plan: The plan.
+        manifest: The manifest, with or without its list of files.
+
+    Returns:
+        `release`, `plan_digest`, and `manifest_digest`: the SHA-256 of the manifest in canonical form,
+        without its list of files, since this list has the digest of the Parquet file.
+    """
+    told = {key: value for key, value in manifest.items() if key != "files"}
+    return {
+        "release": plan.release,
+        "plan_digest": plan.digest,
+        "manifest_digest": digest(canonical(told)),
+    }
 
 
 def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
@@ -63,6 +142,8 @@ def from_units(attribute: Attribute, units: Int64Array) -> pa.Array:
     match attribute.type:
         case AttributeType.INTEGER:
             return whole
+        case AttributeType.NUMBER if pa.types.is_floating(kind):
+            return pa.array(units / np.float64(10**attribute.decimals))
         case AttributeType.NUMBER:
             # A decimal128 is its units as a 128-bit integer: the same bytes under another scale.
             wide = pc.cast(whole, pa.decimal128(38, 0))
@@ -93,6 +174,8 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
     match attribute.type:
         case AttributeType.INTEGER:
             return pc.cast(column, pa.int64())
+        case AttributeType.NUMBER if pa.types.is_floating(column.type):
+            return _units_of_doubles(column, attribute.decimals)
         case AttributeType.NUMBER:
             exact = pc.cast(column, pa.decimal128(38, attribute.decimals))
             return pc.cast(pa.chunked_array(map(_unscaled, exact.chunks), pa.decimal128(38, 0)), pa.int64())
@@ -103,6 +186,16 @@ def to_units(attribute: Attribute, column: pa.ChunkedArray) -> pa.ChunkedArray:
             return pc.cast(pc.index_in(pc.cast(column, pa.string()), value_set=labels), pa.int64())
         case AttributeType.BOOLEAN:
             return pc.cast(pc.cast(column, pa.bool_()), pa.int64())
+
+
+def _units_of_doubles(column: pa.ChunkedArray, decimals: int) -> pa.ChunkedArray:
+    values, scale = column.to_numpy(), np.float64(10**decimals)
+    with np.errstate(over="ignore", invalid="ignore"):
+        units = np.rint(values * scale)
+    # Not a number, infinity and a missing value are no numbers of a domain either.
+    if not ((np.abs(units) < 10**_MOST_DIGITS) & (units / scale == values)).all():
+        raise pa.ArrowInvalid("a double is not the one nearest to a number of the attribute")
+    return pa.chunked_array([units.astype(np.int64)])
 
 
 def _unscaled(decimals: pa.Array) -> pa.Array:
@@ -119,12 +212,13 @@ def write_csv(stream: BinaryIO, table: pa.Table) -> None:
 
     Args:
         stream: A binary file open for writing.
-        table: The release (`common.release.table.release_schema`), without missing values.
+        table: The release, without missing values. The metadata of a field of doubles says how many decimal
+            places its values have (`release_schema`).
     """
     header = _quoted(pa.array(table.column_names, pa.string())).to_pylist()
     stream.write((",".join(header) + "\r\n").encode())
     for batch in table.to_batches(max_chunksize=_BATCH_RECORDS):
-        columns = [_text(column) for column in batch.columns]
+        columns = [_text(*each) for each in zip(batch.columns, table.schema, strict=True)]
         columns[-1] = pc.binary_join_element_wise(columns[-1], "\r\n", "")
         lines = pc.binary_join_element_wise(*columns, ",")
         stream.write(_content(lines))
@@ -138,13 +232,17 @@ def _content(texts: pa.Array) -> memoryview:
     return memoryview(texts.buffers()[2])[first:last]
 
 
-def _text(column: pa.Array) -> pa.Array:
+def _text(column: pa.Array, field: pa.Field) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         labels = _quoted(column.dictionary)
         return labels.take(column.indices)
     if pa.types.is_decimal(kind):
-        return _decimal_text(column, kind)
+        return _decimal_text(pc.cast(_unscaled(column), pa.int64()), kind.scale)
+    if pa.types.is_floating(kind):
+        decimals = int(field.metadata[b"decimals"])
+        units = _units_of_doubles(pa.chunked_array([column]), decimals)
+        return _decimal_text(units.combine_chunks(), decimals)
     return pc.cast(column, pa.string())
 
 
@@ -155,16 +253,14 @@ def _quoted(texts: pa.Array) -> pa.Array:
     return pc.if_else(pc.match_substring_regex(texts, pattern=_NEEDS_QUOTES), wrapped, texts)
 
 
-def _decimal_text(column: pa.Array, kind: Any) -> pa.Array:
-    """Write a decimal with all its places and never with an exponent."""
-    whole = pa.decimal128(38, 0)
-    units = pa.Array.from_buffers(whole, len(column), column.buffers(), offset=column.offset)
+def _decimal_text(units: pa.Array, decimals: int) -> pa.Array:
+    """Write numbers, given as int64 in resolution units, with all their places and never with an exponent."""
     # Not the absolute value as text: the lowest 64-bit integer has none.
-    digits = pc.utf8_ltrim(pc.cast(pc.cast(units, pa.int64()), pa.string()), characters="-")
-    if kind.scale:
-        padded = pc.utf8_lpad(digits, width=kind.scale + 1, padding="0")
-        before = pc.utf8_slice_codeunits(padded, start=0, stop=-kind.scale)
-        after = pc.utf8_slice_codeunits(padded, start=-kind.scale)
+    digits = pc.utf8_ltrim(pc.cast(units, pa.string()), characters="-")
+    if decimals:
+        padded = pc.utf8_lpad(digits, width=decimals + 1, padding="0")
+        before = pc.utf8_slice_codeunits(padded, start=0, stop=-decimals)
+        after = pc.utf8_slice_codeunits(padded, start=-decimals)
         digits = pc.binary_join_element_wise(before, after, ".")
-    sign = pc.if_else(pc.less(units, pa.scalar(0, whole)), "-", "")
+    sign = pc.if_else(pc.less(units, 0), "-", "")
     return pc.binary_join_element_wise(sign, digits, "")

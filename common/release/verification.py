@@ -36,7 +36,7 @@ from common.model.matches import fit
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.release.evidence import Evidence, OwnerEvidence, Signed
-from common.release.table import RECORD_COLUMN, release_schema, to_units
+from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units
 from common.trust.identity import (
     Party,
     PartyKind,
@@ -101,6 +101,26 @@ def read_data(path: Path, plan: Plan, n_records: int) -> pa.Table:
     if table is None:
         raise IntegrityError(f"{path.name} states sizes that such columns do not have")
     return table
+
+
+def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any]) -> None:
+    """Check what a Parquet file says about its release and its columns.
+
+    Args:
+        schema: The schema of the file.
+        plan: The plan.
+        manifest: The manifest of the release.
+
+    Raises:
+        IntegrityError: If it names another release or manifest, or describes a column otherwise than the
+            plan.
+    """
+    expected = release_schema(plan).with_metadata(file_metadata(plan, manifest))
+    if schema.metadata != expected.metadata:
+        raise IntegrityError("it names another release or manifest than the folder's")
+    # The wording may change between versions, as in `check_derived`.
+    if manifest["version"] == __version__ and not schema.equals(expected, check_metadata=True):
+        raise IntegrityError("it describes its columns otherwise than the plan")
 
 
 def _are_plausible(metadata: pq.FileMetaData, plan: Plan) -> bool:
@@ -433,7 +453,7 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
         check_derived(manifest, evidence)
         files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
         words_of = "" if _says_what_follows(manifest, evidence) else str(manifest["version"])
-    n_records = _check_files(folder, files, evidence)
+    n_records = _check_files(folder, files, evidence, manifest)
     guarantee, not_hidden = promised(evidence)
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
@@ -553,7 +573,9 @@ def _read_manifest(folder: Path) -> tuple[bytes, dict[str, Any]]:
     return data, manifest
 
 
-def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence) -> int:
+def _check_files(
+    folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence, manifest: Mapping[str, Any]
+) -> int:
     """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
     from common.release.summary import n_records
 
@@ -580,6 +602,8 @@ def _check_files(folder: Path, files: Mapping[str, tuple[str, int]], evidence: E
     for name in held:
         with _step(name):
             tables[name] = read_data(folder / name, evidence.plan, n_released)
+            if name == PARQUET_FILE:
+                check_descriptions(tables[name].schema, evidence.plan, manifest)
     with _step("the data"):
         check_values(tables, evidence.plan)
     return n_released

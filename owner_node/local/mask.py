@@ -143,7 +143,7 @@ def _drawn(job: MaskJob) -> tuple[pa.Table, Mapping[str, Any]]:
     if job.order == SHUFFLED:
         places = random_order(n_records)
         masked = {name: column[places] for name, column in masked.items()}
-    table = released_table(job.plan.attributes, masked)
+    table = released_table(job.plan, masked)
     return table, _report_of(job.plan, n_records=n_records, order=job.order)
 
 

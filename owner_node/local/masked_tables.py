@@ -6,21 +6,17 @@ if a process dies, and it is never drawn a second time. A draw has a hidden name
 deleted before another draw replaces it: there are never two draws of one charge.
 
 *Delivered.* `deliver` writes a CSV or Parquet file and, beside it, the report of how it was made.
-
-*DataFrames.* `to_frame` returns a masked table as a pandas DataFrame, in types for computation.
 """
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -35,45 +31,8 @@ from common.files import (
     sync_directory,
     write_atomic,
 )
-from common.model.schema import Attribute, AttributeType
-from common.release.table import from_units, release_type, to_units
-
-_MOST_DIGITS = 15
-"""Decimal texts of up to this many digits survive the conversion to a double and back."""
-
-
-def to_frame(table: pa.Table, attributes: Sequence[Attribute], index: pd.Index) -> pd.DataFrame:
-    """Return a table of release types as a DataFrame.
-
-    Integers become int64 and dates datetime64[s]; booleans stay booleans; categories become a Categorical
-    with all declared categories, ordered if they are. A number becomes the double nearest to it, which prints
-    as the number itself; where its domain has too many digits for that, an exact decimal of Arrow.
-
-    Args:
-        table: The table.
-        attributes: Its attributes, in the order of its columns.
-        index: The index of the DataFrame.
-    """
-    columns = {each.name: _column(each, table.column(each.name)) for each in attributes}
-    return pd.DataFrame(columns, columns=list(columns), copy=False).set_axis(index)
-
-
-def _column(attribute: Attribute, column: pa.ChunkedArray) -> pd.Series:
-    units = to_units(attribute, column).to_numpy()
-    match attribute.type:
-        case AttributeType.INTEGER:
-            return pd.Series(units)
-        case AttributeType.NUMBER:
-            if max(abs(attribute.lower), abs(attribute.upper)) < 10**_MOST_DIGITS:
-                return pd.Series(units / np.float64(10**attribute.decimals))
-            return pd.Series(pd.array(column.combine_chunks(), dtype=pd.ArrowDtype(release_type(attribute))))
-        case AttributeType.DATE:
-            return pd.Series(units.astype("datetime64[D]").astype("datetime64[s]"))
-        case AttributeType.CATEGORY:
-            labels = pd.CategoricalDtype(list(attribute.categories), ordered=attribute.ordered)
-            return pd.Series(pd.Categorical.from_codes(units, dtype=labels))
-        case AttributeType.BOOLEAN:
-            return pd.Series(units == 1)
+from common.model.plan import Plan
+from common.release.table import RECORD_COLUMN, from_units, release_schema
 
 
 class MaskedTables:
@@ -169,16 +128,16 @@ class MaskedTables:
             sync_directory(self._directory)
 
 
-def released_table(attributes: tuple[Attribute, ...], columns: Mapping[str, Int64Array]) -> pa.Table:
-    """Return masked columns as a table of release types.
+def released_table(plan: Plan, columns: Mapping[str, Int64Array]) -> pa.Table:
+    """Return masked columns as a table of release types, with the descriptions of a release.
 
     Args:
-        attributes: The attributes, in the order of the columns.
+        plan: How they were masked.
         columns: Masked values in resolution units, `(n_records,)` each.
     """
-    fields = [pa.field(each.name, release_type(each), nullable=False) for each in attributes]
-    arrays = [from_units(each, columns[each.name]) for each in attributes]
-    return pa.table(arrays, schema=pa.schema(fields))
+    schema = release_schema(plan)
+    arrays = [from_units(each, columns[each.name]) for each in plan.attributes]
+    return pa.table(arrays, schema=schema.remove(schema.get_field_index(RECORD_COLUMN)))
 
 
 def _digest(path: Path) -> str:

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aggregator.release.publication import copy_release, missing_report, publish, published_digest
-from common.canonical import digest
+from common.canonical import canonical, digest
 from common.errors import IntegrityError, UsageError
 from common.files import check_out
 from common.model.schema import Attribute, AttributeType
-from common.release.table import from_units, release_schema, write_csv
+from common.release.table import from_units, release_schema, to_units, write_csv
 from common.release.verification import read_units, verify_release
 from tests.fakes.published import NAMES, make_release
 from tests.fakes.releases import ATTRIBUTES, make_plan, random_columns
@@ -79,13 +79,64 @@ def test_types_and_values_are_exact(made):
         assert date.fromisoformat(text["admitted"]) == record["admitted"]
         assert text["ward"] == record["ward"]
         assert text["smoker"] == str(record["smoker"]).lower()
-        for name in ("income", "dose"):
-            assert Decimal(text[name]) == record[name]
-            assert Decimal(text[name]).as_tuple().exponent == record[name].as_tuple().exponent
+        for name, decimals in (("income", 3), ("dose", 9)):
+            assert float(text[name]) == record[name]
+            assert Decimal(text[name]).as_tuple().exponent == -decimals
             assert "E" not in text[name]
     released = sorted(zip(*(table.column(name).to_pylist() for name in NAMES), strict=True))
     units = [from_units(each, made.columns[each.name]).to_pylist() for each in ATTRIBUTES]
     assert released == sorted(zip(*units, strict=True))
+
+
+def test_parquet_describes_itself(made):
+    """Whoever has the file alone learns what a column is, how it was masked, and which release it is from."""
+    schema = pq.read_schema(made.folder / "data.parquet")
+    manifest = json.loads((made.folder / "manifest.json").read_bytes())
+    del manifest["files"]
+    assert schema.metadata == {
+        b"release": b"demo-1",
+        b"plan_digest": made.plan.digest.encode(),
+        b"manifest_digest": digest(canonical(manifest)).encode(),
+    }
+    assert schema.field("income").metadata == {
+        b"description": b"number, -1000.000 to 999999.999, 0.001; "
+        b"masked with mechanism idp-joint, epsilon 0.1, k 3",
+        b"type": b"number",
+        b"domain": b"-1000.000 to 999999.999",
+        b"resolution": b"0.001",
+        b"mechanism": b"idp-joint",
+        b"epsilon": b"0.1",
+        b"k": b"3",
+        b"decimals": b"3",
+    }  # fmt: skip
+    assert schema.field("admitted").metadata[b"resolution"] == b"1 day"
+    assert schema.field("ward").metadata[b"domain"] == b"4 categories, ordered"
+
+
+def test_owners_that_differ_are_described_together(made):
+    """A setting in which owners differ is described from least to most."""
+    first, second = made.plan.tasks
+    other = replace(second, attributes=tuple(replace(each, k=7) for each in second.attributes))
+    schema = release_schema(replace(made.plan, tasks=(first, other)))
+    assert schema.field("age").metadata[b"k"] == b"3 to 7"
+
+
+@given(
+    decimals=st.integers(0, 18),
+    units=st.lists(st.integers(-(10**15) + 1, 10**15 - 1), min_size=1, max_size=20),
+)
+def test_doubles_are_exact(decimals, units):
+    """A number of fifteen digits is the double that its text is, and leads back to itself; others do not."""
+    attribute = Attribute("x", AttributeType.NUMBER, -(10**15) + 1, 10**15 - 1, decimals=decimals)
+    column = from_units(attribute, np.array(units))
+    assert column.to_pylist() == [float(attribute.text(each)) for each in units]
+    assert to_units(attribute, pa.chunked_array([column])).to_pylist() == units
+    wrong = np.nextafter(column.to_numpy(), np.inf)
+    with pytest.raises(pa.ArrowException):
+        to_units(attribute, pa.chunked_array([wrong]))
+    for strange in (np.nan, np.inf, 1e308, None):
+        with pytest.raises(pa.ArrowException):
+            to_units(attribute, pa.chunked_array([pa.array([strange], pa.float64())]))
 
 
 @pytest.mark.parametrize("name", ["data.parquet", "data.csv"])

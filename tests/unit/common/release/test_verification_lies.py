@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from aggregator.release import publication
@@ -16,6 +17,7 @@ from aggregator.release.publication import ReleasedFile, manifest_document, to_b
 from common.canonical import digest
 from common.errors import IntegrityError
 from common.release.evidence import Signed
+from common.release.table import file_metadata
 from common.release.verification import verify_release
 from common.trust.signing import Domain, Signer
 from deploy.development_ca import SERVER_AUTH, DevelopmentCa
@@ -42,6 +44,15 @@ def resigned(made, folder, change, signer=None):
     data = json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False).encode()
     (folder / "manifest.json").write_bytes(data)
     (folder / "manifest.sig").write_bytes((signer or made.aggregator).sign(Domain.MANIFEST, data))
+
+
+def replace_parquet(folder, manifest, table):
+    """Put another table into a copy, and list it."""
+    path = folder / "data.parquet"
+    pq.write_table(table, path)
+    manifest["files"]["data.parquet"] = {
+        "digest": digest(path.read_bytes()), "size": str(path.stat().st_size)
+    }  # fmt: skip
 
 
 def _set(*path):
@@ -124,6 +135,10 @@ def test_promises_in_the_words_of_another_version(made, folder):
     def change(manifest):
         manifest["version"] = "99.0"
         manifest["guarantee"] = ["Full anonymity is guaranteed."]
+        described = pq.read_table(folder / "data.parquet").replace_schema_metadata(
+            file_metadata(made.plan, manifest)
+        )
+        replace_parquet(folder, manifest, described)
 
     resigned(made, folder, change)
     verified = verify_release(folder)
@@ -170,13 +185,11 @@ def test_owner_as_aggregator(made, folder):
 
 def republished(made, directory, evidence, signer=None, when=None):
     """Publish the same data with other evidence, as an aggregator would that does not check itself."""
-    import pyarrow.parquet as pq
-
     table, key, formats = pq.read_table(made.folder / "data.parquet"), signer or made.aggregator, ("parquet",)
     folder = directory / made.plan.release
     folder.mkdir()
     document = manifest_document(evidence, key.chain_pem, when or datetime.now(UTC))
-    publication._write_data(folder, table, formats)
+    publication._write_data(folder, made.plan, document, table, formats)
     publication._write_report(folder, document, evidence, table, formats)
     manifest = to_bytes(document, publication._listed(folder))
     (folder / "manifest.json").write_bytes(manifest)
@@ -302,9 +315,25 @@ def test_number_of_records_against_the_data(made, tmp_path):
         verify_release(folder)
 
 
+def test_descriptions_against_the_plan(made, folder):
+    """A Parquet file that names another release, or describes a column otherwise, is found, listed or not."""
+    table = pq.read_table(folder / "data.parquet")
+    milder = table.schema.field("age").with_metadata({"epsilon": "0.001"})
+    place = table.schema.get_field_index("age")
+    other = {**table.schema.metadata, b"release": b"other"}
+    cases = {
+        "names another release": table.replace_schema_metadata(other),
+        "describes its columns otherwise": table.cast(table.schema.set(place, milder)),
+    }
+    for expected, changed in cases.items():
+        resigned(made, folder, lambda manifest, changed=changed: replace_parquet(folder, manifest, changed))
+        with pytest.raises(IntegrityError, match=expected):
+            verify_release(folder)
+
+
 def test_csv_against_the_plan(made, tmp_path):
     """A CSV file with other columns or another number of records is found even if the manifest lists it."""
-    document = manifest_document(made.evidence, made.aggregator.chain_pem, datetime.now(UTC))
+    document = json.loads((made.folder / "manifest.json").read_bytes())
     data = (made.folder / "data.csv").read_bytes()
     # The records are shuffled, and values of some hold line breaks: lines are not records.
     rows = list(csv.reader(io.StringIO(data.decode(), newline="")))
@@ -354,7 +383,7 @@ def test_signature_of_another_key(made, tmp_path):
 )
 def test_data_files_that_differ(made, tmp_path, change, told):
     """A signed manifest over a CSV file that says something else than the Parquet file does not verify."""
-    document = manifest_document(made.evidence, made.aggregator.chain_pem, datetime.now(UTC))
+    document = json.loads((made.folder / "manifest.json").read_bytes())
     folder = tmp_path / "changed"
     shutil.copytree(made.folder, folder)
     header, *rows = csv.reader(io.StringIO((folder / "data.csv").read_bytes().decode(), newline=""))
