@@ -1,21 +1,23 @@
 """A plan as an operator sees it before agreeing to it."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from decimal import Decimal
 
 from common.cli import console
+from common.cli.brief import Part, clipped, listed, page, rows, text
 from common.model.mechanisms import CARRIER_RULE
-from common.words.guarantee import invariants, promises
+from common.model.plan import Plan
+from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed
-from common.words.numbers import bound_cell, rounded_up
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from common.model.plan import Plan
+from common.words.numbers import OF_UNIFORM, bound_cell, error_text, rounded_up
 
 
-def show_plan(plan: "Plan") -> None:
-    """Print who masks what and how, and what is promised and what is not."""
+def show_plan(plan: Plan, *, details: bool) -> None:
+    """Print a plan for a decision: one page, or everything."""
+    if not details:
+        for line in brief(plan):
+            console.print_line(line)
+        return
     _show_tasks(plan)
     console.print_line()
     _show_errors(plan)
@@ -34,7 +36,57 @@ def show_plan(plan: "Plan") -> None:
     console.print_line(f"plan digest: {plan.digest}")
 
 
-def _show_tasks(plan: "Plan") -> None:
+def brief(plan: Plan) -> list[str]:
+    """Return a plan as one page: who, how many, ε and charge, expected errors, and what matters most."""
+    return page(
+        [
+            text(
+                f"release {plan.release}: {plan.layout}, {len(plan.owners)} owners, "
+                f"{len(plan.attributes)} attributes, ε {plan.epsilon:f}"
+            ),
+            *([clipped("purpose", plan.purpose)] if plan.purpose else []),
+            _owners(plan),
+            listed(f"expected error ({OF_UNIFORM})", _errors(plan)),
+            *(text(line, "- ") for line in essentials(plan)),
+        ],
+        [text(f"plan digest: {plan.digest}"), text("everything: --details")],
+    )
+
+
+def _owners(plan: Plan) -> Part:
+    return rows(
+        ("owner", "records", "ε", "charge", "k", "mechanisms"),
+        [
+            (
+                owner,
+                f"≥ {each.records_rounded}",
+                rounded_up(each.epsilon_at(plan.most_multiples)),
+                bound_cell(each.epsilon_joint_at(plan.most_multiples)),
+                _range(attribute.k for attribute in each.attributes),
+                _several(attribute.mechanism for attribute in each.attributes),
+            )
+            for owner, each in plan.assignments.items()
+        ],
+    )
+
+
+def _errors(plan: Plan) -> list[str]:
+    """Return every attribute with its expected error, at the owner where it is largest."""
+    largest: dict[str, Decimal] = {}
+    for task in plan.tasks:
+        for each in task.attributes:
+            largest[each.name] = max(largest.get(each.name, each.expected_error), each.expected_error)
+    return [f"{name} {error_text(error)}" for name, error in largest.items()]
+
+
+def _range(ks: Iterable[int | None]) -> str:
+    known = {k for k in ks if k is not None}
+    if not known:
+        return "–"
+    return str(min(known)) if len(known) == 1 else f"{min(known)} to {max(known)}"
+
+
+def _show_tasks(plan: Plan) -> None:
     group = ("group",) if plan.n_groups > 1 else ()
     console.table(
         f"plan of release {plan.release} ({plan.layout}, ε {plan.epsilon:f})",
@@ -55,9 +107,9 @@ def _show_tasks(plan: "Plan") -> None:
     )
 
 
-def _show_errors(plan: "Plan") -> None:
+def _show_errors(plan: Plan) -> None:
     console.table(
-        "expected error of every attribute, as a share of the variance of a uniform attribute",
+        f"expected error of every attribute ({OF_UNIFORM})",
         ("owner", "attribute", "carried by", "rank noise", "ε", "error", ""),
         [
             (
@@ -80,5 +132,5 @@ def _show_errors(plan: "Plan") -> None:
     )
 
 
-def _several(values: "Iterable[object]") -> str:
+def _several(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(map(str, values)))

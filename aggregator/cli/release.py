@@ -49,6 +49,7 @@ ReleaseId = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, print how to watch it, and return.")]
+Details = Annotated[bool, typer.Option("--details", help="Show the whole plan, not one page.")]
 MinCommon = Annotated[
     str,
     typer.Option(
@@ -77,6 +78,7 @@ def plan(
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
     min_common: MinCommon = "",
+    details: Details = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -84,7 +86,7 @@ def plan(
     release(
         dataset, layout, epsilon, k, owners, groups, mechanism, attributes, budget_split, weights, purpose,
         formats, out, release_id, rank_noise, max_overlap, on_mismatch, min_common,
-        dry_run=True, config=config, as_json=as_json,
+        dry_run=True, details=details, config=config, as_json=as_json,
     )  # fmt: skip
 
 
@@ -110,6 +112,7 @@ def release(
     dry_run: DryRun = False,
     yes: console.YesOption = False,
     detach: Detach = False,
+    details: Details = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -145,10 +148,10 @@ def release(
             view = _started(calls, request)
             finish(view, as_json=as_json) if has_ended(view) else _detached(view, as_json=as_json)
         else:
-            _drive(calls, request, as_json=as_json)
+            _drive(calls, request, details=details, as_json=as_json)
 
 
-def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: bool) -> None:
+def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: bool, as_json: bool) -> None:
     """Start a release, ask to confirm its plan, watch it to its end."""
     view = _started(calls, request)
     try:
@@ -156,7 +159,7 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, as_json: boo
             calls, view.release, lambda seen: has_ended(seen) or seen.state != "inviting", as_json=as_json
         )
         if view.plan and not as_json:
-            show_plan(Plan.from_bytes(view.plan))
+            show_plan(Plan.from_bytes(view.plan), details=details)
             if view.state == "planned" and view.note and not has_ended(view):
                 console.note(f"warning: {view.note}")
             console.print_line()

@@ -246,6 +246,59 @@ def promises(plan: Plan) -> tuple[str, ...]:
     )
 
 
+def essentials(plan: Plan) -> tuple[str, ...]:
+    """Return what matters most for a decision, in a line or two each.
+
+    The promise, who has which value, what is not hidden; and before them what linking may find, where that is
+    more than disjoint parts and equal groups.
+    """
+    linking = plan.linking
+    lines = []
+    if linking.max_overlap > 1:
+        lines.append(f"A person may be at {linking.max_overlap} owners and is charged at each of them.")
+    if linking.intersects:
+        lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
+    return (*lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
+
+
+def _promise_in_short(plan: Plan) -> str:
+    unit = "person" if plan.linking.tokens else "record"
+    if plan.epsilon_joint is None:
+        return (
+            f"Promised to one {unit}: nothing about whole lists of released values, only about single values."
+        )
+    protected = "the lists of all released values" if _has_lists(plan) else "the released table"
+    bound = bound_text(plan.epsilon_joint)
+    return f"Promised to one {unit}: {_notions(plan)[0]} with ε = {bound} for {protected}{_given(plan)}."
+
+
+def _ranks_in_short(plan: Plan) -> str:
+    if not _has_lists(plan):
+        return "This promise includes who has which value."
+    shares, without = _bounded_shares(plan), (*without_rank_noise(plan), *_ordered_by_data(plan))
+    sentences = []
+    if shares:
+        loss = rank_loss(shares[0], plan.max_records_per_person)
+        near, far = _factor(loss * _NEAR, then=","), _factor(loss * _FAR)
+        sentences.append(
+            f"Who has which value, with rank noise {shares[0]:f}: at most {near} as probable for a value 1 % "
+            f"of the ranks away, {far} for 10 %."
+        )
+    if without:
+        named = f"{len(without)} attributes" if len(without) > 1 else without[0]
+        sentences.append(f"Who has which value of {named} is not protected by any bound.")
+    return " ".join(sentences)
+
+
+def _not_hidden_in_short(plan: Plan) -> str:
+    size = ", the size of the noise" if INDIVIDUAL in _notions(plan) else ""
+    known = "; anyone who knows many original values of a person can often re-identify its record"
+    return (
+        f"Not hidden: numbers of records, often their owner, missing values{size}"
+        f"{known if _has_lists(plan) else ''}."
+    )
+
+
 def composition(plan: Plan) -> str:
     """Say by which rule the owners' and attributes' epsilons make the release's."""
     sequential = "The ε of different attributes of one record add up (sequential composition)"

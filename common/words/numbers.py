@@ -1,9 +1,10 @@
-"""Bounds as people read them: few digits, and never less than what holds.
+"""Numbers and times as people read them: few digits, and of a bound never less than what holds.
 
 Documents and `--json` carry the exact decimals.
 """
 
-from decimal import ROUND_CEILING, Context, Decimal
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 from common.model.privacy import plain
 
@@ -35,3 +36,28 @@ def bound_text(bound: Decimal | None, without: str = "unbounded") -> str:
 def bound_cell(bound: Decimal | None, without: str = "unbounded") -> Decimal | str:
     """Return a bound as a cell of a table, whose columns of numbers are aligned."""
     return without if bound is None else rounded_up(bound)
+
+
+def left_text(amount: Decimal) -> str:
+    """Return what is left of a budget as text, with four decimal places at most, rounded down."""
+    return f"{plain(amount.quantize(Decimal(1).scaleb(-_PLACES), rounding=ROUND_FLOOR, context=_EXACT)):f}"
+
+
+OF_UNIFORM = "share of a uniform attribute's variance"
+"""Unit of an expected error that follows from public numbers."""
+OF_YOUR_DATA = "share of your data's variance"
+"""Unit of an expected error that an owner computes from its own data."""
+_SMALL, _MODERATE, _AS_ITS_MEAN = Decimal("0.01"), Decimal("0.1"), Decimal(1)
+
+
+def error_text(error: Decimal) -> str:
+    """Return an expected error, a share of a variance, as one word and a number."""
+    words = ((_SMALL, "small"), (_MODERATE, "moderate"), (_AS_ITS_MEAN, "large"))
+    word = next((word for limit, word in words if error < limit), "its mean is as good")
+    return f"{word} {error:.2g}" if error < _AS_ITS_MEAN else word
+
+
+def moment_text(moment: datetime | str) -> str:
+    """Return a moment, or its ISO 8601 text, to the minute and in UTC."""
+    found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    return f"{found.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

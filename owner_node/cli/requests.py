@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import repeat
 from shutil import get_terminal_size
@@ -13,11 +12,21 @@ from typing import Annotated, Any
 import typer
 
 from common.cli import console
+from common.cli.brief import Part, clipped, listed, page, text
 from common.clock import utc_now
 from common.daemon.settings import parse_duration
 from common.errors import ExitCode, UsageError
 from common.log import one_line
-from common.words.numbers import bound_cell, bound_text
+from common.words.numbers import (
+    OF_UNIFORM,
+    OF_YOUR_DATA,
+    bound_cell,
+    bound_text,
+    error_text,
+    left_text,
+    moment_text,
+    rounded_up,
+)
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.release.decisions import Decisions, this_person
@@ -36,6 +45,7 @@ _ATTACKS = {
     "interval": "values within 5 % of the ranks",
     "inference": "told from the nearest record:",
 }
+_LINKING_ATTACKS = ("linkage", "likelihood", "structure")
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
@@ -92,8 +102,67 @@ def _share_percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def show_request(document: dict[str, Any]) -> None:
+def brief(document: dict[str, Any]) -> list[str]:
+    """Return a plan as one page: what decides, for whom, the charge, errors, risk, and what matters most."""
+    waits = document["state"] == "awaiting_approval"
+    until = f" until {moment_text(document['deadline'])}" if waits and document.get("deadline") else ""
+    rule = f", by rule {document['rule']}" if document["rule"] else ""
+    name = f"{document['aggregator']}/{document['release']}"
+    parts = [text(f"{name}: {document['state']}{until}{rule}")]
+    parts += [clipped(key, document[key]) for key in ("reason", "purpose") if document[key]]
+    if "attributes" not in document:
+        return page(parts)
+    n_attributes = len(document["attributes"])
+    parts += [
+        text(
+            f"data set {document['dataset']}: {shown_records(document['records'])} records, {n_attributes} "
+            f"attributes; {document['layout']} release with ε {document['release_epsilon']:f}"
+        ),
+        text(f"charge: {_charge(document)}"),
+    ]
+    if document["co_owners"]:
+        parts.append(listed("with", (each["id"] for each in document["co_owners"])))
+    parts += _expected(document)
+    parts += [text(line, "- ") for line in document["essentials"]]
+    commands = [f"everything: owner-node show {name} --details"]
+    if waits:
+        commands = [
+            f"to agree:   owner-node approve {name} --digest {document['plan_digest'][:12]}",
+            f"to refuse:  owner-node refuse {name} --reason TEXT",
+            *commands,
+        ]
+    return page(parts, [text(each) for each in commands])
+
+
+def _expected(document: dict[str, Any]) -> list[Part]:
+    """Return the expected errors, what leaves unchanged, and what an intruder finds, as far as known."""
+    forecast, preview = document["forecast"], document.get("preview")
+    if forecast is None:
+        planned = (f"{each['name']} {error_text(each['expected_error'])}" for each in document["attributes"])
+        return [listed(f"expected error ({OF_UNIFORM})", planned)]
+    errors = [
+        each["name"] + (" " + error_text(Decimal(each["error"])) if each["error"] else " does not vary")
+        for each in forecast["attributes"]
+    ]
+    unchanged = (
+        f"leaves unchanged: {_percent(forecast['unchanged_values'])} of values, "
+        f"{_percent(forecast['unchanged_records'])} of records"
+    )
+    linked = [each for each in (preview or {}).get("risks", ()) if each["attack"] in _LINKING_ATTACKS]
+    if linked:
+        most = max(each["rate"]["mean"] for each in linked)
+        unchanged += f"; anyone who knows all originals links {_share_percent(most)} of records"
+    elif preview and "problem" in preview:
+        unchanged += f"; not tried: {preview['problem']}"
+    return [listed(f"expected error ({OF_YOUR_DATA})", errors), text(unchanged)]
+
+
+def show_request(document: dict[str, Any], *, details: bool) -> None:
     """Print what would leave this node, the charge, what is promised and what is not hidden."""
+    if not details:
+        for line in brief(document):
+            console.print_line(line)
+        return
     console.print_line(
         f"release {document['release']} of aggregator {document['aggregator']}: {document['state']}"
     )
@@ -126,7 +195,8 @@ def _fields(document: dict[str, Any]) -> None:
         "reason": document["reason"],
         "approved": ""
         if approval is None
-        else f"by {approval['by']} until {approval['until']}" + ("" if approval["valid"] else " (ended)"),
+        else f"by {approval['by']} until {moment_text(approval['until'])}"
+        + ("" if approval["valid"] else " (ended)"),
         "purpose": document["purpose"],
         "data set": document["dataset"],
     }
@@ -134,8 +204,8 @@ def _fields(document: dict[str, Any]) -> None:
         fields |= {
             "records": shown_records(document["records"]),
             "layout": document["layout"],
-            "asked by the aggregator on": document["created"],
-            "to be answered until": document["deadline"],
+            "asked by the aggregator on": moment_text(document["created"]),
+            "to be answered until": document["deadline"] and moment_text(document["deadline"]),
             "ε of the release": f"{document['release_epsilon']:f}",
             "ε of this owner": f"{bound_text(document['epsilon'])}, for each released value by itself",
             "ε joint of this owner": _joint(document["epsilon_joint"]),
@@ -144,6 +214,11 @@ def _fields(document: dict[str, Any]) -> None:
         }
     for line in aligned(fields, get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize):
         console.print_line(line)
+
+
+def _approved(approval: dict[str, Any]) -> str:
+    ended = "" if approval["valid"] else " (ended)"
+    return f"by {approval['by']} until {moment_text(approval['until'])}{ended}"
 
 
 def aligned(fields: Mapping[str, object], columns: int) -> Iterator[str]:
@@ -177,12 +252,14 @@ def _table(bound: Any) -> str:
 def _charge(document: dict[str, Any]) -> str:
     if document["charge"] is None:
         return "unbounded under the accounting of this owner's policy"
-    taken = f"{document['charge']:f} from budget {document['budget']!r} ({document['accounting']} accounting)"
+    amount = bound_text(document["charge"])
+    taken = f"{amount} from budget {document['budget']!r} ({document['accounting']} accounting)"
     if document["linking"] and document["charge"] != _own(document):
-        taken = f"up to {taken}, as linking finds; {_own(document):f} where nobody is at two owners"
+        taken = f"up to {taken}, as linking finds; {bound_text(_own(document))} where nobody is at two owners"
     if document["state"] not in ("invited", "awaiting_approval") or document["remaining"] is None:
         return taken
-    return f"{taken}, which has {document['remaining']:f} left: {document['remaining_after']:f} after it"
+    left, after = left_text(document["remaining"]), left_text(document["remaining_after"])
+    return f"{taken}, which has {left} left: {after} after it"
 
 
 def _own(document: dict[str, Any]) -> Any:
@@ -296,6 +373,11 @@ PreviewOption = Annotated[
 AllOption = Annotated[bool, typer.Option("--all", help="Every release, not only what waits for a person.")]
 
 
+DetailsOption = Annotated[
+    bool, typer.Option("--details", help="Show everything about the plan, not one page.")
+]
+
+
 def requests(
     every: AllOption = False,
     config_file: console.ConfigOption = None,
@@ -315,17 +397,25 @@ def requests(
     if not found:
         console.print_line("nothing waits for a person")
         return
-    columns = ("aggregator", "release", "state", "purpose", "epsilon", "charge", "deadline", "approved until")
-    keys = (*columns[:-1], "approved_until")
-    console.table("Requests", columns, [[each[key] or None for key in keys] for each in found])
-    console.print_line(
-        "owner-node show ID says what would leave; owner-node approve ID, refuse ID --reason TEXT"
-    )
+    console.table(
+        "Requests",
+        ("aggregator", "release", "state", "purpose", "charge", "answer until", "approved until"),
+        [
+            (
+                each["aggregator"], each["release"], each["state"], each["purpose"] or None,
+                None if each["charge"] is None else rounded_up(each["charge"]),
+                *(each[key] and moment_text(each[key]) for key in ("deadline", "approved_until")),
+            )
+            for each in found
+        ],
+    )  # fmt: skip
+    console.print_line("to see one: owner-node show ID; then owner-node approve ID, refuse ID --reason TEXT")
 
 
 def show(
     release: ReleaseArgument,
     preview: PreviewOption = True,
+    details: DetailsOption = False,
     config_file: console.ConfigOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
@@ -338,7 +428,7 @@ def show(
     if as_json:
         console.print_json(document)
     else:
-        show_request(document)
+        show_request(document, details=details)
 
 
 def approve(
@@ -362,7 +452,7 @@ def approve(
         session = decisions.awaiting(release, digest)
         # A plan that cannot be shown cannot be approved.
         shown = plan_document(session, owner, db, decisions)
-        if not (digest or yes or _means(shown)):
+        if not (digest or yes or _means({**shown, "preview": None})):
             console.note("nothing was approved")
             return ExitCode.REFUSED
         # The approval is for the plan that was shown: a new plan that arrives meanwhile is a conflict.
@@ -374,7 +464,7 @@ def approve(
         console.print_json({**named(session), "by": approval.by, "until": until, "daemon_told": notified})
         return ExitCode.DONE
     what = f"release {session.release} of {session.aggregator}"
-    console.print_line(f"{approval.by} approved {what} until {_moment(approval.until)}")
+    console.print_line(f"{approval.by} approved {what} until {moment_text(approval.until)}")
     console.print_line(f"plan digest: {session.plan_digest}")
     console.print_line(
         "the daemon continues with it" if notified else "the daemon is not running: owner-node run"
@@ -383,12 +473,13 @@ def approve(
 
 
 def _means(document: dict[str, Any]) -> bool:
-    """Ask the person to confirm the plan that waits."""
+    """Show the plan that waits, on standard error, and ask the person to confirm it."""
+    for line in brief(document):
+        console.note(line)
     name = f"{document['aggregator']}/{document['release']}"
-    charge = document.get("charge", "an unknown amount")
     return console.confirm(
-        f"Approve plan {document['plan_digest'][:12]} of {name}, which charges {charge} "
-        f"(all of it: owner-node show {name})?"
+        f"Approve plan {document['plan_digest'][:12]} of {name}, which charges "
+        f"{bound_text(document.get('charge'), 'an unknown amount')}?"
     )
 
 
@@ -420,10 +511,6 @@ def refuse(
 def _opened(owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         yield db, Decisions(db, utc_now)
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _summary(session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions) -> dict[str, Any]:

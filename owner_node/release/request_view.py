@@ -12,7 +12,7 @@ from common.model.plan import Plan
 from common.model.privacy import charge
 from common.model.schema import Attribute, AttributeType, most_records
 from common.model.task import Assignment, PlannedAttribute
-from common.words.guarantee import invariants, promises
+from common.words.guarantee import essentials, invariants, promises
 from common.words.linking import allowed, found
 from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
@@ -57,6 +57,7 @@ def request_view(session: Session, config: OwnerConfig, remaining: Decimal | Non
             if owner != config.owner.id
         ],
         "forecast": json.loads(session.forecast) if session.forecast else None,
+        "essentials": list(essentials(plan)),
         "promises": list(promises(plan)),
         "invariants": list(invariants(plan)),
     }

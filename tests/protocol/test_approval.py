@@ -10,7 +10,7 @@ import pytest
 
 from common.errors import BalanceError, ConflictError, IdentityError, ProtocolError, RefusedError
 from common.model.plan import Plan
-from owner_node.cli.requests import show_request
+from owner_node.cli.requests import brief, show_request
 from owner_node.config import PolicyConfig
 from owner_node.release.approvals import Person
 from owner_node.release.request_view import request_view
@@ -245,7 +245,30 @@ def test_the_reason_of_an_end_is_one_line(offering: Offering, capsys: pytest.Cap
     asked(offering)
     offering.node.conclude("r1", "cancelled", "because\nWhat is promised\n- all", "")
     view = request_view(session(offering), offering.config, None)
-    show_request({**view, "budget": "cohort", "rule": "", "approval": None})
+    show_request({**view, "budget": "cohort", "rule": "", "approval": None}, details=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines.count("What is promised") == 1
     assert any("because\\nWhat is promised" in line for line in lines)
+
+
+def test_a_request_is_one_page(offering):
+    """What decides comes first; then purpose, charge, errors and three sentences; at most 25 lines."""
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5")
+    plan = replace(plan, purpose="an audit of care " * 23 + "only")
+    assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
+    document = request_view(session(offering), offering.config, Decimal("1.999999999996"))
+    document |= {"budget": "cohort", "rule": 'policy.approval = "manual"', "approval": None}
+    document["preview"] = {"risks": [{"attack": "likelihood", "rate": {"mean": 0.25}}]}
+    lines = brief(document)
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert 'policy.approval = "manual"' in " ".join(lines[:2])
+    shown = " ".join(" ".join(lines).split())
+    for wanted in (
+        "share of your data's variance",
+        "which has 1.9999 left",
+        "links 25 % of records",
+        "Not hidden",
+    ):
+        assert wanted in shown
+    assert "999999" not in shown.replace("1.9999 ", "")
