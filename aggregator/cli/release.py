@@ -176,6 +176,9 @@ def _drive(calls: "ControlServiceStub", request: "StartRequest", *, details: boo
             f"once it runs again, it goes on with the release: aggregator watch {view.release}",
             error.details,
         ) from None
+    if request.dry_run and view.state == "planned" and not (as_json or view.HasField("error")):
+        console.print_line(f"release {view.release} is planned; no owner was asked and nothing is charged")
+        return
     finish(view, as_json=as_json, out=request.out)
 
 

@@ -21,7 +21,7 @@ from common.errors import ConfigurationError, ExitCode
 from common.model.mechanisms import CARRIER_RULE
 from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from common.words.guarantee import invariants, promises
-from common.words.numbers import bound_cell
+from common.words.numbers import bound_cell, bound_text, left_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
@@ -120,7 +120,7 @@ def _masked(
         charges.judge(job.work, lambda: expected)
         if not as_json:
             _show_plan(job, expected, charges.remaining(job.work))
-        question = f"Charge {job.work.charge:f} to budget {job.work.budget!r} and mask?"
+        question = f"Charge {bound_text(job.work.charge)} to budget {job.work.budget!r} and mask?"
         if not (yes or console.confirm(question)):
             console.note("nothing was charged")
             return ExitCode.REFUSED
@@ -180,7 +180,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     console.print_line()
     work = job.work
     console.print_line(
-        f"charge: {work.charge:f} of the {left:f} that budget {work.budget!r} has left "
+        f"charge: {bound_text(work.charge)} of the {left_text(left)} that budget {work.budget!r} has left "
         f"({work.asked.policy.accounting} accounting)"
     )
 

@@ -35,7 +35,7 @@ def test_what_matters_is_on_the_page():
     """Who, how many, ε and charge, the error as a word and a number, promise and what is not hidden."""
     shown = "\n".join(brief(make_plan([(["age", "income"], ["north", "south"])])))
     for wanted in (
-        "north   ≥ 1000  0.2     0.2  3  idp-joint",
+        "north  ≥ 1000   0.2     0.2  3  idp-joint",
         "age large 0.25, income large 0.25",
         "ε = 0.2",
         "taken as",

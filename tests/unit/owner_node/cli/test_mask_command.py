@@ -192,7 +192,7 @@ def test_it_asks_first(folder, capsys):
     assert code == 2
     assert "--yes" in shown.err
     assert "What is promised" in shown.out
-    assert "charge: 0.999999999996 of the 2.5" in shown.out
+    assert "charge: 1 of the 2.5" in shown.out
     assert spends(folder) == []
 
 
