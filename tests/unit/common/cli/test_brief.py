@@ -33,10 +33,10 @@ def test_every_plan_fits_a_terminal(attributes, owners, purpose):
 
 def test_what_matters_is_on_the_page():
     """Who, how many, ε and charge, the error as a word and a number, promise and what is not hidden."""
-    shown = "\n".join(brief(make_plan([(["age", "income"], ["north", "south"])])))
+    shown = " ".join(brief(make_plan([(["age", "income"], ["north", "south"])])))
     for wanted in (
         "north  ≥ 1000   0.2     0.2  3  idp-joint",
-        "age large 0.25, income large 0.25",
+        "age large 0.25, income   large 0.25",
         "ε = 0.2",
         "taken as",
         "Not hidden",
