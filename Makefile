@@ -9,8 +9,9 @@ GENERATED := common/wire/v1
 RUNTIME_STAMP := $(VENV)/.installed-runtime
 DEVELOPMENT_STAMP := $(VENV)/.installed-development
 PIP_INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check
-# Two processes, each taking whole files: daemons and data that a file shares are started once.
-PYTEST_ARGS ?= -n 2 --dist loadfile
+# Two processes, each taking whole files: daemons and data that a file shares are started once. Files are taken
+# in the order of tests/conftest.py.
+PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

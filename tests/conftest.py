@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Processes inherit what is ignored: without this, tests that run in the background or under nohup could not
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 for _number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler if _number == signal.SIGINT else signal.SIG_DFL)
+
+# Programs are started hundreds of times: without bytecode most of that time is compiling.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = ["tests.needs", "pytester"]
 
@@ -23,3 +27,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tessera")
+
+_FIRST = ("tests/system/test_compose.py", "tests/system/", "tests/chaos/", "tests/wire/", "tests/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put slow files first, so that short ones are left for whichever process is done before the other."""
+    items.sort(key=lambda item: next(i for i, each in enumerate(_FIRST) if item.nodeid.startswith(each)))
