@@ -1,6 +1,7 @@
 """The gRPC service for the aggregator's command line, on a Unix socket that only its user can reach."""
 
 import secrets
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +17,7 @@ from aggregator.drive.conductor import Conductor
 from aggregator.drive.operations import Operations
 from aggregator.drive.presence import OwnerPresence, wait
 from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
 from aggregator.store.database import CannotStoreError
 from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
 
 _REFRESH_SECONDS = 1.0
 """How often a watched release is refreshed without an event: uploads grow without one."""
+_SHORTEST_SECONDS = 0.25
+"""Time between two views of a release in one state: a view takes as long as the release has owners, and every
+owner causes several events."""
 
 _LONGEST_USER = 256
 _PIECE = 200
@@ -176,7 +181,10 @@ class ControlService(ControlServiceServicer):
                 last = view
             if release.ended:
                 return
+            ends = time.monotonic() + _SHORTEST_SECONDS
             await wait(ticket, _REFRESH_SECONDS)
+            while (left := ends - time.monotonic()) > 0 and self._is_in(release.state, release.id):
+                await wait(self._conductor.signal(release.id).ticket(), left)
 
     @raises
     async def Cancel(self, request: wire.ReleaseRequest, context: Context) -> wire.ReleaseView:
@@ -224,6 +232,9 @@ class ControlService(ControlServiceServicer):
             view = self._view(release)
             view.ClearField("plan")
             yield view
+
+    def _is_in(self, state: State, release: str) -> bool:
+        return self._conductor.release(release).state is state
 
     def _view(self, release: Release) -> wire.ReleaseView:
         waiting, halted = self._conductor.waiting(release.id), self._conductor.halted(release.id)

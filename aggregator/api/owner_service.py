@@ -21,7 +21,7 @@ from aggregator.ca.enrolment import Enrolment
 from aggregator.ca.renewal import Renewals
 from aggregator.drive.conductor import Conductor
 from aggregator.drive.messages import bounded, work_message
-from aggregator.drive.presence import OwnerPresence, wait
+from aggregator.drive.presence import OwnerPresence, Turns, wait
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
@@ -89,6 +89,7 @@ class OwnerService(OwnerServiceServicer):
         self._trust_domain = trust_domain
         self._clock = clock
         self._closing = False
+        self._turns = Turns()
 
     def close(self) -> None:
         """End all pending polls; owners call again when the aggregator is back."""
@@ -98,7 +99,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Connect(self, request: wire.ConnectRequest, context: Context) -> wire.ConnectResponse:
         """Register a connected owner; returns the newest ledger head that it has signed."""
-        certificate = self._certificate(context)
+        certificate = await self._certificate(context)
         owner = party_of_certificate(certificate).name
         if request.protocol != PROTOCOL:
             raise ProtocolError(
@@ -125,7 +126,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Poll(self, request: wire.PollRequest, context: Context) -> wire.PollResponse:
         """Hold the call until there is something to do that the owner is not busy with."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         if request.HasField("ledger_head"):
             signed = self._statements.ledger_head(request.ledger_head, owner)
             newest = self._newest_head(owner)
@@ -141,20 +142,20 @@ class OwnerService(OwnerServiceServicer):
             while True:
                 ticket = self._presence.signal(owner).ticket()
                 due = bounded(
-                    work_message(release, owner, work)
+                    work_message(release, work, self._conductor.document(release.id))
                     for release, work in self._conductor.work(owner)
                     if (work.release, work.step) not in busy
                 )
                 remaining = ends - time.monotonic()
                 if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
                     # The certificate may have expired, or been revoked, while the poll was held.
-                    self._caller(context)
+                    await self._caller(context)
                     return wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
 
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
         """Accept an owner's answer. Idempotent; an answer that differs from an earlier one is refused."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         self._presence.heard(owner)
         release = self._release(request.release, owner)
         now = int(self._clock())
@@ -174,7 +175,7 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.UploadStateRequest, context: Context
     ) -> wire.UploadStateResponse:
         """Return the offset at which an upload resumes."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         self._presence.heard(owner)
         release = self._release(request.blob.release, owner)
         return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
@@ -184,7 +185,7 @@ class OwnerService(OwnerServiceServicer):
         self, request_iterator: AsyncIterator[wire.UploadChunk], context: Context
     ) -> wire.UploadResponse:
         """Receive tokens or a fragment from the offset that `UploadState` returned."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         chunks = timely(request_iterator)
         first = await anext(chunks, None)
         if first is None or not first.HasField("blob"):
@@ -196,7 +197,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:
         """Issue a certificate for a new key of the owner that calls."""
-        present = self._certificate(context)
+        present = await self._certificate(context)
         chain = await asyncio.to_thread(self._renewals.renew, present, request.request)
         _log.info("certificate renewed", extra={"owner": party_of_certificate(present).name})
         return wire.RenewResponse(certificate=chain)
@@ -204,7 +205,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Recall(self, request: wire.RecallRequest, context: Context) -> AsyncIterator[wire.RecallItem]:
         """Send what the calling owner signed: its ledger heads, and for the releases that it accepted."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         newest_at = self._journal.heads.newest_at(owner)
         places = self._journal.heads.places(owner)
         yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
@@ -215,9 +216,23 @@ class OwnerService(OwnerServiceServicer):
         _log.warning("owner recalls its releases", extra={"owner": owner})
 
     @raises
+    async def Fetch(self, request: wire.FetchRequest, context: Context) -> AsyncIterator[wire.FetchChunk]:
+        """Send the document that the work of a release names."""
+        owner = await self._caller(context)
+        release = self._release(request.release, owner)
+        document = self._conductor.document(release.id)
+        if document is None or document.digest != request.digest:
+            raise ProtocolError(
+                f"release {release.id} is {release.state}: its work does not name this document",
+                "request the work that is due",
+            )
+        for start in range(0, len(document.compressed), CHUNK_BYTES):
+            yield wire.FetchChunk(data=document.compressed[start : start + CHUNK_BYTES])
+
+    @raises
     async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
         """Send an owner which of its own records all groups hold, until all owners have masked those."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         release = self._release(request.release, owner)
         check_plan(release, request.plan_digest)
         selected = release.addendum is not None and owner in release.addendum.selections
@@ -234,7 +249,7 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.DownloadRequest, context: Context
     ) -> AsyncIterator[wire.DownloadChunk]:
         """Send the listing or a file of a published release."""
-        owner = self._caller(context)
+        owner = await self._caller(context)
         release = self._release(request.release, owner)
         if release.state is not State.PUBLISHED:
             raise UsageError(f"release {release.id} is {release.state}, not published", "wait for its end")
@@ -264,8 +279,9 @@ class OwnerService(OwnerServiceServicer):
         async for data in _read(folder / request.file, request.offset):
             yield wire.DownloadChunk(data=data)
 
-    def _certificate(self, context: Context) -> x509.Certificate:
-        """Return the caller's certificate: valid at this moment, an owner's, and not revoked."""
+    async def _certificate(self, context: Context) -> x509.Certificate:
+        """Wait for a turn; return the caller's certificate: valid now, an owner's, and not revoked."""
+        await self._turns.take()
         certificate = peer_certificate(context, self._trust_domain, self._now())
         self._enrolment.check(certificate)
         return certificate
@@ -285,8 +301,8 @@ class OwnerService(OwnerServiceServicer):
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    def _caller(self, context: Context) -> str:
-        return party_of_certificate(self._certificate(context)).name
+    async def _caller(self, context: Context) -> str:
+        return party_of_certificate(await self._certificate(context)).name
 
     def _release(self, release: str, owner: str) -> Release:
         """Return a release that an owner takes part in; the existence of others is not disclosed to it."""

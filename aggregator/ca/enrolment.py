@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from cryptography import x509
@@ -95,7 +96,7 @@ class Enrolment:
         Raises:
             IdentityError: If it is.
         """
-        key, owner = fingerprint(certificate.public_key()), party_of_certificate(certificate).name
+        owner, key, _ = _named(certificate)
         if self._db.rows(
             "SELECT 1 FROM certificates WHERE fingerprint = ? AND revoked IS NOT NULL "
             "UNION SELECT 1 FROM revoked_owners WHERE owner = ? AND time >= ? AND NOT EXISTS "
@@ -323,12 +324,14 @@ def parse_serial(text: str) -> str:
         ) from None
 
 
+@lru_cache(maxsize=4096)
 def _named(certificate: x509.Certificate) -> tuple[str, str, str]:
     """Return owner, fingerprint of the key, and serial number."""
     owner = party_of_certificate(certificate).name
     return owner, fingerprint(certificate.public_key()), serial_number(certificate)
 
 
+@lru_cache(maxsize=4096)
 def _digest(certificate: x509.Certificate) -> str:
     return certificate.fingerprint(hashes.SHA256()).hex()
 

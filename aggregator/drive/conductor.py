@@ -14,7 +14,7 @@ from pathlib import Path
 
 from aggregator.drive.deadlines import Deadlines
 from aggregator.drive.endings import ended_by, expired, failed_at_owner
-from aggregator.drive.messages import check_consents
+from aggregator.drive.messages import Document, document_of
 from aggregator.drive.presence import OwnerPresence, Signal
 from aggregator.drive.stages import (
     LostFragmentError,
@@ -83,6 +83,7 @@ class Conductor:
         self._releases: dict[str, Release] = {}
         self._of_owner: dict[str, set[str]] = {}
         self._signals: dict[str, Signal] = {}
+        self._documents: dict[str, Document | None] = {}
         self._deadlines = Deadlines(self._deadline_passed, clock, elapsed)
         self._stopwatch = Stopwatch(STEP_SECONDS, elapsed)
         self._steps = Steps(self.fail, self._keeps, lambda release: self.signal(release).fire())
@@ -125,6 +126,10 @@ class Conductor:
         mine = [self._releases[each] for each in sorted(self._of_owner.get(owner, ()))]
         due = [(release, work_for(release, owner)) for release in mine]
         return [(release, work) for release, work in due if work is not None]
+
+    def document(self, release: str) -> Document | None:
+        """Return the document that the work of a release names now; None if it names none."""
+        return self._documents.get(release)
 
     def folder(self, release: str) -> Path:
         """Return where a release is published."""
@@ -222,8 +227,7 @@ class Conductor:
         for owner in release.request.owners:
             self._presence.signal(owner).fire()
         self._deadlines.watch(release)
-        if release.state is State.LINKING:
-            self._compare_keys(release)
+        self._prepare(release)
         if release.state is State.MASKING:
             for owner in release.request.owners:
                 self._intake.remove(release.id, owner, BlobKind.TOKENS)
@@ -258,11 +262,12 @@ class Conductor:
         if self._releases[release].state is State.PLANNED:
             self.record(release, Confirmed(at=self.now))
 
-    def _compare_keys(self, release: Release) -> None:
-        """End the release before any owner links, if linkage keys differ or there are too many owners."""
+    def _prepare(self, release: Release) -> None:
+        """Make the document of a state; end the release before any owner links, if linkage keys differ."""
         try:
-            check_consents(release)
-            compare_keys(release)
+            self._documents[release.id] = document_of(release)
+            if release.state is State.LINKING:
+                compare_keys(release)
         except TesseraError as error:
             # If this cannot be stored, the comparison of tokens reports it again.
             with suppress(CannotStoreError):

@@ -1,14 +1,63 @@
-"""The work of a release as messages for owners: domain types to protobuf, in one place."""
+"""The work of a release as messages for owners: domain types to protobuf, in one place.
 
+What grows with the number of owners is not in the messages: plan, consents and addendum are documents, which
+are serialised and compressed once, named by their digests, and fetched by the owners that need them.
+"""
+
+import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from aggregator.protocol.release import Release
+from aggregator.protocol.states import State
 from aggregator.protocol.work import Work, conclusion
+from common.canonical import digest
 from common.errors import InternalError, UsageError
 from common.wire.v1 import owner_pb2 as wire
 
+LARGEST_DOCUMENT = 3 << 20
+"""Most bytes of a document."""
 _MOST_BYTES = 3 << 20
-"""Most bytes of work in one message. `drive.stages` bounds plans, `check_consents` bounds consents."""
+"""Most bytes of work in one message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What all owners of a release need in one of its states."""
+
+    digest: str
+    """SHA-256 of the document."""
+    compressed: bytes
+    """The document, compressed with zlib."""
+
+
+def document_of(release: Release) -> Document | None:
+    """Return the document that the work of a release's state names; None if it names none.
+
+    Raises:
+        UsageError: If what all owners have consented to is too large.
+    """
+    if release.state is State.CONSENTING and release.planned is not None:
+        data = release.planned.plan.encode()
+    elif release.state is State.LINKING:
+        data = _consents(release).SerializeToString(deterministic=True)
+        if len(data) > LARGEST_DOCUMENT:
+            raise _too_many_owners(release, len(data))
+    elif release.state is State.MASKING and release.addended is not None:
+        data = release.addended.addendum.encode()
+    else:
+        return None
+    return Document(digest(data), zlib.compress(data))
+
+
+def _too_many_owners(release: Release, size: int) -> UsageError:
+    return UsageError(
+        f"the consents of the {len(release.progress)} owners have {size} bytes, and a document holds "
+        f"{LARGEST_DOCUMENT}",
+        "make several releases of fewer owners; each consent brings its whole certificate chain, so "
+        "certificates without intermediate ones allow more",
+        {"size": size, "largest": LARGEST_DOCUMENT},
+    )
 
 
 def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
@@ -23,13 +72,13 @@ def bounded(messages: Iterable[wire.Work]) -> list[wire.Work]:
     return taken
 
 
-def work_message(release: Release, owner: str, work: Work) -> wire.Work:
-    """Return the message of a piece of work for an owner.
+def work_message(release: Release, work: Work, document: Document | None) -> wire.Work:
+    """Return the message of a piece of work, which is the same for all owners.
 
     Args:
         release: The release.
-        owner: Its id.
         work: From `protocol.work.work_for`.
+        document: The document of the release's state.
     """
     message = wire.Work(release=release.id, plan_digest=release.plan_digest)
     if work.step == "describe":
@@ -37,32 +86,15 @@ def work_message(release: Release, owner: str, work: Work) -> wire.Work:
     elif work.step == "consent":
         message.consent.CopyFrom(_consent(release))
     elif work.step == "link":
-        message.link.CopyFrom(_link(release, owner))
+        message.link.consents_digest = "" if document is None else document.digest
     elif work.step == "mask":
-        message.mask.CopyFrom(_mask(release))
+        message.mask.CopyFrom(_mask(release, document))
     elif work.step == "collect":
         message.collect.SetInParent()
     else:
-        state, reason, digest = conclusion(release)
-        message.conclude.CopyFrom(wire.Conclude(state=state, reason=reason, manifest_digest=digest))
+        state, reason, manifest = conclusion(release)
+        message.conclude.CopyFrom(wire.Conclude(state=state, reason=reason, manifest_digest=manifest))
     return message
-
-
-def check_consents(release: Release) -> None:
-    """Check that what all owners have consented to fits one message, before any owner receives it.
-
-    Raises:
-        UsageError: If there are too many owners for that.
-    """
-    size = _link(release, "").ByteSize()
-    if size > _MOST_BYTES:
-        raise UsageError(
-            f"the consents of the {len(release.progress)} owners have {size} bytes, and a message holds "
-            f"{_MOST_BYTES}",
-            "make several releases of fewer owners; each consent brings its whole certificate chain, so "
-            "certificates without intermediate ones allow more",
-            {"size": size, "largest": _MOST_BYTES},
-        )
 
 
 def _consent(release: Release) -> wire.Consent:
@@ -70,37 +102,35 @@ def _consent(release: Release) -> wire.Consent:
     if planned is None:
         raise InternalError(f"release {release.id} has no plan")
     return wire.Consent(
-        plan=planned.plan.encode(),
         signature=bytes.fromhex(planned.signature),
         certificate=planned.certificate.encode(),
         deadline=release.deadline or 0,
     )
 
 
-def _link(release: Release, owner: str) -> wire.Link:
-    """Show an owner what every other owner has consented to."""
-    consents = {each: progress.consented for each, progress in release.progress.items() if each != owner}
-    return wire.Link(
+def _consents(release: Release) -> wire.Consents:
+    """Return what every owner has consented to."""
+    return wire.Consents(
         co_owners=[
             wire.CoOwner(
-                id=each,
-                key_check=consent.key_check,
-                signature=bytes.fromhex(consent.signature),
-                certificate=consent.certificate.encode(),
-                key_generation=consent.key_generation,
+                id=owner,
+                key_check=progress.consented.key_check,
+                signature=bytes.fromhex(progress.consented.signature),
+                certificate=progress.consented.certificate.encode(),
+                key_generation=progress.consented.key_generation,
             )
-            for each, consent in consents.items()
-            if consent is not None
+            for owner, progress in release.progress.items()
+            if progress.consented is not None
         ]
     )
 
 
-def _mask(release: Release) -> wire.Mask:
+def _mask(release: Release, document: Document | None) -> wire.Mask:
     addended = release.addended
-    if addended is None:
+    if addended is None or document is None:
         raise InternalError(f"release {release.id} has no addendum")
     return wire.Mask(
-        addendum=addended.addendum.encode(),
+        addendum_digest=document.digest,
         signature=bytes.fromhex(addended.signature),
         certificate=addended.certificate.encode(),
     )

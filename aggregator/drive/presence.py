@@ -1,4 +1,4 @@
-"""Which owners are connected, and signals that wake waiting tasks without polling."""
+"""Which owners are connected, signals that wake waiting tasks, and turns between tasks that are all due."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -40,6 +40,22 @@ async def wait(ticket: asyncio.Event, seconds: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+class Turns:
+    """Lets one of many tasks go on per pass of the event loop.
+
+    Hundreds of owners call at the same moment, or are woken by the same change. Without turns, a call of the
+    command line would wait until all of them have been answered.
+    """
+
+    def __init__(self) -> None:
+        self._one = asyncio.Lock()
+
+    async def take(self) -> None:
+        """Wait for a turn, in the order of the calls."""
+        async with self._one:
+            await asyncio.sleep(0)
 
 
 GRACE_SECONDS = 30

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from aggregator.drive.messages import LARGEST_DOCUMENT
 from aggregator.protocol.events import Addended, Planned
 from aggregator.protocol.release import Release
 from aggregator.release.conflicts import conflict_error, conflicts
@@ -18,7 +19,7 @@ from common import __version__
 from common.canonical import digest
 from common.errors import IntegrityError, InternalError, TesseraError, UsageError
 from common.files import write_atomic
-from common.model.fragment import Addendum, Consent, FragmentStatement
+from common.model.fragment import Addendum, Consent
 from common.model.schema import Schema
 from common.model.task import Assignment
 from common.planning.attributes import check_records
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
     from common.wire.decoding import FragmentCheck
 
 _log = logging.getLogger(__name__)
-LARGEST_PLAN = 3 << 20
-"""Bytes; with what goes around it, a plan has to fit the largest message."""
 _SMALLEST_CONSENT = 700
-"""Bytes: signature and certificate. Every owner is shown those of all others in one message."""
+"""Bytes: signature and certificate. Those of all owners are one document."""
 _TOKEN_BYTES = 16
 
 
@@ -44,7 +43,7 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
 
     Raises:
         ConflictError: With every conflict between their schemas.
-        UsageError: As `common.planning.planner.make_plan`; or if the plan fits no message.
+        UsageError: As `common.planning.planner.make_plan`; or if the plan is too large.
         UnusableDataError: If an owner has fewer than k records.
     """
     schemas = {
@@ -55,10 +54,10 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     found = conflicts(release.request, schemas)
     if found:
         raise conflict_error(found)
-    if len(schemas) > LARGEST_PLAN // _SMALLEST_CONSENT:
+    if len(schemas) > LARGEST_DOCUMENT // _SMALLEST_CONSENT:
         raise UsageError(
-            f"the consents of the {len(schemas)} owners fit no message",
-            f"make several releases of at most {LARGEST_PLAN // _SMALLEST_CONSENT} owners each",
+            f"the consents of the {len(schemas)} owners fit no document",
+            f"make several releases of at most {LARGEST_DOCUMENT // _SMALLEST_CONSENT} owners each",
             {"owners": len(schemas)},
         )
     created = datetime.fromtimestamp(at, UTC).isoformat()
@@ -66,11 +65,11 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
     check_records(plan.tasks, schemas)
     data = plan.to_bytes()
-    if len(data) > LARGEST_PLAN:
+    if len(data) > LARGEST_DOCUMENT:
         raise UsageError(
-            f"the plan has {len(data)} bytes, and a message holds {LARGEST_PLAN}",
+            f"the plan has {len(data)} bytes, and a document holds {LARGEST_DOCUMENT}",
             "release fewer attributes (--attributes), or have long lists of categories shortened",
-            {"size": len(data), "largest": LARGEST_PLAN},
+            {"size": len(data), "largest": LARGEST_DOCUMENT},
         )
     signature = key.sign(Domain.PLAN, data).hex()
     return Planned(at=at, plan=data.decode(), signature=signature, certificate=key.chain_pem)
@@ -273,13 +272,13 @@ def _evidence(release: Release) -> Evidence:
         raise InternalError(f"release {release.id} lacks signed documents")
     owners = {}
     for owner, progress in release.progress.items():
-        consented, sealed = progress.consented, progress.sealed
-        if consented is None or sealed is None:
+        consented, sealed, statement = progress.consented, progress.sealed, progress.statement
+        if consented is None or sealed is None or statement is None:
             raise InternalError(f"owner {owner} has not consented and sealed")
         owners[owner] = OwnerEvidence(
             Consent(release.id, owner, plan.digest, consented.key_check, "accept", consented.key_generation),
             Signed(bytes.fromhex(consented.signature), consented.certificate),
-            FragmentStatement.from_bytes(sealed.statement.encode()),
+            statement,
             Signed(bytes.fromhex(sealed.signature), sealed.certificate),
         )
     return Evidence(

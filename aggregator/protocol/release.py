@@ -45,6 +45,8 @@ class Progress:
     """Its number of records and tokens."""
     sealed: Sealed | None = None
     """What it says about its fragment."""
+    statement: FragmentStatement | None = None
+    """The same, read."""
     received: Received | None = None
     """The receipt that it was given."""
     refused: Refused | None = None
@@ -114,8 +116,7 @@ class Release:
 
     def statement(self, owner: str) -> FragmentStatement | None:
         """Return what an owner stated about its fragment, once it has sealed."""
-        sealed = self.progress[owner].sealed
-        return None if sealed is None else FragmentStatement.from_bytes(sealed.statement.encode())
+        return self.progress[owner].statement
 
     def session(self, owner: str) -> str:
         """Return the name of an owner's session state as far as the aggregator knows it."""
@@ -206,6 +207,8 @@ def _answered(release: Release, event: OwnerEvent) -> Release:
     if isinstance(event, Acknowledged) and not release.ended:
         raise ProtocolError(f"release {release.id} has not ended, there is nothing to acknowledge")
     changes: dict[str, Any] = {event.name: event}
+    if isinstance(event, Sealed):
+        changes["statement"] = FragmentStatement.from_bytes(event.statement.encode())
     after = replace(release, progress={**release.progress, event.owner: replace(progress, **changes)})
     barrier = f"{event.name}_by_all"
     last = barrier in _BARRIERS and not after.missing(event.name)

@@ -39,9 +39,16 @@ class LedgerHeads:
 
     def __init__(self, db: AggregatorDatabase, operators: OperatorLog) -> None:
         self._db, self._operators = db, operators
+        # Every answer to a poll has the newest head; only this process writes them.
+        self._newest: dict[str, StoredHead | None] = {}
 
     def newest(self, owner: str) -> StoredHead | None:
         """Return the newest ledger head that an owner has signed, or None."""
+        if owner not in self._newest:
+            self._newest[owner] = self._read_newest(owner)
+        return self._newest[owner]
+
+    def _read_newest(self, owner: str) -> StoredHead | None:
         rows = self._db.rows(
             "SELECT sequence, hash, signature, certificate FROM ledger_heads WHERE owner = ? "
             "ORDER BY sequence DESC LIMIT 1",
@@ -99,7 +106,11 @@ class LedgerHeads:
             IntegrityError: As `compare`.
         """
         head = signed.head
+        newest = self.newest(head.owner)
+        if newest is not None and newest.head == head:
+            return
         self.compare(head, at, release)
+        self._newest.pop(head.owner, None)
         with self._db.transaction() as tx:
             tx.execute(
                 "INSERT OR IGNORE INTO ledger_heads VALUES (?, ?, ?, ?, ?, ?)",

@@ -6,6 +6,7 @@ Parts of a plan (`common.model.plan`), with its canonical form.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from common.canonical import OMITTED, Document, Positive
@@ -127,12 +128,13 @@ class Task(Document):
         return Document.to_document(self) | sums
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Assignment:
     """Everything that one owner masks in a release: its tasks in all groups.
 
     However many groups it is in, it has one data set, so it sends one token list and one fragment, with the
-    attributes of all its tasks.
+    attributes of all its tasks. What follows from the tasks is cached: a view of a release shows it for every
+    owner.
     """
 
     tasks: tuple[Task, ...]
@@ -157,7 +159,7 @@ class Assignment:
         """The owner's number of records, rounded down to its leading digit."""
         return self.tasks[0].records_rounded
 
-    @property
+    @cached_property
     def most_records(self) -> int | None:
         """The most records that its joint bounds hold for; None where they do not depend on the number.
 
@@ -173,12 +175,12 @@ class Assignment:
         """Indices of the attribute groups that the owner is in."""
         return tuple(task.group for task in self.tasks)
 
-    @property
+    @cached_property
     def attributes(self) -> tuple[PlannedAttribute, ...]:
         """What to mask and how; the columns of the fragment, in this order."""
         return tuple(attribute for task in self.tasks for attribute in task.attributes)
 
-    @property
+    @cached_property
     def largest_k(self) -> int:
         """The smallest number of records with which all its attributes can be masked."""
         return max((each.k for each in self.attributes if each.k is not None), default=1)
@@ -203,7 +205,7 @@ class Assignment:
         """Return the same for the privacy loss of the record-to-rank assignment; None where unbounded."""
         return total_or_unbounded(task.rank_loss for task in self.tasks for _ in range(multiples[task.group]))
 
-    @property
+    @cached_property
     def epsilon(self) -> Decimal:
         """Sum of the attributes' epsilon (sequential composition)."""
         return total(task.epsilon for task in self.tasks)

@@ -11,6 +11,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from common.errors import ConfigurationError, IdentityError, NotConnectedError
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.identity import (
+    Party,
     PartyKind,
     check_key,
     check_purpose,
@@ -158,22 +160,33 @@ def peer_certificate(context: CallContext, trust_domain: str, now: datetime) -> 
         raise IdentityError(
             "the call came without a certificate", "call over TLS with the owner's certificate"
         )
-    certificate = load_certificates(pem)[0]
-    party = party_of_certificate(certificate)
+    certificate, party = _client(pem)
     check_validity(certificate, now)
-    check_purpose(certificate, "client")
-    check_key(certificate)
     if party.kind is not PartyKind.OWNER or party.trust_domain != trust_domain:
         raise IdentityError(
             f"{party.uri} is no owner of the trust domain {trust_domain}",
             f"owners are named spiffe://{trust_domain}/owner/ID",
         )
+    return certificate
+
+
+@lru_cache(maxsize=4096)
+def _client(pem: bytes) -> tuple[x509.Certificate, Party]:
+    """Read a client's certificate and make the checks that have the same result at every call.
+
+    Raises:
+        IdentityError: If it is not for a client, or names hosts.
+    """
+    certificate = load_certificates(pem)[0]
+    party = party_of_certificate(certificate)
+    check_purpose(certificate, "client")
+    check_key(certificate)
     if hosts := host_names(certificate):
         raise IdentityError(
             f"the certificate of {party.uri} also names hosts ({', '.join(hosts)})",
             "have it issued without host names, else it could pose as the aggregator",
         )
-    return certificate
+    return certificate, party
 
 
 def explain_handshake(

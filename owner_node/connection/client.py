@@ -4,8 +4,9 @@
 loop, which returns the version and the clock of the aggregator.
 """
 
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +21,13 @@ from common.errors import IdentityError, IntegrityError, NotConnectedError, Prot
 from common.files import CHUNK_BYTES, read_chunks
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
-from common.trust.tls import TIME_KEY, channel_credentials_of, channel_options, explain_handshake
+from common.trust.tls import (
+    MESSAGE_LIMIT,
+    TIME_KEY,
+    channel_credentials_of,
+    channel_options,
+    explain_handshake,
+)
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
@@ -33,6 +40,7 @@ _RECALL_SECONDS = 600.0
 _POLL_SECONDS = 40.0
 """Longer than the aggregator holds a poll; an answer later than this means the connection is gone."""
 _SLOWEST_BYTES_PER_SECOND = 32 * 1024
+_DOCUMENT_SECONDS = _CALL_SECONDS + MESSAGE_LIMIT / _SLOWEST_BYTES_PER_SECOND
 _MOST_FILES = 16
 """Most files of a release folder."""
 
@@ -151,6 +159,27 @@ class AggregatorClient:
         seconds = _transfer_seconds(fragment.size - offset)
         response: wire.UploadResponse = await _hand_over(lambda: self._calls.Upload(chunks, timeout=seconds))
         return response
+
+    async def document(self, release: str, name: str) -> bytes:
+        """Fetch the document that work names by its digest.
+
+        Raises:
+            NotConnectedError: If the connection broke before it was complete.
+            NotTakenError: If the aggregator did not send it.
+            IntegrityError: If the aggregator sends something else.
+        """
+        request = wire.FetchRequest(release=release, digest=name)
+        compressed, found = bytearray(), b""
+        with _handing_over():
+            async for chunk in _stream(lambda: self._calls.Fetch(request, timeout=_DOCUMENT_SECONDS)):
+                compressed += chunk.data
+                if len(compressed) > MESSAGE_LIMIT:
+                    break
+        with suppress(zlib.error):
+            found = zlib.decompressobj().decompress(compressed, MESSAGE_LIMIT)
+        if digest(found) != name:
+            raise IntegrityError("the aggregator sends another document than its work names")
+        return found
 
     async def selection(self, release: str, plan_digest: str, size: int) -> bytes:
         """Fetch which of this owner's records all groups hold.

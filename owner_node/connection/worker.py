@@ -5,6 +5,8 @@ import logging
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import DecodeError
+
 from common.daemon.metrics import step_histogram
 from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
@@ -41,6 +43,13 @@ def _load_libraries() -> None:
 
 def _failure(failure: Failure) -> wire.AnswerRequest:
     return wire.AnswerRequest(failure=wire.Failure(code=failure.code, message=failure.message))
+
+
+def _consents(data: bytes) -> wire.Consents:
+    try:
+        return wire.Consents.FromString(data)
+    except DecodeError:
+        raise ProtocolError("the consents of the other owners cannot be decoded") from None
 
 
 class WorkOutcome(StrEnum):
@@ -131,7 +140,8 @@ class Worker:
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
         asked = work.consent
-        offer = Offer(asked.plan, asked.signature, asked.certificate, asked.deadline or None)
+        plan = await self._client.document(work.release, work.plan_digest)
+        offer = Offer(plan, asked.signature, asked.certificate, asked.deadline or None)
         accept = self._node.invitations.consent
         acceptance = await in_thread(accept, work.release, work.plan_digest, offer)
         if acceptance is None:
@@ -147,10 +157,13 @@ class Worker:
         )
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
-        shown = [
-            CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
-            for each in work.link.co_owners
-        ]
+        shown = []
+        if self._node.production.checks_co_owners:
+            consents = await self._client.document(work.release, work.link.consents_digest)
+            shown = [
+                CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
+                for each in _consents(consents).co_owners
+            ]
         linked = await in_thread(self._node.production.link, work.release, work.plan_digest, shown)
         name = ""
         if linked.tokens:
@@ -159,9 +172,10 @@ class Worker:
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
         mask, asked = self._node.production.mask, work.mask
-        signed = (asked.addendum, asked.signature, asked.certificate)
+        addendum = await self._client.document(work.release, asked.addendum_digest)
+        signed = (addendum, asked.signature, asked.certificate)
         names, selection = (work.release, work.plan_digest), b""
-        size = await in_thread(self._node.production.selection_size, *names, asked.addendum)
+        size = await in_thread(self._node.production.selection_size, *names, addendum)
         if size:
             selection = await self._client.selection(*names, size)
         sealed = await in_thread(mask, *names, *signed, selection)

@@ -43,6 +43,11 @@ class Production:
         self._cases, self._signer, self._trust = cases, signer, trust
         self._appraisal = appraisal
 
+    @property
+    def checks_co_owners(self) -> bool:
+        """Whether `link` needs the consents of the other owners."""
+        return bool(self._cases.config.policy.co_owners)
+
     def link(self, release: str, plan_digest: str, co_owners: Sequence[CoOwner] = ()) -> LinkAnswer:
         """Return the number of records and the tokens of the source, which was loaded and pinned at consent.
 

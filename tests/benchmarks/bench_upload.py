@@ -4,23 +4,20 @@ Each of the four parties is a process of its own. An upload is timed from the ca
 received, on disk, digest and every batch checked. The bare stream does nothing with what it receives.
 """
 
-import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from deploy.development_ca import DevelopmentCa
-from tests.benchmarks.result import Result
+from tests.benchmarks.result import Result, party
 from tests.benchmarks.upload_parties import FRAGMENT, TRUST_DOMAIN, write_fragment
 
 TIME_LIMIT = 1.25
 MEMORY_LIMIT = 400e6
 TURNS = 5
+_MODULE = "tests.benchmarks.upload_parties"
 
 
 def run() -> Iterator[Result]:
@@ -28,10 +25,10 @@ def run() -> Iterator[Result]:
     with tempfile.TemporaryDirectory(prefix="upload-") as name, ExitStack() as stack:
         folder = Path(name)
         _prepare(folder)
-        ask_aggregator, address = stack.enter_context(_party("aggregator", folder))
-        ask_owner, _ = stack.enter_context(_party("owner", folder, address))
-        _, address = stack.enter_context(_party("bare-server", folder))
-        ask_client, _ = stack.enter_context(_party("bare-client", folder, address))
+        ask_aggregator, address, _ = stack.enter_context(party(_MODULE, "aggregator", str(folder)))
+        ask_owner, _, _ = stack.enter_context(party(_MODULE, "owner", str(folder), address))
+        _, address, _ = stack.enter_context(party(_MODULE, "bare-server", str(folder)))
+        ask_client, _, _ = stack.enter_context(party(_MODULE, "bare-client", str(folder), address))
         uploads, streams = [], []
         for turn in range(TURNS + 1):
             uploads.append(ask_owner(f"r{turn}"))
@@ -57,24 +54,3 @@ def _prepare(folder: Path) -> None:
     for owner in ("a", "b"):
         ca.owner(owner).write(folder, f"owner-{owner}")
     write_fragment(folder / FRAGMENT)
-
-
-@contextmanager
-def _party(role: str, folder: Path, *arguments: str) -> Iterator[tuple[Any, str]]:
-    """Start a process; yields how to ask it, and what it said when it was ready."""
-    command = [sys.executable, "-m", "tests.benchmarks.upload_parties", role, str(folder), *arguments]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        if process.stdin is None or process.stdout is None:
-            raise RuntimeError("a process without pipes")
-        asking, answers = process.stdin, process.stdout
-
-        def ask(line: str) -> Any:
-            asking.write(f"{line}\n")
-            asking.flush()
-            return json.loads(answers.readline())
-
-        try:
-            yield ask, json.loads(answers.readline())
-        finally:
-            asking.close()
-            process.wait()

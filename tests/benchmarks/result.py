@@ -1,9 +1,14 @@
-"""What a benchmark reports: a ratio measured in one run, and the most it may be."""
+"""What a benchmark reports: a ratio measured in one run, and the most it may be; processes to measure."""
 
+import json
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +48,28 @@ def medians(repetitions: int, *measured: Callable[[], object]) -> list[float]:
             if turn:
                 taken.append(time.perf_counter() - start)
     return [statistics.median(taken) for taken in times]
+
+
+@contextmanager
+def party(module: str, *arguments: str) -> Iterator[tuple[Callable[[str], Any], Any, int]]:
+    """Start a module as a process that answers every line with a line of JSON.
+
+    Yields:
+        How to ask it, what it said when it was ready, and its process id.
+    """
+    command = [sys.executable, "-m", module, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("a process without pipes")
+        asking, answers = process.stdin, process.stdout
+
+        def ask(line: str) -> Any:
+            asking.write(f"{line}\n")
+            asking.flush()
+            return json.loads(answers.readline())
+
+        try:
+            yield ask, json.loads(answers.readline()), process.pid
+        finally:
+            asking.close()
+            process.wait()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from common.canonical import digest
 from common.model.fragment import Addendum, Receipt
 from common.model.plan import Plan
 from common.model.schema import Schema
@@ -49,6 +51,8 @@ class HostileAggregator(OwnerServiceServicer):
         self.misbehave: dict[str, Callable[..., Any]] = {}
         """What to do in a call instead of the usual, by its name."""
         self.selections: list[bytes] = []
+        self.documents: dict[str, bytes] = {}
+        """What it sends for a digest, uncompressed."""
         self.downloads: Callable[[str], list[wire.DownloadChunk]] = lambda _file: []
 
     # --- the calls -------------------------------------------------------------------------------------
@@ -122,6 +126,12 @@ class HostileAggregator(OwnerServiceServicer):
         for item in nothing:
             yield item
 
+    async def Fetch(self, request: wire.FetchRequest, context: Any) -> AsyncIterator[wire.FetchChunk]:
+        """Send the document that the test wants sent."""
+        if "Fetch" in self.misbehave:
+            await self.misbehave["Fetch"](request, context)
+        yield wire.FetchChunk(data=zlib.compress(self.documents.get(request.digest, b"")))
+
     async def Select(self, request: wire.SelectRequest, context: Any) -> AsyncIterator[wire.SelectChunk]:
         """Send the selections that the test wants sent."""
         if "Select" in self.misbehave:
@@ -182,10 +192,13 @@ class HostileAggregator(OwnerServiceServicer):
     def consent(self, plan: Plan, signer: Signer | None = None, data: bytes | None = None) -> wire.Work:
         """Return the offer of a plan, signed by whoever signs."""
         by, content = signer or self.hub, plan.to_bytes() if data is None else data
-        offer = wire.Consent(
-            plan=content, signature=by.sign(Domain.PLAN, content), certificate=by.chain_pem.encode()
-        )
-        return wire.Work(release=plan.release, plan_digest=plan.digest, consent=offer)
+        offer = wire.Consent(signature=by.sign(Domain.PLAN, content), certificate=by.chain_pem.encode())
+        return wire.Work(release=plan.release, plan_digest=self.serve(content), consent=offer)
+
+    def serve(self, data: bytes) -> str:
+        """Send a document to owners that fetch it; return its digest."""
+        self.documents[digest(data)] = data
+        return digest(data)
 
     def link(self, plan: Plan) -> wire.Work:
         """Return the work of linking."""
@@ -199,7 +212,9 @@ class HostileAggregator(OwnerServiceServicer):
         found = dict.fromkeys(plan.owners, records)
         data = Addendum(plan.release, plan.digest, linking, found).to_bytes()
         told = wire.Mask(
-            addendum=data, signature=by.sign(Domain.ADDENDUM, data), certificate=by.chain_pem.encode()
+            addendum_digest=self.serve(data),
+            signature=by.sign(Domain.ADDENDUM, data),
+            certificate=by.chain_pem.encode(),
         )
         return wire.Work(release=plan.release, plan_digest=plan.digest, mask=told)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ class ScriptedOwner:
         self.receipt: wire.UploadResponse | None = None
         self.concluded: wire.Conclude | None = None
         self.sequence = 0
+        self.documents: dict[str, bytes] = {}
 
     def head(self, sequence: int | None = None) -> wire.LedgerHead:
         """Return a signed ledger head."""
@@ -74,8 +76,11 @@ class ScriptedOwner:
         return await self.calls.Connect(wire.ConnectRequest(protocol=1, version="0", datasets=datasets))
 
     async def poll(self, busy: Sequence[wire.WorkKey] = ()) -> list[wire.Work]:
-        """Wait for work."""
-        return list((await self.calls.Poll(wire.PollRequest(busy=busy), timeout=30)).work)
+        """Wait for work, and fetch the documents that it names."""
+        works = list((await self.calls.Poll(wire.PollRequest(busy=busy), timeout=30)).work)
+        for work in works:
+            await self.fetch(work)
+        return works
 
     async def poll_with(self, head: wire.LedgerHead, shown: str = "") -> wire.PollResponse:
         """Wait for work, and tell where the ledger is and which head was shown last."""
@@ -88,11 +93,27 @@ class ScriptedOwner:
         schema = canonical(self.schema.to_document())
         return wire.AnswerRequest(release=work.release, described=wire.Described(schema=schema))
 
+    def read_plan(self, data: bytes) -> Plan:
+        """Read a plan."""
+        return Plan.from_bytes(data)
+
+    async def fetch(self, work: wire.Work) -> None:
+        """Fetch the document that work names, if it names one; the consents of others are not needed."""
+        names = {"consent": work.plan_digest, "mask": work.mask.addendum_digest}
+        name = names.get(str(work.WhichOneof("step")), "")
+        if name and name not in self.documents:
+            self.documents[name] = await self.document(work.release, name)
+
+    async def document(self, release: str, name: str) -> bytes:
+        """Fetch a document of a release by its digest."""
+        request = wire.FetchRequest(release=release, digest=name)
+        return zlib.decompress(b"".join([chunk.data async for chunk in self.calls.Fetch(request)]))
+
     def consent(
         self, work: wire.Work, key_check: str | None = None, generation: int = 0
     ) -> wire.AnswerRequest:
         """Accept a plan."""
-        self.plan = Plan.from_bytes(work.consent.plan)
+        self.plan = self.read_plan(self.documents[work.plan_digest])
         self.sequence += 1
         check = (KEY_CHECK if self.plan.linking.tokens else "") if key_check is None else key_check
         statement = Consent(work.release, self.owner, work.plan_digest, check, "accept", generation)
@@ -128,7 +149,7 @@ class ScriptedOwner:
     async def select(self, work: wire.Work) -> None:
         """Keep the records that are to be masked: all, unless the addendum says otherwise."""
         self.kept = self.tokens
-        if self.owner in Addendum.from_bytes(work.mask.addendum).selections:
+        if self.owner in self.addendum(work).selections:
             bits = np.unpackbits(np.frombuffer(await self.selection(work), np.uint8))[: len(self.tokens)]
             self.kept = self.tokens[by_token(self.tokens)][bits.astype(np.bool_)]
 
@@ -143,13 +164,16 @@ class ScriptedOwner:
         self.fragment = encoded(assigned, columns, order, self.kept if grid else None)
         return self.state(work)
 
+    def addendum(self, work: wire.Work) -> Addendum:
+        """Return what linking found."""
+        return Addendum.from_bytes(self.documents[work.mask.addendum_digest])
+
     def state(self, work: wire.Work) -> wire.AnswerRequest:
         """State and sign what the fragment is."""
-        addendum = Addendum.from_bytes(work.mask.addendum)
         n = len(self.kept)
         digest, size = self.fragment_identity()
         statement = FragmentStatement(
-            work.release, self.owner, work.plan_digest, addendum.digest, digest, size, n
+            work.release, self.owner, work.plan_digest, work.mask.addendum_digest, digest, size, n
         )
         return wire.AnswerRequest(
             release=work.release,

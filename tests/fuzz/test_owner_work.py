@@ -1,7 +1,9 @@
 """Mutations of every message of an aggregator: as work for a real owner node, and as answers to its calls."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +11,7 @@ import grpc
 import pytest
 from google.protobuf.message import DecodeError, Message
 
+from common.canonical import digest
 from common.errors import TesseraError
 from common.settings import TlsSection
 from common.trust.credentials import read_identity
@@ -19,17 +22,29 @@ from owner_node.connection.worker import STEP_SECONDS, STEPS, Worker
 from owner_node.state.answers import Fragment
 from tests.fakes.offering import N_RECORDS, Offering
 from tests.fuzz.memory import bounded_memory
-from tests.fuzz.mutations import mutations
+from tests.fuzz.mutations import mutated_bytes, mutations
 
 
 class Listener:
-    """Takes answers in the place of a connection.
+    """Takes answers in the place of a connection, and sends mutated documents.
 
     A worker hands everything to its connection; here it is kept, so that all the answers need no network.
+
+    Args:
+        documents: By their digests; under any other name, one of them is sent mutated.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, documents: Mapping[str, bytes]) -> None:
         self.answers: list[wire.AnswerRequest] = []
+        self._documents, self._seeds = documents, count()
+
+    async def document(self, _release: str, name: str) -> bytes:
+        """Send a document."""
+        seed = next(self._seeds)
+        true = self._documents.get(name)
+        if true is None or seed % 2:
+            true = mutated_bytes(list(self._documents.values())[seed // 2 % len(self._documents)], seed)
+        return true
 
     async def answer(self, request: wire.AnswerRequest) -> None:
         """Keep an answer."""
@@ -56,34 +71,43 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
     made.records.db.close()
 
 
-def _works(offering: Offering) -> dict[str, wire.Work]:
-    """Return one piece of work of every kind that fits; masking is asked for before linking."""
+def _works(offering: Offering) -> tuple[dict[str, wire.Work], dict[str, bytes]]:
+    """Return one piece of work of every kind that fits, and the documents that they name.
+
+    Masking is asked for before linking.
+    """
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
     other = offering.plan(offering.node.invitations.describe("r3", "cohort"), release="r3", epsilon="5")
-    offer, digest = offering.offer(other), plan.digest
+    offer = offering.offer(other)
     addendum, signature = offering.addendum(plan, N_RECORDS)
     chain = offering.hub.chain_pem.encode()
     co_owner = wire.CoOwner(id="b", key_check="ab" * 32, signature=b"x", certificate=chain)
-    mask = wire.Mask(addendum=addendum, signature=signature, certificate=chain)
-    consent = wire.Consent(plan=offer.plan, signature=offer.signature, certificate=offer.certificate)
-    return {
+    consents = wire.Consents(co_owners=[co_owner]).SerializeToString()
+    documents = {digest(data): data for data in (offer.plan, addendum, consents)}
+    mask = wire.Mask(addendum_digest=digest(addendum), signature=signature, certificate=chain)
+    consent = wire.Consent(signature=offer.signature, certificate=offer.certificate)
+    works = {
         "describe": wire.Work(release="r1", describe=wire.Describe(dataset="cohort")),
         "consent": wire.Work(release="r3", plan_digest=other.digest, consent=consent),
-        "link": wire.Work(release="r2", plan_digest="ab" * 32, link=wire.Link(co_owners=[co_owner])),
-        "mask": wire.Work(release="r1", plan_digest=digest, mask=mask),
-        "collect": wire.Work(release="r1", plan_digest=digest, collect=wire.Collect()),
+        "link": wire.Work(
+            release="r2", plan_digest="ab" * 32, link=wire.Link(consents_digest=digest(consents))
+        ),
+        "mask": wire.Work(release="r1", plan_digest=plan.digest, mask=mask),
+        "collect": wire.Work(release="r1", plan_digest=plan.digest, collect=wire.Collect()),
         "conclude": wire.Work(release="r9", conclude=wire.Conclude(state="published", manifest_digest="ab")),
     }
+    return works, documents
 
 
 @pytest.mark.parametrize("step", ["describe", "consent", "link", "mask", "collect", "conclude"])
 async def test_work(offering: Offering, step: str) -> None:
     """Whatever is asked for is answered or refused in words; nothing is spent for it."""
-    worker, listener = Worker(offering.node), Listener()
+    works, documents = _works(offering)
+    worker, listener = Worker(offering.node), Listener(documents)
     worker.answer_through(cast("AggregatorClient", listener))
     n_done = 0
     with bounded_memory():
-        for data in mutations(wire.PollResponse(work=[_works(offering)[step]])):
+        for data in mutations(wire.PollResponse(work=[works[step]])):
             with suppress(DecodeError):
                 for work in wire.PollResponse.FromString(data).work[:3]:
                     await worker.do(work)
@@ -122,7 +146,9 @@ async def _answering(folder: Path, next_answer: Callable[[], bytes]) -> AsyncIte
         name: grpc.unary_unary_rpc_method_handler(unary)
         for name in ("Connect", "Poll", "Answer", "UploadState", "Renew")
     }
-    handlers |= {name: grpc.unary_stream_rpc_method_handler(stream) for name in ("Download", "Recall")}
+    handlers |= {
+        name: grpc.unary_stream_rpc_method_handler(stream) for name in ("Download", "Fetch", "Recall")
+    }
     handlers["Upload"] = grpc.stream_unary_rpc_method_handler(upload)
     server = grpc.aio.server()
     service = grpc.method_handlers_generic_handler("tessera.v1.OwnerService", handlers)
@@ -145,6 +171,7 @@ RESPONSES: dict[str, Message] = {
     "upload": wire.UploadStateResponse(offset=4),
     "files": wire.DownloadChunk(files=["manifest.json", "data.csv"], sizes=[5, 6]),
     "download": wire.DownloadChunk(data=b"x" * 100),
+    "document": wire.FetchChunk(data=zlib.compress(b"{}")),
 }
 
 
@@ -166,6 +193,8 @@ async def test_answers_of_an_aggregator(offering: Offering, tmp_path: Path, call
             await client.upload_fragment("r1", "ab" * 32, fragment)
         elif call == "files":
             await client.files("r1")
+        elif call == "document":
+            await client.document("r1", digest(b"{}"))
         else:
             await client.download("r1", "data.csv", tmp_path / f"copy-{number}", 100)
 

@@ -9,9 +9,9 @@ import pytest
 from aggregator.drive.messages import bounded
 from common.canonical import canonical
 from common.errors import UsageError
+from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema
 from common.planning.arguments import parse_arguments
-from common.trust.tls import MESSAGE_LIMIT
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 from tests.wire.test_operations import pair, refused
@@ -38,7 +38,7 @@ async def wide_pair(aggregator, records, n_bytes: int, *releases: str):
     return owners
 
 
-async def test_a_plan_that_fits_no_message_is_not_made(launch, records):
+async def test_a_plan_that_fits_no_document_is_not_made(launch, records):
     """It would end every poll that tells it; the operator hears what to leave out, and nobody reserves."""
     aggregator = await launch()
     owners = await wide_pair(aggregator, records, 1_700_000, "r1")
@@ -50,10 +50,10 @@ async def test_a_plan_that_fits_no_message_is_not_made(launch, records):
 
 @pytest.mark.parametrize(
     ("bound", "value", "reserved"),
-    [("drive.stages._SMALLEST_CONSENT", 2 << 20, 0), ("drive.messages._MOST_BYTES", 1500, 2)],
+    [("drive.stages._SMALLEST_CONSENT", 2 << 20, 0), ("drive.messages.LARGEST_DOCUMENT", 1200, 2)],
 )
-async def test_consents_that_fit_no_message(launch, records, monkeypatch, bound, value, reserved):
-    """What every owner is shown of all others fits a message, or nobody links; the operator hears why."""
+async def test_consents_that_fit_no_document(launch, records, monkeypatch, bound, value, reserved):
+    """What every owner is shown of all others fits a document, or nobody links; the operator hears why."""
     monkeypatch.setattr(f"aggregator.{bound}", value)
     aggregator = await launch()
     owners = await pair(aggregator, records)
@@ -65,18 +65,23 @@ async def test_consents_that_fit_no_message(launch, records, monkeypatch, bound,
     assert sum(owner.sequence for owner in owners) == reserved
 
 
-async def test_more_work_than_a_message_holds_is_told_in_turn(launch, records):
-    """Large plans of several releases come one after another, each in a message that an owner takes."""
+async def test_large_plans_are_sent_once_each(launch, records):
+    """Work names a plan by its digest and stays small; only participants fetch the plan, while it is due."""
     aggregator = await launch()
     (owner, _) = await wide_pair(aggregator, records, 1_200_000, "r1", "r2")
-    told: dict[str, wire.Work] = {}
-    while len(told) < 2:
-        busy = [wire.WorkKey(release=release, step="consent") for release in told]
-        works = await owner.poll(busy)
-        assert sum(work.ByteSize() for work in works) < MESSAGE_LIMIT
-        assert len(works) == 1
-        told |= {work.release: work for work in works if work.WhichOneof("step") == "consent"}
-    assert sorted(told) == ["r1", "r2"]
+    works: list[wire.Work] = []
+    while len(works) < 2:
+        works = [work for work in await owner.poll() if work.WhichOneof("step") == "consent"]
+    assert sum(work.ByteSize() for work in works) < 20_000
+    for work in works:
+        assert len(owner.documents[work.plan_digest]) > 2_000_000
+        assert Plan.from_bytes(owner.documents[work.plan_digest]).digest == work.plan_digest
+    stranger = aggregator.owner("stranger", ["age"], records)
+    await stranger.connect()
+    fetched = wire.FetchRequest(release="r1", digest=works[0].plan_digest)
+    assert (await refused(stranger.calls.Fetch(fetched).read())).code == "not_connected"
+    fetched.digest = works[1].plan_digest
+    assert (await refused(owner.calls.Fetch(fetched).read())).code == "protocol"
 
 
 def test_a_single_piece_of_work_is_always_told():

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
+from common.canonical import digest
 from common.errors import ConflictError, InternalError, NotConnectedError, TesseraError
 from common.wire.status import abort
 from common.wire.v1 import owner_pb2 as wire
@@ -30,8 +31,8 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
     made.records.db.close()
 
 
-def _work(offering: Offering, state: SessionState, patch: pytest.MonkeyPatch) -> wire.Work:
-    """Bring a release to linking, or to between spending and sealing; return the work of masking."""
+def _work(offering: Offering, state: SessionState, patch: pytest.MonkeyPatch) -> tuple[wire.Work, bytes]:
+    """Bring a release to linking, or to between spending and sealing; return its work and addendum."""
     plan = linked(offering, "vertical", on_mismatch="intersect")
     addendum, signature = signed(offering, intersected(plan, CHOSEN))
     if state is SessionState.SPENT:
@@ -41,8 +42,10 @@ def _work(offering: Offering, state: SessionState, patch: pytest.MonkeyPatch) ->
                 offering.node.production.mask("r1", plan.digest, addendum, signature, b"", CHOSEN)
         offering.restart()
     assert session(offering).state is state
-    told = wire.Mask(addendum=addendum, signature=signature, certificate=offering.hub.chain_pem.encode())
-    return wire.Work(release="r1", plan_digest=plan.digest, mask=told)
+    told = wire.Mask(
+        addendum_digest=digest(addendum), signature=signature, certificate=offering.hub.chain_pem.encode()
+    )
+    return wire.Work(release="r1", plan_digest=plan.digest, mask=told), addendum
 
 
 def _dies(*_: object) -> None:
@@ -81,9 +84,10 @@ async def test_a_selection_that_is_not_sent(
     offering: Offering, state: SessionState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However fetching it fails, the release stays where it is, and is sealed when the selection comes."""
-    work = _work(offering, state, monkeypatch)
+    work, addendum = _work(offering, state, monkeypatch)
     kinds = offering.kinds()
     async with _working(offering) as (worker, hostile, _):
+        hostile.serve(addendum)
         for name, (failure, expected) in FAILURES.items():
             hostile.misbehave["Select"] = failure
             with pytest.raises(expected):
@@ -103,9 +107,10 @@ async def test_a_selection_that_ends_early(
     offering: Offering, state: SessionState, sent: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream that ends before all bits came is asked for again, as a connection that broke would be."""
-    work = _work(offering, state, monkeypatch)
+    work, addendum = _work(offering, state, monkeypatch)
     kinds = offering.kinds()
     async with _working(offering) as (worker, hostile, _):
+        hostile.serve(addendum)
         hostile.selections = sent
         for _ in range(2):
             with pytest.raises(NotTakenError, match=f"sent {sum(map(len, sent))} of the {len(CHOSEN)} bytes"):
@@ -123,8 +128,9 @@ async def test_a_connection_that_was_closed(
     offering: Offering, state: SessionState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Work that outlives its connection is told again by the next one; it is no fault of the release."""
-    work = _work(offering, state, monkeypatch)
-    async with _working(offering) as (worker, _, client):
+    work, addendum = _work(offering, state, monkeypatch)
+    async with _working(offering) as (worker, hostile, client):
+        hostile.serve(addendum)
         await client.close()
         with pytest.raises(NotConnectedError):
             await worker.do(work)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from common.model.fragment import Addendum, FragmentStatement
+from common.model.fragment import FragmentStatement
 from common.trust.signing import Domain
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
@@ -109,7 +109,7 @@ async def test_statements_that_do_not_fit(pair) -> None:
     a, b = owners
     works = await all_until(owners, "mask")
     true = a.seal(works[0])
-    addendum = Addendum.from_bytes(works[0].mask.addendum)
+    addendum = a.addendum(works[0])
 
     def stated(**changes: Any) -> wire.AnswerRequest:
         fields = {

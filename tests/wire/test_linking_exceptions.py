@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from common.model.fragment import Addendum
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.releases import by_token
@@ -45,7 +44,7 @@ async def test_every_owner_gets_its_own_selection(launch, records) -> None:
     for owner, work in zip(owners, works, strict=True):
         bits = await owner.selection(work)
         assert bits == await owner.selection(work)
-        addendum = Addendum.from_bytes(work.mask.addendum)
+        addendum = owner.addendum(work)
         assert addendum.selections[owner.owner] == hashlib.sha256(bits).hexdigest()
         assert (addendum.linking, addendum.common, addendum.records) == (
             "intersected",
@@ -86,7 +85,7 @@ async def test_nothing_is_selected_where_all_is_masked(launch, records) -> None:
     parts = {"a": (["age"], records), "b": (["income"], records)}
     owners = await started(aggregator, parts, layout="vertical", on_mismatch="intersect")
     works = await all_until(owners, "mask")
-    assert Addendum.from_bytes(works[0].mask.addendum).linking == "equal"
+    assert owners[0].addendum(works[0]).linking == "equal"
     request = wire.SelectRequest(release="r1", plan_digest=works[0].plan_digest)
     assert (await refused(owners[0].calls.Select(request).read())).code == "protocol"
     assert await ended(owners) == ["published", "published"]

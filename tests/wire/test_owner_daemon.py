@@ -256,10 +256,10 @@ async def test_stopping_waits_for_what_is_being_masked(
 
 def swapped(stranger: Signer) -> Callable[..., Any]:
     """Return how a hostile aggregator shows co-owners: with consents that a key of its own signed."""
-    honest = messages._link
+    honest = messages._consents
 
-    def link(release: Release, owner: str) -> wire.Link:
-        shown = honest(release, owner)
+    def consents(release: Release) -> wire.Consents:
+        shown = honest(release)
         for each in shown.co_owners:
             consent = Consent(
                 release.id, each.id, release.plan_digest, each.key_check, "accept", each.key_generation
@@ -268,7 +268,7 @@ def swapped(stranger: Signer) -> Callable[..., Any]:
             each.certificate = stranger.chain_pem.encode()
         return shown
 
-    return link
+    return consents
 
 
 @pytest.mark.parametrize("lie", ["nobody", "swapped"])
@@ -288,11 +288,11 @@ async def test_an_aggregator_that_invents_co_owners_links_nothing(
     own = load_chain(certificates / "owner-b.pem")[0]
     pinned = PolicyConfig(co_owners=(f"b={fingerprint(own.public_key())}",))
     stranger = Signer.load(certificates / "owner-a.key", certificates / "owner-a.pem")
-    lies = {"nobody": lambda *_: wire.Link(), "swapped": swapped(stranger)}
+    lies = {"nobody": lambda _: wire.Consents(), "swapped": swapped(stranger)}
     async with running(replace(configs[0], policy=pinned), configs[1]):
         await heard.wait_for("connected", times=2)
         with monkeypatch.context() as patched:
-            patched.setattr(messages, "_link", lies[lie])
+            patched.setattr(messages, "_consents", lies[lie])
             await aggregator.start("a", "b")
             assert await ended(aggregator) == "refused"
         assert (await aggregator.show()).error.message == "owner a: refused by owner policy"

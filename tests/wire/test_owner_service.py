@@ -224,6 +224,7 @@ async def test_restart_goes_on(launch, records, step):
     for owner in owners:
         other = again.owner(owner.owner, owner.schema.names, owner.tokens)
         other.plan, other.fragment, other.sequence = getattr(owner, "plan", None), owner.fragment, 1
+        other.documents = owner.documents
         await other.connect()
         moved.append(other)
     if step == "mask":

@@ -293,16 +293,13 @@ Global___Describe: _TypeAlias = Describe  # noqa: Y015
 
 @_typing.final
 class Consent(_message.Message):
-    """Accept or refuse a plan."""
+    """Accept or refuse the plan that has the plan_digest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    PLAN_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     DEADLINE_FIELD_NUMBER: _builtins.int
-    plan: _builtins.bytes
-    """canonical JSON"""
     signature: _builtins.bytes
     """over tessera/v1/plan"""
     certificate: _builtins.bytes
@@ -312,14 +309,13 @@ class Consent(_message.Message):
     def __init__(
         self,
         *,
-        plan: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
         deadline: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "deadline", b"deadline", "plan", b"plan", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "deadline", b"deadline", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -328,6 +324,28 @@ Global___Consent: _TypeAlias = Consent  # noqa: Y015
 @_typing.final
 class Link(_message.Message):
     """Load the source, pin it, send tokens where the plan wants them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONSENTS_DIGEST_FIELD_NUMBER: _builtins.int
+    consents_digest: _builtins.str
+    """of a serialised Consents"""
+    def __init__(
+        self,
+        *,
+        consents_digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consents_digest", b"consents_digest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Link: _TypeAlias = Link  # noqa: Y015
+
+@_typing.final
+class Consents(_message.Message):
+    """What all owners of a release signed. Only owners whose policy lists co-owners fetch it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -345,11 +363,11 @@ class Link(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Link: _TypeAlias = Link  # noqa: Y015
+Global___Consents: _TypeAlias = Consents  # noqa: Y015
 
 @_typing.final
 class CoOwner(_message.Message):
-    """What another owner of the release signed: that it is who the plan says, and agreed to this very plan."""
+    """What an owner of the release signed: that it is who the plan says, and agreed to this very plan."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -390,11 +408,11 @@ class Mask(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    ADDENDUM_FIELD_NUMBER: _builtins.int
+    ADDENDUM_DIGEST_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     CERTIFICATE_FIELD_NUMBER: _builtins.int
-    addendum: _builtins.bytes
-    """canonical JSON: what linking found"""
+    addendum_digest: _builtins.str
+    """of canonical JSON: what linking found"""
     signature: _builtins.bytes
     """over tessera/v1/addendum"""
     certificate: _builtins.bytes
@@ -402,13 +420,13 @@ class Mask(_message.Message):
     def __init__(
         self,
         *,
-        addendum: _builtins.bytes = ...,
+        addendum_digest: _builtins.str = ...,
         signature: _builtins.bytes = ...,
         certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addendum", b"addendum", "certificate", b"certificate", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addendum_digest", b"addendum_digest", "certificate", b"certificate", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -871,6 +889,51 @@ class UploadResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___UploadResponse: _TypeAlias = UploadResponse  # noqa: Y015
+
+@_typing.final
+class FetchRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RELEASE_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    release: _builtins.str
+    digest: _builtins.str
+    """SHA-256 of the document"""
+    def __init__(
+        self,
+        *,
+        release: _builtins.str = ...,
+        digest: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "release", b"release"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
+
+@_typing.final
+class FetchChunk(_message.Message):
+    """Together: the document, compressed with zlib."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """about 256 KiB"""
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchChunk: _TypeAlias = FetchChunk  # noqa: Y015
 
 @_typing.final
 class SelectRequest(_message.Message):

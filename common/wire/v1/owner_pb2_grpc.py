@@ -69,6 +69,11 @@ class OwnerServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.FromString,
                 _registered_method=True)
+        self.Fetch = channel.unary_stream(
+                '/tessera.v1.OwnerService/Fetch',
+                request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.FromString,
+                _registered_method=True)
         self.Select = channel.unary_stream(
                 '/tessera.v1.OwnerService/Select',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.SerializeToString,
@@ -133,6 +138,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Fetch(self, request, context):
+        """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Select(self, request, context):
         """Sends an owner which of its own records all groups hold, where a plan lets them be intersected.
         """
@@ -184,6 +196,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Recall,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.SerializeToString,
+            ),
+            'Fetch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Fetch,
+                    request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.SerializeToString,
             ),
             'Select': grpc.unary_stream_rpc_method_handler(
                     servicer.Select,
@@ -385,6 +402,33 @@ class OwnerService:
             '/tessera.v1.OwnerService/Recall',
             common_dot_wire_dot_v1_dot_owner__pb2.RecallRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_owner__pb2.RecallItem.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Fetch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/tessera.v1.OwnerService/Fetch',
+            common_dot_wire_dot_v1_dot_owner__pb2.FetchRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_owner__pb2.FetchChunk.FromString,
             options,
             channel_credentials,
             insecure,

@@ -50,6 +50,8 @@ class OwnerServiceStub:
     """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
     Recall: _grpc.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecallItem]
     """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
+    Fetch: _grpc.UnaryStreamMultiCallable[_owner_pb2.FetchRequest, _owner_pb2.FetchChunk]
+    """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
     Select: _grpc.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
     Download: _grpc.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]
@@ -72,6 +74,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     """Issues a certificate for a new key to the owner that calls, if its present one nears its end."""
     Recall: _aio.UnaryStreamMultiCallable[_owner_pb2.RecallRequest, _owner_pb2.RecallItem]  # type: ignore[assignment]
     """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
+    Fetch: _aio.UnaryStreamMultiCallable[_owner_pb2.FetchRequest, _owner_pb2.FetchChunk]  # type: ignore[assignment]
+    """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
     Select: _aio.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]  # type: ignore[assignment]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
     Download: _aio.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]  # type: ignore[assignment]
@@ -133,6 +137,14 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_owner_pb2.RecallItem], _abc.AsyncIterator[_owner_pb2.RecallItem]]:
         """Sends what the calling owner signed for the releases it took part in, for one that lost its ledger."""
+
+    @_abc_1.abstractmethod
+    def Fetch(
+        self,
+        request: _owner_pb2.FetchRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_owner_pb2.FetchChunk], _abc.AsyncIterator[_owner_pb2.FetchChunk]]:
+        """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
 
     @_abc_1.abstractmethod
     def Select(
