@@ -6,9 +6,17 @@ to do in `hint`, and carries the exit code of the command line contract. `common
 same catalogue to gRPC status codes, so that an error keeps its meaning across the wire.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import Any, ClassVar
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a question with the most similar known name, ignoring case; empty if none is similar."""
+    by_folded = {each.casefold(): each for each in known}
+    close = get_close_matches(name.casefold(), by_folded, n=1)
+    return f"did you mean {by_folded[close[0]]!r}?" if close else ""
 
 
 class ExitCode(IntEnum):

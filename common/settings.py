@@ -7,7 +7,6 @@ itself hands in values as they are at run time. `validate` turns whatever does n
 be shown; secrets and addresses of databases are not.
 """
 
-import difflib
 import os
 import re
 import tomllib
@@ -30,7 +29,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, did_you_mean
 
 SYSTEM_FOLDER = Path("/etc/tessera")
 """Searched last for a configuration."""
@@ -285,8 +284,7 @@ def _table_in(annotation: Any) -> type[Section] | None:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Suggest the most similar known name, or else list all of them."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+    return did_you_mean(name, known) or f"known: {', '.join(known)}"
 
 
 def shown(key: str, value: object) -> str:

@@ -110,7 +110,7 @@ def _source_of(dataset: DatasetConfig) -> Check:
         name = f"data set {dataset.name!r}"
         if dataset.password_file is not None:
             yield from private_file(name, dataset.password_file)
-        probe(dataset)
+        probe(dataset, examples=True)
         yield passed(name, f"{dataset.place} can be read and has the declared columns")
 
     return check

@@ -108,23 +108,35 @@ def approve(
 def revoke(
     owner: OwnerArgument = None,
     serial: SerialOption = None,
+    yes: console.YesOption = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
-) -> None:
+) -> int:
     """Revoke certificates and their keys, from the owner's next call on."""
     if (owner is None) == (serial is None):
         raise UsageError(
             "name an owner's id or --serial, one of the two", "aggregator enroll list shows both"
         )
-    with _register(load(config)) as register:
+    settings = load(config)
+    whose = (
+        f"all certificates of owner {owner}" if serial is None else f"certificate {serial} and its renewals"
+    )
+    question = (
+        f"Revoke {whose}? Its keys are never accepted again; to come back, the owner enrols with a new key."
+    )
+    if not (yes or console.confirm(question, "add --yes to revoke without being asked")):
+        console.note("nothing was revoked")
+        return ExitCode.REFUSED
+    with _register(settings) as register:
         revoked = register.revoke(os_user(), owner or "", parse_serial(serial) if serial else "")
     if as_json:
         console.print_json({"revoked": [_document(each) for each in revoked]})
-        return
+        return ExitCode.DONE
     for each in revoked:
         console.print_line(f"revoked: owner {each.owner}, serial {each.serial}, key {each.fingerprint[:16]}")
     if not revoked:
         console.print_line("all of these certificates were revoked before")
+    return ExitCode.DONE
 
 
 @app.command(name="list")
@@ -194,7 +206,9 @@ def _compare(key: str, party: "Party", heard: str | None, *, yes: bool) -> None:
         return
     console.note(f"request for {party.uri}")
     console.note(f"fingerprint of its key: {spoken(key)}")
-    if not yes and not console.confirm("Does the owner read the same fingerprint on the telephone?"):
+    question = "Does the owner read the same fingerprint on the telephone?"
+    hint = "compare it on the telephone, and give what the owner reads: --fingerprint F"
+    if not yes and not console.confirm(question, hint):
         raise typer.Exit(int(ExitCode.REFUSED))
 
 

@@ -179,14 +179,15 @@ def delete(
         console.print_line(f"release {view.release} is {state(view)}; its history stays")
 
 
-def warn_of_expiry(whose: str, expires: int) -> None:
+def warn_of_expiry(whose: str, expires: int, how: str = "renew it") -> None:
     """Warn about a certificate that expires soon or has expired.
 
     Args:
         whose: The party, in words.
         expires: Unix time.
+        how: What to do once it has expired.
     """
-    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), utc_now())
+    warning = expiry_warning(whose, datetime.fromtimestamp(expires, UTC), utc_now(), how=how)
     if warning:
         console.note(f"warning: {warning}")
 

@@ -6,6 +6,7 @@ from aggregator.cli.connection import daemon, pages
 from aggregator.cli.inspect import moment, warn_of_expiry
 from aggregator.cli.outcome import iso
 from common.cli import console
+from common.trust.identity import OWNER_RENEWS
 from common.wire.v1.control_pb2 import ListOwnersRequest
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
         [
             (
                 *(owner.id, owner.connected, moment(owner.since), ", ".join(owner.datasets)),
-                *(owner.version, "revoked" if owner.revoked else moment(owner.certificate_expires)),
+                *(
+                    owner.version,
+                    "revoked" if owner.revoked else moment(owner.certificate_expires),
+                ),
                 owner.fingerprint[:16],
             )
             for owner in found
@@ -34,7 +38,7 @@ def owners(config: console.ConfigOption = None, as_json: console.JsonOption = Fa
     )
     for owner in found:
         if not owner.revoked:
-            warn_of_expiry(f"owner {owner.id}", owner.certificate_expires)
+            warn_of_expiry(f"owner {owner.id}", owner.certificate_expires, OWNER_RENEWS)
 
 
 def _document(owner: "OwnerView") -> dict[str, Any]:

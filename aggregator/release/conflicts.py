@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from common.errors import ConflictError
+from common.errors import ConflictError, did_you_mean
 from common.model.schema import (
     MISSING_CATEGORY,
     RESERVED_NAMES,
@@ -153,8 +153,15 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
     if unknown:
         # Other conflicts may follow from the unknown name.
         return tuple(
-            Conflict("", name, "no owner has it", "check its spelling in --attributes") for name in unknown
-        )
+            Conflict(
+                "", name, "no owner has it",
+                did_you_mean(name, sorted(held)) or "check its spelling in --attributes",
+            )
+            for name in unknown
+        )  # fmt: skip
+    if len(request.groups) == 1 and 1 < len(request.owners) <= len(held) == _n_declared(request, schemas):
+        what = "every owner holds other attributes, and in the horizontal layout all hold the same"
+        return (Conflict("", "", what, "ask for --layout vertical, or correct --dataset"),)
     homes = groups_of_attributes(request.groups, holders(request, schemas))
     found: list[Conflict] = []
     for group, owners in enumerate(request.groups):
@@ -172,6 +179,10 @@ def conflicts(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> tuple
         what = "no identifier is declared, and persons at several owners are found by it"
         found.append(Conflict("", "", what, "declare it at every owner, or leave --max-overlap out"))
     return tuple(dict.fromkeys(found))
+
+
+def _n_declared(request: ReleaseArguments, schemas: Mapping[str, Schema]) -> int:
+    return sum(len(schemas[owner].names) for owner in request.owners)
 
 
 def conflict_error(found: Sequence[Conflict]) -> ConflictError:

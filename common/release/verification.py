@@ -30,7 +30,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 
 from common import __version__
 from common.canonical import canonical, digest
-from common.errors import IntegrityError, TesseraError, UsageError
+from common.errors import IntegrityError, TesseraError, UsageError, did_you_mean
 from common.model.fragment import Addendum, bounds_of_person, contradictions
 from common.model.matches import fit
 from common.model.plan import Plan
@@ -287,6 +287,7 @@ def _check_linking(evidence: Evidence) -> None:
 MANIFEST_FILE = "manifest.json"
 SIGNATURE_FILE = "manifest.sig"
 REPORT_FILE = "report.html"
+_OF_A_RELEASE = (MANIFEST_FILE, SIGNATURE_FILE, *DATA_FILES, REPORT_FILE)
 _Period = tuple[datetime, datetime]
 """Since when, and until when, a release was made."""
 _LARGEST_MANIFEST = 1 << 28
@@ -427,11 +428,10 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
 
     Raises:
         IntegrityError: Naming the first thing that does not hold.
-        UsageError: If there is no such folder.
+        UsageError: If there is no such folder, or it holds no file of a release.
         ConfigurationError: If the CA file cannot be used.
     """
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is not a folder", "name a release folder")
+    _check_is_release(folder)
     judge = _Judge(tuple(load_chain(ca)) if ca is not None else None, dict(owners or {}))
     data, manifest = _read_manifest(folder)
     with _step("the manifest's signature"):
@@ -459,6 +459,20 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
         tuple(files), ca is not None, tuple(judge.pins), tuple(guarantee), tuple(not_hidden), words_of,
     )  # fmt: skip
+
+
+def _check_is_release(folder: Path) -> None:
+    """Check that a path is a release folder, complete or not: anything else is a mistake, not a damage."""
+    hint = "name the folder of one release: release_dir/ID of the aggregator, or a copy of it"
+    if not folder.exists():
+        near = folder.parent.iterdir() if folder.parent.is_dir() else ()
+        raise UsageError(
+            f"there is no folder {folder}", did_you_mean(folder.name, (p.name for p in near)) or hint
+        )
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is not a folder", hint)
+    if not any((folder / name).is_symlink() or (folder / name).exists() for name in _OF_A_RELEASE):
+        raise UsageError(f"{folder} is not a release folder: it has no {MANIFEST_FILE}", hint)
 
 
 @dataclass(frozen=True, slots=True)

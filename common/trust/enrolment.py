@@ -167,7 +167,12 @@ WARNED_BEFORE = timedelta(days=30)
 
 
 def expiry_warning(
-    whose: str, ends: datetime, now: datetime, warned_before: timedelta = WARNED_BEFORE
+    whose: str,
+    ends: datetime,
+    now: datetime,
+    warned_before: timedelta = WARNED_BEFORE,
+    *,
+    how: str = "renew it",
 ) -> str:
     """Say that a certificate has ended or ends soon.
 
@@ -176,12 +181,13 @@ def expiry_warning(
         ends: The end of its validity, with a time zone.
         now: The present moment.
         warned_before: How long before its end it should have been renewed.
+        how: What to do once it has ended.
 
     Returns:
         One sentence; empty if there is time.
     """
     if now > ends:
-        return f"the certificate of {whose} expired on {ends:%Y-%m-%d}: renew it, or enrol again"
+        return f"the certificate of {whose} expired on {ends:%Y-%m-%d}: {how}"
     left = ends - now
     if left >= warned_before:
         return ""

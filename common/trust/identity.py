@@ -194,6 +194,10 @@ def _check_readable(certificate: x509.Certificate) -> None:
         ) from None
 
 
+OWNER_RENEWS = "the owner renews it: owner-node enroll renew"
+"""How an owner's certificate is renewed at any time, even after its end."""
+
+
 def check_validity(certificate: x509.Certificate, at: datetime) -> None:
     """Check that a certificate is valid at a moment.
 
@@ -208,13 +212,24 @@ def check_validity(certificate: x509.Certificate, at: datetime) -> None:
     if at > ends:
         raise IdentityError(
             f"the certificate of {describe(certificate)} expired on {ends:%Y-%m-%d %H:%M} UTC",
-            "renew the certificate",
+            _renewing(certificate),
         )
     if at < begins:
         raise IdentityError(
             f"the certificate of {describe(certificate)} is not valid before {begins:%Y-%m-%d %H:%M} UTC",
             "compare the clocks of both machines",
         )
+
+
+def _renewing(certificate: x509.Certificate) -> str:
+    """Return how the holder of a certificate renews it."""
+    try:
+        owner = party_of_certificate(certificate).kind is PartyKind.OWNER
+    except IdentityError:
+        owner = False
+    if owner:
+        return OWNER_RENEWS
+    return "its holder renews it; an aggregator that is its own authority does so when it starts"
 
 
 def valid_moment(certificate: x509.Certificate, since: datetime, until: datetime) -> datetime:

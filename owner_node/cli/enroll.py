@@ -1,5 +1,6 @@
 """`owner-node enroll`: request a certificate, and install the one that the CA sends."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +15,7 @@ from common.trust.identity import fingerprint, spoken
 from owner_node import config as configuration
 from owner_node.connection.credentials import own_party
 from owner_node.connection.enrolment import install as put_in_place
+from owner_node.connection.enrolment import renew as renew_certificate
 from owner_node.connection.enrolment import request as make_request
 
 _MOST_READ = 1 << 20
@@ -27,6 +29,13 @@ OutOption = Annotated[
 NewKeyOption = Annotated[
     bool, typer.Option("--new-key", help="Make a new key even if one waits for its certificate.")
 ]
+RenewalOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="Where to write the request, after its end; default: ID.csr.", metavar="FILE",
+        show_default=False,
+    ),
+]  # fmt: skip
 BundleArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="The bundle from the CA.", show_default=False)
 ]
@@ -49,8 +58,11 @@ def request(
     json: JsonOption = False,
 ) -> None:
     """Make a key, which stays here, and a request for its certificate."""
-    settings = configuration.load(config)
-    data, fingerprint = make_request(settings, anew=new_key)
+    _request(configuration.load(config), out, anew=new_key, json=json)
+
+
+def _request(settings: configuration.OwnerConfig, out: Path, *, anew: bool, json: bool) -> None:
+    data, fingerprint = make_request(settings, anew=anew)
     try:
         write_atomic(out, data, _PUBLIC_FILE)
     except OSError as error:
@@ -63,6 +75,32 @@ def request(
         return
     console.print_line(f"send {out} to the aggregator's operator; it is not secret")
     console.print_line(f"fingerprint of the key, to read on the telephone: {spoken(fingerprint)}")
+
+
+@app.command()
+def renew(
+    out: RenewalOption = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Renew the certificate for a new key: over the connection or, after its end, by a new request.
+
+    A running daemon does the former by itself in time. No aggregator takes an expired certificate, so people
+    have to compare fingerprints again then: the request is approved and installed as at the first enrolment.
+    """
+    settings = configuration.load(config)
+    renewed = asyncio.run(renew_certificate(settings))
+    if renewed is None:
+        console.note("the certificate has expired: the CA has to approve a new request")
+        _request(settings, out or Path(f"{settings.owner.id}.csr"), anew=False, json=json)
+        return
+    key, ends = fingerprint(renewed.public_key()), renewed.not_valid_after_utc
+    if json:
+        document = {"party": own_party(settings).uri, "fingerprint": key, "expires": ends.isoformat()}
+        console.print_json(document)
+        return
+    console.print_line(f"{own_party(settings).uri}: certificate renewed, until {ends:%Y-%m-%d}")
+    console.print_line(f"fingerprint of its key: {spoken(key)}")
 
 
 @app.command()

@@ -1,5 +1,6 @@
 """`owner-node status`: the daemon, its connections, open sessions and balances."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import typer
@@ -45,14 +46,29 @@ def status(
 def _problem(document: dict[str, Any]) -> TesseraError | None:
     if not document["running"]:
         return NotConnectedError("the daemon is not running", "start it: owner-node run", document)
-    missing = [each["name"] for each in document["aggregators"] if not each["connected"]]
+    missing = [
+        f"{each['name']}: {each['reason'] or 'no attempt has ended yet'}"
+        for each in document["aggregators"]
+        if not each["connected"]
+    ]
     if missing or not document["aggregators"]:
         return NotConnectedError(
-            f"not connected to {', '.join(missing) or 'any aggregator'}",
-            "the daemon keeps trying; owner-node status says why it failed last",
+            f"not connected to {'; '.join(missing) or 'any aggregator'}",
+            "the daemon keeps trying" if missing else "add an [[aggregator]] with name and address",
             document,
         )
     return None
+
+
+def _warnings(document: dict[str, Any]) -> Iterator[str]:
+    for each in document["aggregators"]:
+        if each["reason"]:
+            yield f"not connected to {each['name']} since {each['since']}: {each['reason']}"
+    for text in (document["outdated"], document["certificate"]["warning"]):
+        if text:
+            yield text
+    if document["halted"]:
+        yield f"no work is done: {document['halted']}; see owner-node ledger recover"
 
 
 def _show(document: dict[str, Any]) -> None:
@@ -61,17 +77,13 @@ def _show(document: dict[str, Any]) -> None:
     else:
         running = "not running"
     console.print_line(f"owner {document['owner']}: the daemon is {running}")
-    if document["outdated"]:
-        console.note(f"warning: {document['outdated']}")
-    if document["certificate"]["warning"]:
-        console.note(f"warning: {document['certificate']['warning']}")
+    for warning in _warnings(document):
+        console.note(f"warning: {warning}")
     key = document["linkage_key"]
     if key["generation"] is None:
         console.print_line(f"linkage key: none; {key['reason']}")
     else:
         console.print_line(f"linkage key: generation {key['generation']}, check value {key['check']}")
-    if document["halted"]:
-        console.note(f"no work is done: {document['halted']}; see owner-node ledger recover")
     for title, key, columns in (
         ("Aggregators", "aggregators", ("name", "address", "connected", "since", "reason")),
         ("Sessions under way", "sessions", ("release", "aggregator", "state", "dataset", "updated")),

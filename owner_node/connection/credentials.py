@@ -167,17 +167,25 @@ class Renewal:
             return
         async with self._lock:
             self._asked[aggregator] = self._clock()
-            key = new_key()
             try:
-                self._check_folders()
-                chain = await client.renew(make_request(key, self._party))
-                await asyncio.to_thread(self._install, key, chain)
+                await self.renew_now(client)
             except (TesseraError, OSError) as error:
                 reason = error.message if isinstance(error, TesseraError) else error.strerror
                 extra = {"aggregator": aggregator, "reason": reason}
                 _log.warning("certificate not renewed", extra=extra)
-            else:
-                await self._credentials.look()
+
+    async def renew_now(self, client: AggregatorClient) -> None:
+        """Renew the certificate and use it.
+
+        Raises:
+            TesseraError: If the aggregator does not renew it, or its answer cannot be used.
+            OSError: If it cannot be written.
+        """
+        key = new_key()
+        self._check_folders()
+        chain = await client.renew(make_request(key, self._party))
+        await asyncio.to_thread(self._install, key, chain)
+        await self._credentials.look()
 
     def _check_folders(self) -> None:
         """Check that the files can be written, before a certificate is requested."""

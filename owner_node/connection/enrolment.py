@@ -12,14 +12,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from common.errors import ConfigurationError, IntegrityError, UsageError
+from common.clock import utc_now
+from common.errors import ConfigurationError, IntegrityError, TesseraError, UsageError
 from common.files import private_directory, read_private, write_atomic
 from common.trust.credentials import requested_key, switch_pair
 from common.trust.enrolment import Bundle, key_pem, make_request, new_key
 from common.trust.identity import fingerprint, parse_fingerprint
 from common.trust.signing import load_chain, load_key
 from owner_node.config import OwnerConfig
-from owner_node.connection.credentials import check_issued, own_party
+from owner_node.connection.client import AggregatorClient
+from owner_node.connection.credentials import Renewal, check_issued, own_credentials, own_party
 
 _PUBLIC_FILE = 0o644
 
@@ -57,6 +59,37 @@ def request(config: OwnerConfig, *, anew: bool) -> tuple[bytes, str]:
             private_directory(path.parent)
         _write(path, key_pem(key))
     return make_request(key, own_party(config)), fingerprint(key.public_key())
+
+
+async def renew(config: OwnerConfig) -> x509.Certificate | None:
+    """Renew the certificate through an aggregator, as the daemon does before its end.
+
+    Args:
+        config: The owner's configuration.
+
+    Returns:
+        The new certificate, in place; None if the present one has expired, so that no aggregator takes it.
+
+    Raises:
+        ConfigurationError: If there is no certificate, no aggregator, or a file cannot be written.
+        TesseraError: Of the last aggregator that was asked, if none renews it.
+    """
+    if config.tls.cert.exists() and utc_now() > load_chain(config.tls.cert)[0].not_valid_after_utc:
+        return None
+    credentials = own_credentials(config, utc_now)
+    renewal = Renewal(credentials, config.tls, own_party(config), utc_now)
+    refusal: TesseraError = ConfigurationError(
+        "no aggregator is configured", hint="add an [[aggregator]] to owner.toml"
+    )
+    for aggregator in config.aggregators:
+        try:
+            async with AggregatorClient(aggregator.address, credentials.current) as client:
+                await renewal.renew_now(client)
+        except TesseraError as error:
+            refusal = error
+        else:
+            return credentials.current.signer.certificate
+    raise refusal
 
 
 def install(

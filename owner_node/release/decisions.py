@@ -231,7 +231,7 @@ class Decisions:
             digest: Digest of the plan that the person saw, or its beginning; empty for the waiting one.
 
         Raises:
-            UsageError: If the session does not wait for a person.
+            UsageError: If the session does not wait for a person, or the digest's beginning is too short.
             ConflictError: If another plan waits there.
         """
         session = self.find(name)
@@ -244,7 +244,13 @@ class Decisions:
                 "owner-node requests lists the releases that wait",
                 known,
             )
-        if digest and not (len(digest) >= SHORTEST_DIGEST and session.plan_digest.startswith(digest.lower())):
+        if digest and len(digest) < SHORTEST_DIGEST:
+            raise UsageError(
+                f"--digest {digest} is too short to name one plan",
+                f"give at least {SHORTEST_DIGEST} digits of the digest that owner-node show prints",
+                known,
+            )
+        if digest and not session.plan_digest.startswith(digest.lower()):
             raise ConflictError(
                 f"release {session.release} of {session.aggregator} waits with another plan",
                 f"look at it, owner-node show {session.aggregator}/{session.release}, and name its digest",

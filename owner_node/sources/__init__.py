@@ -26,7 +26,11 @@ __all__ = ["LoadCounts", "LoadedData", "Source", "count_records", "load", "probe
 
 
 def load(
-    dataset: DatasetConfig, attributes: Sequence[str] | None = None, *, others: bool = False
+    dataset: DatasetConfig,
+    attributes: Sequence[str] | None = None,
+    *,
+    others: bool = False,
+    examples: bool = False,
 ) -> LoadedData:
     """Load a data set.
 
@@ -35,6 +39,7 @@ def load(
         attributes: Names of the attributes to load; None for all declared ones.
         others: Whether the other declared attributes are read as well, to recognise the data. Problems of
             their values are no errors. Columns that are not declared are never read.
+        examples: Whether an error names wrong labels, columns and files, as in `Findings`.
 
     Returns:
         Columns in declared order, whatever the order of `attributes`.
@@ -48,7 +53,7 @@ def load(
     chosen = _chosen(dataset, attributes)
     from owner_node.sources.reading import read
 
-    findings = Findings()
+    findings = Findings(examples=examples)
     with _opened(dataset, findings) as source:
         loaded = read(dataset, chosen, source, findings, _known_by(dataset, chosen) if others else ())
     findings.check(dataset.name, dataset.place)
@@ -76,8 +81,12 @@ def count_records(dataset: DatasetConfig, attributes: Sequence[str] | None = Non
     return n_records
 
 
-def probe(dataset: DatasetConfig) -> None:
+def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
     """Open a source and check that it has the declared columns, without reading a record.
+
+    Args:
+        dataset: Its settings.
+        examples: Whether an error names similar columns and files, as in `Findings`.
 
     Raises:
         DataError: If the source cannot be opened, or lacks a column.
@@ -86,7 +95,7 @@ def probe(dataset: DatasetConfig) -> None:
     """
     from owner_node.sources.reading import present
 
-    findings = Findings()
+    findings = Findings(examples=examples)
     with _opened(dataset, findings) as source:
         present(dataset, dataset.attributes, source, findings)
     findings.check(dataset.name, dataset.place)

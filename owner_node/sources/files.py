@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
+from common.errors import did_you_mean
 from owner_node.config import CsvOptions
 from owner_node.sources.findings import Findings
 from owner_node.sources.loaded import Source, Tally
@@ -64,7 +65,9 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
         with path.open("rb") as file:
             return file.read(len(_PARQUET_MARK))
     except FileNotFoundError:
-        problem, hint = "there is no such file", "correct the path in source"
+        hint = "correct the path, which is relative to the folder of owner.toml"
+        findings.add(None, "there is no such file", 1, hint, "", lambda: filter(None, [_close_to(path)]))
+        return None
     except IsADirectoryError:
         problem, hint = "this is a folder, not a file", "name one CSV or Parquet file in source"
     except PermissionError:
@@ -73,6 +76,14 @@ def first_bytes(path: Path, findings: Findings) -> bytes | None:
         problem, hint = f"the file cannot be read: {fault.strerror}", "check the path and the disk"
     findings.add(None, problem, 1, hint, counted="")
     return None
+
+
+def _close_to(path: Path) -> str:
+    """Return a question with the most similar name in the folder; empty if there is none."""
+    try:
+        return did_you_mean(path.name, (each.name for each in path.parent.iterdir()))
+    except OSError:
+        return ""
 
 
 class _FileSource:

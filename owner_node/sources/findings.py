@@ -1,6 +1,7 @@
-"""All problems of a source, collected and reported together: columns and counts, never a value."""
+"""All problems of a source, collected and reported together: columns and counts, and no value by default."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from common.errors import DataError
@@ -9,16 +10,33 @@ Finding = tuple[str | None, str, str, str]
 """Column (None: the whole source), problem, counted unit, hint."""
 
 
-class Findings:
-    """Collects problems batch by batch and adds up the counts of equal ones."""
+_MOST_EXAMPLES = 5
 
-    def __init__(self) -> None:
+
+class Findings:
+    """Collects problems batch by batch and adds up the counts of equal ones.
+
+    Args:
+        examples: Whether errors name wrong labels, columns and files. Only for a person at this owner's own
+            terminal who asks for it: such an error is never logged, stored or sent.
+    """
+
+    def __init__(self, *, examples: bool = False) -> None:
         self._counts: dict[Finding, int] = {}
+        self._examples: dict[Finding, dict[str, None]] | None = {} if examples else None
 
     def __bool__(self) -> bool:
         return bool(self._counts)
 
-    def add(self, column: str | None, problem: str, count: int, hint: str, counted: str = "records") -> None:
+    def add(
+        self,
+        column: str | None,
+        problem: str,
+        count: int,
+        hint: str,
+        counted: str = "records",
+        examples: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
         """Add a problem, if its count is not 0.
 
         Args:
@@ -27,10 +45,15 @@ class Findings:
             count: Number of affected records, or of the unit in `counted`; 0 adds nothing.
             hint: What to do about it.
             counted: Unit of the count; empty for a problem without a count.
+            examples: Returns what is wrong, or what may be meant; called only where examples are named.
         """
         if count:
             key = (column, problem, counted, hint)
             self._counts[key] = self._counts.get(key, 0) + count
+            if self._examples is not None:
+                kept = self._examples.setdefault(key, {})
+                for text in islice(examples(), _MOST_EXAMPLES - len(kept)):
+                    kept[text] = None
 
     def check(self, dataset: str, source: str) -> None:
         """Raise if anything was found.
@@ -48,7 +71,10 @@ class Findings:
             dataset: Name of the data set.
             source: The file, or a description of another source without secrets.
         """
-        lines = [_line(*finding[:3], count) for finding, count in self._counts.items()]
+        lines = [
+            ": ".join([_line(*finding[:3], count), *filter(None, [", ".join(self._named(finding))])])
+            for finding, count in self._counts.items()
+        ]
         message = "\n  ".join([f"data set {dataset!r} cannot be used: {source}", *lines])
         return DataError(
             message,
@@ -58,9 +84,13 @@ class Findings:
 
     def _documents(self) -> list[dict[str, Any]]:
         return [
-            {"column": column, "problem": problem, "count": count if counted else None}
-            for (column, problem, counted, _), count in self._counts.items()
+            {"column": finding[0], "problem": finding[1], "count": count if finding[2] else None}
+            | ({"examples": named} if (named := self._named(finding)) else {})
+            for finding, count in self._counts.items()
         ]
+
+    def _named(self, finding: Finding) -> list[str]:
+        return list((self._examples or {}).get(finding, ()))
 
 
 def _line(column: str | None, problem: str, counted: str, count: int) -> str:

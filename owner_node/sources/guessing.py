@@ -134,7 +134,7 @@ def guess(path: Path) -> FileGuess:
     Raises:
         DataError: If it cannot be read; with columns and counts, never a value.
     """
-    findings = Findings()
+    findings = Findings(examples=True)
     form = _form(path)
     source = open_file(path, form, findings)
     findings.check(path.stem, str(path))

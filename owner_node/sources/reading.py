@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
-from common.errors import DataError
+from common.errors import DataError, did_you_mean
 from common.model.schema import MISSING_CATEGORY, Attribute, AttributeType
 from owner_node.config import DatasetConfig
 from owner_node.sources import texts
@@ -167,7 +167,8 @@ def _occurs_once(name: str, source: Source, findings: Findings) -> bool:
     times = source.names.count(name)
     if times == 0:
         hint = "declare columns by their names, letter by letter; for a CSV file, check csv.delimiter"
-        findings.add(name, "not in the source", 1, hint, counted="")
+        close = did_you_mean(name, source.names)
+        findings.add(name, "not in the source", 1, hint, "", lambda: filter(None, [close]))
     elif times > 1:
         findings.add(name, "occurs more than once", times, "give every column its own name", "columns")
     return times == 1

@@ -1,6 +1,8 @@
 """Parses one column of values to integers in resolution units, and counts problems and changes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.arrays import Int64Array
+from common.errors import did_you_mean
 from common.model.schema import Attribute, AttributeType
 from owner_node.config import CsvOptions
 from owner_node.sources import texts
@@ -16,6 +19,7 @@ from owner_node.values import dates
 from owner_node.values.numerals import BoolArray, Scaled, bools, ints, scaled
 
 _TRUE = ("true", "t", "yes", "y", "1")
+_LONGEST_NAMED = 40
 _FALSE = ("false", "f", "no", "n", "0")
 
 
@@ -113,12 +117,32 @@ def _category(attribute: Attribute, array: Any, findings: Findings) -> Parsed:
     found = pc.index_in(written, labels)
     if found.null_count:
         strangers = written.filter(pc.is_null(found))
-        near = _count(bools(pc.is_in(_alike(strangers), _alike(labels))))
-        differs = "differs from a declared category only in case or blanks"
-        findings.add(attribute.name, differs, near, "write categories exactly as they are declared")
-        hint = "declare the category, or correct the source"
-        findings.add(attribute.name, "unknown category", len(strangers) - near, hint)
+        alike = pc.is_in(_alike(strangers), _alike(labels))
+        near = _count(bools(alike))
+        for problem, count, kept, hint in (
+            (
+                "differs from a declared category only in case or blanks",
+                near,
+                alike,
+                "write categories exactly as they are declared",
+            ),
+            (
+                "unknown category",
+                len(strangers) - near,
+                pc.invert(alike),
+                "declare the category, or correct the source",
+            ),
+        ):
+            named = partial(_named, strangers.filter(kept), attribute)
+            findings.add(attribute.name, problem, count, hint, examples=named)
     return Parsed(ints(pc.fill_null(found, 0)))
+
+
+def _named(strangers: Any, attribute: Attribute) -> Iterator[str]:
+    for label in pc.unique(strangers).to_pylist():
+        yield " ".join(
+            filter(None, [repr(label[:_LONGEST_NAMED]), did_you_mean(label, attribute.categories)])
+        )
 
 
 def _alike(labels: Any) -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from common.clock import utc_now
 from common.errors import TesseraError
 from common.trust.enrolment import expiry_warning
-from common.trust.identity import fingerprint, renewal_begins
+from common.trust.identity import OWNER_RENEWS, fingerprint, renewal_begins
 from common.trust.signing import load_chain
 from owner_node.config import OwnerConfig
 from owner_node.ledger.ledger import Ledger
@@ -50,7 +50,9 @@ def _certificate(owner: OwnerConfig) -> dict[str, Any]:
     return {
         "expires": ends.isoformat(),
         "fingerprint": fingerprint(found.public_key()),
-        "warning": expiry_warning(f"owner {owner.owner.id}", ends, utc_now(), ends - renewal_begins(found)),
+        "warning": expiry_warning(
+            f"owner {owner.owner.id}", ends, utc_now(), ends - renewal_begins(found), how=OWNER_RENEWS
+        ),
     }
 
 

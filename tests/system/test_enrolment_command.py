@@ -98,17 +98,28 @@ def test_what_is_refused_on_the_way(place: Path) -> None:
     heard = {owner: ["--fingerprint", str(asked[owner]["fingerprint"])] for owner in "ab"}
     out: list[str | Path] = ["--out", place / "x.bundle"]
 
-    def refused(program: str, *arguments: str | Path, folder: Path, code: int, told: str) -> None:
+    def refused(
+        program: str, *arguments: str | Path, folder: Path, code: int, told: str, hint: str = " "
+    ) -> None:
         ended = run(program, *arguments, folder=folder)
         assert ended[0] == code, ended
         assert told in ended[1]["error"]["message"]
-        assert ended[1]["error"]["hint"]
+        assert hint in ended[1]["error"]["hint"]
 
     approve = ("aggregator", "enroll", "approve")
     refused(
         *approve, place / "b.csr", *out, *heard["a"], folder=hub, code=7, told="not for the key with that"
     )
-    refused(*approve, place / "a.csr", *out, folder=hub, code=2, told="no terminal to ask at")
+    refused(
+        *approve,
+        place / "a.csr",
+        *out,
+        folder=hub,
+        code=2,
+        told="no terminal to ask at",
+        hint="--fingerprint F",
+    )
+    refused("aggregator", "enroll", "revoke", "a", folder=hub, code=2, told="no terminal to ask at")
     damaged = place / "damaged.csr"
     damaged.write_bytes((place / "a.csr").read_bytes().replace(b"M", b"N", 3))
     refused(*approve, damaged, *out, "--yes", folder=hub, code=7, told="certificate request")
@@ -149,7 +160,7 @@ def test_from_nothing_to_a_release_and_out_again(place: Path) -> None:
             place / "aggregator/tls/ca.pem",
         )
         assert (code, verified["identities_checked"]) == (0, True)
-        code, document = ask(cluster, "aggregator", "enroll", "revoke", "a")
+        code, document = ask(cluster, "aggregator", "enroll", "revoke", "a", "--yes")
         assert (code, {each["owner"] for each in document["revoked"]}) == (0, {"a"})
         before = len(cluster.owner("a").entries)
         code, _ = released(cluster, "r2")

@@ -15,14 +15,22 @@ import grpc
 import numpy as np
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from aggregator.api.owner_service import OwnerService
+from aggregator.ca.authority import Authority
 from aggregator.ca.enrolment import open_register
 from aggregator.daemon import AggregatorDaemon
+from common.cli import console
+from common.errors import IdentityError, ProtocolError
 from common.release.verification import verify_release
+from common.trust.enrolment import Bundle, read_request
 from common.trust.identity import fingerprint
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
+from owner_node.cli import application
+from owner_node.connection.credentials import own_credentials, own_party
+from owner_node.connection.enrolment import install, renew
 from tests.fakes.parties import Heard, Parties, valid_for
 from tests.fakes.releases import random_tokens
 from tests.fakes.scripted_owner import ScriptedOwner
@@ -104,6 +112,43 @@ async def test_an_owner_is_renewed_without_a_restart(tmp_path: Path, heard: Hear
         assert [
             each.origin for each in register.certificates() if each.serial == f"{after.serial_number:x}"
         ] == ["renewed"]
+
+
+async def test_a_person_renews_before_the_end_and_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command renews over the connection in time; later it makes the request that the CA can approve."""
+    parties = Parties(tmp_path / "tls", a=valid_for(10), b=valid_for(-1))
+    async with serving(parties, tmp_path, holds_ca_key=True) as daemon:
+        config = owner(tmp_path / "a", "a", daemon.address, parties.folder)
+        renewed = await renew(config)
+        assert renewed == in_file(config.tls.cert)
+        assert renewed is not None
+        assert renewed.not_valid_after_utc > datetime.now(UTC) + timedelta(days=89)
+        with pytest.raises(ProtocolError, match="the certificate is renewed from"):
+            await renew(config)
+    expired = owner(tmp_path / "b", "b", daemon.address, parties.folder)
+    with pytest.raises(IdentityError, match="expired on") as caught:
+        own_credentials(expired, lambda: datetime.now(UTC))
+    assert caught.value.hint == "the owner renews it: owner-node enroll renew"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("owner_node.config.load", lambda _: expired)
+    program = application()
+    assert (
+        await asyncio.to_thread(lambda: console.run(program, "owner-node", ["enroll", "renew", "--json"]))
+        == 0
+    )
+    asked = read_request((tmp_path / "b.csr").read_bytes())
+    with open_register(tmp_path / "state", lambda: datetime.now(UTC)) as register:
+        authority = Authority(parties.ca.certificate, parties.ca.issued.key)
+        issued = register.approve(authority, asked, own_party(expired), "op", replace=False)
+    bundle = Bundle(
+        own_party(expired),
+        *(each.public_bytes(Encoding.PEM).decode() for each in (issued, parties.ca.certificate)),
+    )
+    heard_ca = fingerprint(parties.ca.certificate.public_key())
+    install(expired, bundle.to_bytes(), heard_ca, datetime.now(UTC), add_ca=False)
+    own_credentials(expired, lambda: datetime.now(UTC))
 
 
 async def test_an_aggregator_without_the_ca_says_so(tmp_path: Path, heard: Heard) -> None:

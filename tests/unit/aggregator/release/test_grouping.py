@@ -152,3 +152,13 @@ def test_shared_persons_need_an_identifier():
         "no identifier is declared, and persons at several owners are found by it"
     ]
     assert conflicts(request("a", "b"), schemas) == ()
+
+
+def test_vertical_data_in_the_horizontal_layout():
+    """Owners that share no attribute meant the other layout; a misspelt attribute is named with its like."""
+    schemas = {"a": schema("age", "weight"), "b": schema("ward"), "c": schema("income")}
+    (found,) = conflicts(request("a", "b", "c"), schemas)
+    assert found.what == "every owner holds other attributes, and in the horizontal layout all hold the same"
+    assert found.fix == "ask for --layout vertical, or correct --dataset"
+    (found,) = conflicts(request("a", "b", "c", attributes=("wieght",)), schemas)
+    assert (found.attribute, found.what, found.fix) == ("wieght", "no owner has it", "did you mean 'weight'?")

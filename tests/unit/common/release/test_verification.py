@@ -76,8 +76,18 @@ def test_missing_and_extra_files(folder):
         (folder / name).unlink()
         with pytest.raises(IntegrityError, match=f"{name} cannot be read"):
             verify_release(folder)
-    with pytest.raises(UsageError):
-        verify_release(folder / "nowhere")
+
+
+def test_a_path_that_is_no_release_is_a_mistake_and_no_damage(folder):
+    """A misspelt path, a file, or the folder above is named as such, and damages nobody's trust."""
+    with pytest.raises(UsageError, match="there is no folder") as caught:
+        verify_release(folder.parent / f"{folder.name}s")
+    assert caught.value.hint == f"did you mean {folder.name!r}?"
+    with pytest.raises(UsageError, match="is not a folder"):
+        verify_release(folder / "data.csv")
+    (folder.parent / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"is not a release folder: it has no manifest\.json"):
+        verify_release(folder.parent / "empty")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "manifest.sig", "data.csv"])

@@ -16,7 +16,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
         (29, "the certificate of north ends in 29 days, on 2026-05-30, and was not renewed yet"),
         (1.5, "the certificate of north ends tomorrow, on 2026-05-02, and was not renewed yet"),
         (0.5, "the certificate of north ends today, on 2026-05-01, and was not renewed yet"),
-        (-1, "the certificate of north expired on 2026-04-30: renew it, or enrol again"),
+        (-1, "the certificate of north expired on 2026-04-30: renew it"),
     ],
 )
 def test_what_is_told(days: float, told: str) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from common.cli import console
+from common.errors import DataError
+from owner_node import config
 from owner_node.cli import application
+from owner_node.sources import load
 
 OWNER = """
 [owner]
@@ -96,15 +99,14 @@ def test_the_json_document_holds_the_schema_itself(folder, capsys):
 
 
 def test_every_bad_data_set_is_told_and_good_ones_are_shown(folder, capsys):
-    """One run is enough to see the state of every data set; the exit code is 2; no value is shown."""
+    """One run is enough to see the state of every data set; the exit code is 2."""
     (folder / "owner.toml").write_text(OWNER + SECOND + SECOND.replace("visits", "stays"))
-    (folder / "visits.csv").write_text("ward\nA\nsecretward\n")
+    (folder / "visits.csv").write_text("ward\nA\nC\n")
     assert run() == 2
     captured = capsys.readouterr()
     assert "records: 130" in captured.out
     assert "column 'ward': unknown category (1 record)" in captured.err
     assert "there is no such file" in captured.err
-    assert "secretward" not in captured.err + captured.out
     assert run("--json") == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "bad_data"
@@ -161,3 +163,25 @@ def test_sums_that_cannot_fit_name_the_attribute_and_what_fits(folder, capsys):
     assert run() == 0
     (folder / "owner.toml").write_text(fine.replace("decimals = 14", f"decimals = {int(found[1]) + 1}"))
     assert run() == 2
+
+
+def test_what_is_misspelt_is_named_to_its_owner(folder, capsys):
+    """Labels, columns and files are named with what they are close to: here, and in no other error."""
+    (folder / "owner.toml").write_text(OWNER + SECOND + SECOND.replace("visits", "stays"))
+    (folder / "visits.csv").write_text("ward\na \nseverelyill\n")
+    (folder / "patients.csv").write_text(PATIENTS.replace("weight", "Weigth"))
+    assert run("--json") == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    for line in (
+        "column 'weight': not in the source: did you mean 'Weigth'?",
+        "only in case or blanks (1 record): 'a ' did you mean 'A'?",
+        "column 'ward': unknown category (1 record): 'severelyill'",
+        "there is no such file: did you mean 'visits.csv'?",
+    ):
+        assert line in error["message"]
+    problems = [each for dataset in error["details"]["datasets"] for each in dataset["problems"]]
+    assert [each["examples"] for each in problems][1:3] == [["'a ' did you mean 'A'?"], ["'severelyill'"]]
+    visits = config.load(folder / "owner.toml").dataset("visits")
+    with pytest.raises(DataError) as caught:
+        load(visits)
+    assert "severelyill" not in str(caught.value.to_document())

@@ -256,7 +256,9 @@ def test_status_of_a_running_daemon(used: Path, capsys) -> None:
         presence.disconnected("hub", "the aggregator's certificate has expired")
         code, out, err = _run(capsys, "status", "--check")
         assert (code, "certificate has expired" in out) == (6, True)
-        assert "error: not connected to hub" in err
+        reason = "the aggregator's certificate has expired"
+        assert f"error: not connected to hub: {reason}" in err
+        assert err.startswith(f"warning: not connected to hub since {_now().isoformat()}: {reason}")
         presence.connected("hub")
         code, document = _json(capsys, "status", "--check")
         assert (code, document["pid"], document["aggregators"][0]["connected"]) == (0, 17, True)

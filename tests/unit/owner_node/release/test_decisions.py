@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConflictError, UsageError
+from common.errors import ConflictError, TesseraError, UsageError
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.state.database import OwnerDatabase
@@ -57,15 +57,24 @@ def test_a_release_that_two_aggregators_ask_about(db: OwnerDatabase) -> None:
 
 
 @pytest.mark.parametrize(
-    ("digest", "fits"), [("", True), (DIGEST, True), ("ABABABABABAB", True), ("abab", False)]
+    ("digest", "refused"),
+    [
+        ("", None),
+        (DIGEST, None),
+        ("ABABABABABAB", None),
+        ("abab", (UsageError, "--digest abab is too short to name one plan")),
+        ("cd" * 6, (ConflictError, "waits with another plan")),
+    ],
 )
-def test_the_digest_of_the_plan_that_was_seen(db: OwnerDatabase, digest: str, fits: bool) -> None:
-    """A digest names the plan from twelve digits on; another plan's approves nothing."""
+def test_the_digest_of_the_plan_that_was_seen(
+    db: OwnerDatabase, digest: str, refused: tuple[type[TesseraError], str] | None
+) -> None:
+    """A digest names the plan from twelve digits on; a shorter one or another plan's approves nothing."""
     decisions = Decisions(db, now)
-    if fits:
+    if refused is None:
         assert decisions.approve("r2", digest, VERA, DAY)[1].plan_digest == DIGEST
     else:
-        with pytest.raises(ConflictError):
+        with pytest.raises(refused[0], match=refused[1]):
             decisions.approve("r2", digest, VERA, DAY)
         assert decisions.approvals.newest(decisions.find("r2")) is None
 
