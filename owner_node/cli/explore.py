@@ -27,14 +27,15 @@ from owner_node import config
 from owner_node.cli.progress_bar import progress_bar
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.explore.advice import percent
-from owner_node.explore.assessment import ALL_MEASURES, Grid, Randomness
-from owner_node.explore.attacks import ATTACKS
+from owner_node.explore.assessment import ALL_MEASURES, Grid
 from owner_node.explore.models import INSTALLED_WITH, is_installed
 from owner_node.explore.page import render_page, without_noise
-from owner_node.explore.sweep import DEEP_REPETITIONS, ExploredTable, ExploreRequest, check_question
+from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
 from owner_node.explore.sweep import explore as sweep
-from owner_node.explore.utility import MEASURES
 from owner_node.masking.engine import MemoryEngine
+from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.trials import DRAWS, Randomness
+from owner_node.risk.utility import MEASURES
 from owner_node.sources import load, schema_of
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def _question(
         grid,
         repetitions,
         # With two repetitions, confidence intervals would be as wide as the scale.
-        DEEP_REPETITIONS if repetitions > 1 else 1,
+        DRAWS if repetitions > 1 else 1,
         _measures(measures, class_attribute),
         _some("attack", attacks, ATTACKS),
         distinct("attribute", split_names(known)),

@@ -17,19 +17,12 @@ from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Schema
 from common.planning.arguments import RankNoise, ReleaseArguments
 from common.planning.planner import make_plan
-from owner_node.explore.attacks import (
-    MEANINGS,
-    Ascending,
-    AttackResult,
-    Crowd,
-    Intruder,
-    MaskedRecords,
-    attack,
-)
-from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.models import Propensity, f_measures, propensity, split
-from owner_node.explore.results import AttributeResult, CellResult, ClassResult, Risk
-from owner_node.explore.utility import (
+from owner_node.explore.results import AttributeResult, CellResult, ClassResult
+from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
+from owner_node.masking.tasks import AttributeTask, mask_tasks
+from owner_node.risk.trials import Aims, People, Randomness, people_of, risks_of
+from owner_node.risk.utility import (
     CORRELATION,
     DIVERGENCE,
     MEASURES,
@@ -41,12 +34,8 @@ from owner_node.explore.utility import (
     Utility,
     estimate,
     measure,
-    share,
     without_noise,
 )
-from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray, SystemBits
-from owner_node.masking.mask import for_each
-from owner_node.masking.tasks import AttributeTask, mask_tasks, mechanism_of
 from owner_node.values.taxonomy import Taxonomy
 
 CHOSEN = "auto"
@@ -140,13 +129,8 @@ def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Tax
 PMSE, F_MEASURE = "pmse", "f-measure"
 ALL_MEASURES = (*MEASURES, PMSE, F_MEASURE)
 """Optional measures; the mean SSE is always computed."""
-MOST_TARGETS = 1000
-MOST_PERSONS = 300
-"""Records that attacks by likelihood and by inference use: both take longer."""
 MOST_MODELLED = 10_000
 """Default number of records that models are trained on and compared with."""
-CONTROL_SHARE, MOST_CONTROLS = 10, 300
-"""One record in `CONTROL_SHARE`, at most `MOST_CONTROLS`, is left out of the attacked releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,33 +140,15 @@ class Wanted:
     repetitions: int
     """Draws that measures are averaged over."""
     deep_repetitions: int
+    """Draws that models are trained on."""
     measures: tuple[str, ...]
     """Of `ALL_MEASURES`."""
-    attacks: tuple[str, ...]
-    """Of `attacks.ATTACKS`."""
-    known: PositionArray
-    """Numbers of the attributes that an intruder knows about everybody."""
-    inferred: PositionArray
-    """Numbers of the attributes that the intruder infers."""
+    aims: Aims
+    """What is attacked."""
     class_number: int | None = None
     """Number of the class attribute of the F-measure."""
     most_modelled: int = MOST_MODELLED
     """Records that models are trained on and compared with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Randomness:
-    """Sources of random choices: the operating system, unless an evaluation passes its own."""
-
-    bits: BitSource
-    """Bits of the noise."""
-    choices: np.random.Generator
-    """Choices of records and of models."""
-
-    @classmethod
-    def of_system(cls) -> "Randomness":
-        """Return the operating system's."""
-        return cls(SystemBits(), np.random.default_rng())
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +157,8 @@ class Subject:
 
     whole: OriginalRecords
     """All records."""
-    members: OriginalRecords | None
-    """The records of the attacked releases; None without attacks."""
-    crowd: Crowd | None
-    """The same records, and the people who were left out."""
+    people: People | None
+    """The people of the attacked releases; None without attacks."""
     f_measures: Float64Array | None
     """F-measures of a model of the original records, `(n_classes,)`; None without a class attribute."""
     wanted: Wanted
@@ -205,7 +169,6 @@ def subject_of(
     tasks: Sequence[AttributeTask],
     wanted: Wanted,
     randomness: Randomness,
-    fewest_members: int = 0,
 ) -> Subject:
     """Sort all attributes once, and once more without the people who are left out for the attacks.
 
@@ -214,7 +177,6 @@ def subject_of(
         tasks: Tasks of any one setting.
         wanted: The requested results.
         randomness: Source of ties and choices.
-        fewest_members: Least number of people who are not left out: clusters of k need k records.
 
     Raises:
         UsageError: If there are too few records to leave one out.
@@ -222,33 +184,12 @@ def subject_of(
     n_records = columns[tasks[0].attribute.name].size
     if n_records < 2:
         raise UsageError(f"{n_records} record is too little to be explored", "explore more records")
-    whole = _sorted(columns, tasks, randomness.bits)
+    whole = OriginalRecords.sorted(columns, tasks, randomness.bits)
     seed, originals = int(randomness.choices.integers(2**31)), None
     if wanted.class_number is not None and F_MEASURE in wanted.measures:
         originals = _f_measures(whole, whole.places, wanted, seed)
-    if not wanted.attacks:
-        return Subject(whole, None, None, originals, wanted)
-    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS, max(n_records - fewest_members, 0))
-    left_out = np.zeros(n_records, dtype=np.bool_)
-    left_out[randomness.choices.choice(n_records, n_outside, replace=False)] = True
-    members = _sorted({name: column[~left_out] for name, column in columns.items()}, tasks, randomness.bits)
-    outside = [columns[task.attribute.name][left_out] for task in tasks]
-    return Subject(whole, members, crowd_of(members, outside), originals, wanted)
-
-
-def _sorted(
-    columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource
-) -> OriginalRecords:
-    def one(task: AttributeTask) -> SortedAttribute:
-        return SortedAttribute.of(columns[task.attribute.name], task, bits)
-
-    return OriginalRecords.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
-
-
-def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
-    """Prepare attacks on releases of some records; `outside`: values by attribute of those left out."""
-    scales = [each.scale for each in members.attributes]
-    return Crowd.of(scales, [each.original for each in members.attributes], outside)
+    people = people_of(columns, tasks, randomness) if wanted.aims.attacks else None
+    return Subject(whole, people, originals, wanted)
 
 
 def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility | None = None) -> CellResult:
@@ -284,7 +225,9 @@ def assess(cell: Cell, subject: Subject, randomness: Randomness, found: Utility 
             )
             for n, task in enumerate(cell.tasks)
         ),
-        risks=risks_of(cell.tasks, subject, randomness),
+        risks=()
+        if subject.people is None
+        else risks_of(cell.tasks, subject.people, subject.wanted.aims, randomness),
         **_modelled(cell, subject, randomness),
     )
 
@@ -369,54 +312,3 @@ def _some(n_records: int, most: int, choices: np.random.Generator) -> PositionAr
     if n_records <= most:
         return np.arange(n_records)
     return np.sort(choices.choice(n_records, most, replace=False))
-
-
-# --- attacks -------------------------------------------------------------------------------------------
-
-
-def risks_of(tasks: Sequence[AttributeTask], subject: Subject, randomness: Randomness) -> tuple[Risk, ...]:
-    """Mask the people who were not left out several times, and attack the results.
-
-    Args:
-        tasks: How each attribute is masked.
-        subject: The records and what is wanted.
-        randomness: Where noise and choices come from.
-    """
-    members, crowd, wanted = subject.members, subject.crowd, subject.wanted
-    if members is None or crowd is None:
-        return ()
-    draws = []
-    for _ in range(wanted.deep_repetitions):
-        columns = members.masked(tasks, randomness.bits)
-        release = MaskedRecords(
-            columns, members.placed(columns), tuple(task.k for task in tasks), tuple(map(_carrier, tasks))
-        )
-        everybody = randomness.choices.permutation(members.n_records)
-        targets, others = everybody[:MOST_TARGETS], randomness.choices.permutation(members.n_records)
-        intruder = Intruder(wanted.known, wanted.inferred, targets, targets[:MOST_PERSONS], others)
-        draws.append(attack(wanted.attacks, crowd, release, intruder))
-    return tuple(_risk(found) for found in zip(*draws, strict=True))
-
-
-def _carrier(task: AttributeTask) -> Ascending | None:
-    """Return how a task's released values ascend with ranks; None if its mechanism does not guarantee it."""
-    if not mechanism_of(task).ascending:
-        return None
-    by_frequency = task.taxonomy is None and task.attribute.by_frequency
-    as_declared = by_frequency and not task.rules.is_ordered_by_data(frequency_order=True)
-    return Ascending(task.rank_noise, as_declared)
-
-
-def _risk(found: Sequence[AttackResult]) -> Risk:
-    """Combine the results of one attack over all draws."""
-    first = found[0]
-    controls = [each.control for each in found if each.control is not None]
-    return Risk(
-        first.attack,
-        share([each.rate for each in found], first.targets),
-        float(np.mean([each.baseline for each in found])),
-        first.targets,
-        MEANINGS[first.attack],
-        share(controls, first.outside) if controls else None,
-        first.attribute,
-    )

@@ -17,7 +17,7 @@ from common.words import charts
 from common.words.pages import render
 from owner_node.explore.advice import AIMED_AT_PERSONS, name_of, percent
 from owner_node.explore.results import CellResult, Results
-from owner_node.explore.utility import Estimate
+from owner_node.risk.utility import Estimate
 
 _UTILITY = (
     ("relative_error", "Relative error", "Mean error of a value relative to its size."),

@@ -12,14 +12,15 @@ import numpy as np
 from common.model.mechanisms import COUNTS, rules_of
 from common.model.privacy import NO_RANK_NOISE
 from common.model.schema import Attribute
-from owner_node.explore.assessment import Randomness, Wanted, risks_of, subject_of
-from owner_node.explore.attacks import ATTACKS
-from owner_node.explore.measures import mean_sse_of_means
-from owner_node.explore.utility import measure
 from owner_node.masking.engine import Engine
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.measures import mean_sse_of_means
+from owner_node.risk.trials import Aims, Randomness, knowledge_of, people_of, risks_of
+from owner_node.risk.utility import OriginalRecords, measure
 
-REPETITIONS, DEEP_REPETITIONS = 3, 3
+REPETITIONS = 3
+"""Draws that the mean SSE is averaged over."""
 MOST_INFERRED = 5
 """Most attributes whose values are inferred, chosen at random: each is inferred from all others."""
 MOST_EFFORT = 300_000
@@ -66,19 +67,19 @@ def preview(records: Engine, tasks: Sequence[AttributeTask], randomness: Randomn
         UsageError: If there is only one record.
     """
     records.check(tasks)
-    everything = np.arange(len(tasks))
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
-    wanted = Wanted(REPETITIONS, DEEP_REPETITIONS, (), ATTACKS, everything, inferred)
-    subject = subject_of(records.columns, tasks, wanted, randomness, max(task.k or 1 for task in tasks))
+    aims = Aims(ATTACKS, knowledge_of([task.attribute.name for task in tasks], ()), inferred)
+    people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
+    whole = OriginalRecords.sorted(records.columns, tasks, randomness.bits)
 
     def attacked(tried: Sequence[AttributeTask]) -> list[dict[str, Any]]:
-        return [risk.to_document() for risk in risks_of(tried, subject, randomness)]
+        return [risk.to_document() for risk in risks_of(tried, people, aims, randomness)]
 
-    mean_sse = measure(subject.whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
+    mean_sse = measure(whole, tasks, REPETITIONS, (), randomness.bits).mean_sse()
     return {
         "attributes": len(tasks),
         "mean_sse": mean_sse.to_document() if mean_sse else None,
-        "mean_sse_of_means": mean_sse_of_means([each.scale for each in subject.whole.attributes]),
+        "mean_sse_of_means": mean_sse_of_means([each.scale for each in whole.attributes]),
         "risks": attacked(tasks),
         "risks_without_rank_noise": attacked([replace(task, rank_noise=NO_RANK_NOISE) for task in tasks])
         if any(task.rank_noise for task in tasks)

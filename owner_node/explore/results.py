@@ -17,7 +17,8 @@ requested or is not defined. Every list of settings is in the requested order.
     own_rank_noises      {attribute: text}: attributes with their own rank noise, the same in every setting
     repetitions          draws of noise per cell that measures of utility are averaged over
     deep_repetitions     draws per cell that attacks and models are averaged over
-    known                attributes that an intruder is assumed to know exactly about everybody
+    known                attributes that an intruder is assumed to know about everybody
+    intruders            what each intruder that was tried knows, as `knows` of risks: the first one most
     class                the class attribute of `f_measure`, or null
     mean_sse_of_means    mean SSE with every value replaced by its attribute's mean: 1/l, less if some
                          attributes do not vary
@@ -50,8 +51,11 @@ A cell:
                          attribute has no variation and was changed
     risks                [risk], each:
         attack           "unchanged-values", "unchanged-records", "linkage", "likelihood", "structure",
-                         "interval" or "inference"; "likelihood" is there if some known attribute's released
-                         values ascend with the ranks of its records
+                         "interval", "inference", "membership", "extremes" or "scales"; "likelihood" and
+                         "membership" are there if some known attribute's released values ascend with the
+                         ranks of its records, "scales" if the noise of some attribute depends on the data
+        knows            what the intruder knows of everybody, of attacks that link persons to records: "all",
+                         "any 3" (others in every draw), names; ", approximately" if up to 5 % of the ranks
         attribute        the attribute that "inference" predicts; null for the others
         rate             estimate: share of targets for which the attack is right
         baseline         number: success rate of the best guess without the release
@@ -66,33 +70,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.canonical import Document
-from owner_node.explore.utility import Estimate
+from owner_node.risk.trials import Risk, reidentified
+from owner_node.risk.utility import Estimate
 
 FORMAT = "tessera/explore/v1"
 RECOMMENDED, NOTHING = "recommended", "none"
-
-
-@dataclass(frozen=True, slots=True)
-class Risk(Document):
-    """The result of one attack; fields as in the document."""
-
-    attack: str
-    rate: Estimate
-    baseline: float
-    targets: int
-    meaning: str
-    control: Estimate | None = None
-    attribute: str | None = None
-
-    @property
-    def without_release(self) -> float:
-        """The success rate without the release: by guessing, or for people who are not in it."""
-        return max(self.baseline, self.control.mean if self.control else 0.0)
-
-    @property
-    def excess(self) -> float:
-        """The part of the rate above the success rate without the release."""
-        return max(0.0, self.rate.mean - self.without_release)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +134,10 @@ class CellResult(Document):
             key=lambda each: each.excess,
             default=None,
         )
+
+    def reidentified(self, knows: str) -> Risk | None:
+        """Return the attack that links most persons, with this knowledge; None if none was tried."""
+        return reidentified([each for each in self.risks if each.knows == knows])
 
     def excess(self, attacks: Collection[str]) -> float | None:
         """Return the largest excess among some attacks."""

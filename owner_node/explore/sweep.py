@@ -23,7 +23,6 @@ from owner_node.explore.assessment import (
     PMSE,
     Cell,
     Grid,
-    Randomness,
     Subject,
     Wanted,
     assess,
@@ -31,17 +30,17 @@ from owner_node.explore.assessment import (
     result_of,
     subject_of,
 )
-from owner_node.explore.attacks import ATTACKS
-from owner_node.explore.measures import distribution, mean_sse_of_means
 from owner_node.explore.models import check_installed, in_own_threads
 from owner_node.explore.results import CellResult, Results, ShownCell
-from owner_node.explore.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
 from owner_node.masking.arrays import BitSource, PositionArray
 from owner_node.masking.engine import Engine
 from owner_node.masking.tasks import check_domain, check_setting
+from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.measures import distribution, mean_sse_of_means
+from owner_node.risk.trials import DRAWS, Aims, Randomness, knowledge_of
+from owner_node.risk.utility import OriginalRecords, Utility, measure_errors, measures_errors_alone
 from owner_node.values.taxonomy import Taxonomy
 
-DEEP_REPETITIONS = 3
 MOST_CLASSES = 50
 
 
@@ -63,7 +62,7 @@ class ExploreRequest:
 
     grid: Grid
     repetitions: int = 5
-    deep_repetitions: int = DEEP_REPETITIONS
+    deep_repetitions: int = DRAWS
     measures: tuple[str, ...] = ALL_MEASURES
     """Beside the mean SSE."""
     attacks: tuple[str, ...] = ATTACKS
@@ -117,7 +116,7 @@ def explore(
             "choose other attributes (--attributes)",
         )
     n_records = subject.whole.n_records
-    n_fewest = n_records if subject.members is None else subject.members.n_records
+    n_fewest = n_records if subject.people is None else subject.people.members.n_records
     cells = [_checked(cell, (n_records, n_fewest)) for cell in cells]
     _check_any(cells)
     results = _assessed(cells, subject, randomness, progress, n_threads or os.cpu_count() or 1)
@@ -144,6 +143,7 @@ def check_question(question: ExploreRequest) -> None:
 def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
     names = table.schema.names
     known = _numbers(names, question.known or names)
+    intruders = knowledge_of(names, question.known)
     measures = question.measures
     number = None
     if question.class_attribute is not None:
@@ -163,9 +163,7 @@ def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
         question.repetitions,
         question.deep_repetitions,
         measures,
-        question.attacks,
-        known,
-        unknown if unknown.size else known,
+        Aims(question.attacks, intruders, unknown if unknown.size else known, question.deep_repetitions),
         number,
         question.most_modelled,
     )
@@ -232,7 +230,7 @@ def _assessed(
             errors = measure_errors(subject.whole, tasks, wanted.repetitions, randomness.bits, threads.map)
             for row, found in zip(rows, errors, strict=True):
                 measured.update(zip(row, found, strict=True))
-                if not wanted.measures and not wanted.attacks:
+                if not wanted.measures and not wanted.aims.attacks:
                     for number in row:
                         note(number, look_at(number, measured[number]))
             running = {
@@ -288,5 +286,6 @@ def _about(
         "repetitions": question.repetitions,
         "deep_repetitions": question.deep_repetitions,
         "known": list(question.known or table.schema.names),
+        "intruders": [each.words for each in knowledge_of(table.schema.names, question.known)],
         "class": question.class_attribute,
     }

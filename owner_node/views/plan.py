@@ -8,12 +8,12 @@ from common.errors import TesseraError
 from common.log import places
 from common.model.plan import Plan
 from owner_node.config import OwnerConfig
-from owner_node.explore.assessment import Randomness
 from owner_node.explore.preview import MOST_EFFORT, effort, preview
 from owner_node.ledger.ledger import Ledger
 from owner_node.release.decisions import Decisions
 from owner_node.release.preparation import prepare
 from owner_node.release.request_view import request_view
+from owner_node.risk.trials import Randomness
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
 from owner_node.state.sessions import Session

@@ -19,10 +19,11 @@ import numpy as np
 from common.arrays import Int64Array
 from common.model.schema import Attribute, AttributeType, Schema, round_to_leading_digit
 from deploy.local_setup import dataset, section
-from owner_node.explore.assessment import Grid, Randomness
-from owner_node.explore.links import Candidates, linked
+from owner_node.explore.assessment import Grid
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
 from owner_node.masking.engine import MemoryEngine
+from owner_node.risk.links import Candidates, linked
+from owner_node.risk.trials import Randomness
 from tests.benchmarks.result import Result, medians
 
 N_RECORDS = 45_222

@@ -150,20 +150,12 @@ def likely(
 def linked_by_likelihood(
     original: Sequence[Sequence[float]], released: Sequence[Sequence[float]], scales: Sequence[float]
 ) -> list[float]:
-    """Compare every person with every record: likely for them, in proportion to how likely for anybody.
-
-    For anybody is the mean over all people, and a twentieth of the product of the values' frequencies.
-    """
+    """Compare every person with every record: likely for them, in proportion to how likely for everybody."""
     probabilities = likely(original, released, scales)
     n_records, found = len(probabilities), []
-    shares = [1.0] * n_records
-    for column in released:
-        shares = [
-            share * column.count(value) / n_records for share, value in zip(shares, column, strict=True)
-        ]
-    anybody = [sum(row[record] for row in probabilities) / n_records for record in range(n_records)]
+    everybody = [sum(row[record] for row in probabilities) for record in range(n_records)]
     for person, row in enumerate(probabilities):
-        ratios = [row[i] / (anybody[i] + 0.05 * shares[i]) for i in range(n_records)]
+        ratios = [row[i] / everybody[i] for i in range(n_records)]
         best = max(ratios)
         as_likely = sum(ratio > best * (1 - 1e-6) for ratio in ratios)
         found.append(1 / as_likely if ratios[person] > best * (1 - 1e-6) else 0.0)

@@ -14,10 +14,10 @@ import numpy as np
 
 from common.arrays import Int64Array
 from common.model.privacy import share
-from owner_node.explore.draws import SortedAttribute
 from owner_node.explore.models import f_measures, split
-from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import SystemBits
+from owner_node.risk.draws import SortedAttribute
+from owner_node.risk.utility import estimate
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.figures import curves

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from owner_node.explore.assessment import CHOSEN
-from owner_node.explore.utility import Estimate
+from owner_node.risk.utility import Estimate
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.figures import heat_maps

@@ -17,11 +17,11 @@ from common.arrays import Int64Array
 from common.model.mechanisms import MECHANISMS, PublicNumbers
 from common.model.privacy import share
 from common.model.schema import Attribute, round_to_leading_digit
-from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.measures import Scale, scale_of
-from owner_node.explore.utility import Estimate, estimate
 from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.masking.tasks import AttributeTask, own_order
+from owner_node.risk.draws import SortedAttribute
+from owner_node.risk.measures import Scale, scale_of
+from owner_node.risk.utility import Estimate, estimate
 from tests.papers.data_sets import DataSet
 
 NOISELESS = "ir"

@@ -19,10 +19,10 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import Float64Array, Int64Array, SystemBits
 from owner_node.masking.queries import draw_answer, exact_answer
 from owner_node.masking.questions import Question, QuestionKind
+from owner_node.risk.utility import estimate
 from tests.papers.figures import median_errors, noise_densities
 from tests.papers.tables import Line, Numbers, markdown, write_csv
 

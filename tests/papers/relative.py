@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from common.model.privacy import SMALLEST_K, share
-from owner_node.explore.draws import Draw, SortedAttribute
-from owner_node.explore.measures import divergence, histogram, relative_error, scale_of, variance_change
-from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.lists import ReleasedList
+from owner_node.risk.draws import Draw, SortedAttribute
+from owner_node.risk.measures import divergence, histogram, relative_error, scale_of, variance_change
+from owner_node.risk.utility import estimate
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.figures import curves

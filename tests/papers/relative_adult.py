@@ -12,13 +12,13 @@ import numpy as np
 
 from common.model.privacy import SMALLEST_K, share
 from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
-from owner_node.explore.draws import Draw, SortedAttribute
-from owner_node.explore.measures import divergence, relative_error
-from owner_node.explore.utility import estimate
 from owner_node.masking.arrays import Int64Array, SystemBits
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.lists import ReleasedList
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.draws import Draw, SortedAttribute
+from owner_node.risk.measures import divergence, relative_error
+from owner_node.risk.utility import estimate
 from tests.papers import data_sets
 from tests.papers.figures import curves
 from tests.papers.in_process import NOISELESS, Setting, task_of

@@ -16,7 +16,9 @@ import numpy as np
 
 from common.arrays import Int64Array
 from owner_node.explore.assessment import GridSetting
-from owner_node.explore.attacks import (
+from owner_node.explore.models import f_measures, split
+from owner_node.masking.arrays import Float64Array, SystemBits
+from owner_node.risk.attacks import (
     INFERENCE,
     LINKAGE,
     STRUCTURE,
@@ -26,11 +28,9 @@ from owner_node.explore.attacks import (
     attack,
     placed,
 )
-from owner_node.explore.likelihood import linked_by_likelihood
-from owner_node.explore.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
-from owner_node.explore.models import f_measures, split
-from owner_node.explore.utility import Estimate, estimate, share
-from owner_node.masking.arrays import Float64Array, SystemBits
+from owner_node.risk.likelihood import Known, linked_by_likelihood
+from owner_node.risk.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
+from owner_node.risk.utility import Estimate, estimate, share
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
 from tests.papers.risk_data import ADULT_OWNERS, OwnerPart, parts_of, shuffled
@@ -48,7 +48,7 @@ MEAN_SSE, ONE_WAY, TWO_WAY, CORRELATIONS, F_MEASURE = (
 LIKELIHOOD, LEFT_OUT = "likelihood", "left out"
 WORTH = (MEAN_SSE, ONE_WAY, TWO_WAY, CORRELATIONS, F_MEASURE)
 ATTACKED = (LINKAGE, LIKELIHOOD, STRUCTURE, INFERENCE, LEFT_OUT)
-TARGETS, PERSONS, OTHERS = 400, 150, 1000
+TARGETS, PERSONS = 400, 150
 """Records that are looked for, those whose values are inferred, and those
 that likelihoods are compared with, in every run."""
 MOST_MODELLED = 4_000
@@ -197,8 +197,8 @@ def _attacked_part(
         random.permutation(members.n_records)[: max(1, round(most * part.share))]
         for most in (TARGETS, PERSONS)
     )
-    others = random.permutation(members.n_records)[:OTHERS]
-    intruder = Intruder(everything, everything, targets, persons, others)
+    others = random.permutation(members.n_records)
+    intruder = Intruder(everything, None, everything, targets, persons, others)
     inferred = []
     for each in attack((LINKAGE, STRUCTURE, INFERENCE), crowd, release, intruder):
         if each.attack == INFERENCE:
@@ -206,7 +206,8 @@ def _attacked_part(
         else:
             yield each.attack, Seen(each.rate, each.baseline, each.targets)
     places = list(crowd.places.T), list(release.places.T)
-    right = linked_by_likelihood(*places, [float(noise)] * len(columns), targets, others)
+    known = [Known(*each, float(noise)) for each in zip(*places, strict=True)]
+    right = linked_by_likelihood(known, targets, others).right
     yield LIKELIHOOD, Seen(float(right.mean()), 1 / members.n_records, right.size)
     guess = float(np.mean([each.baseline for each in inferred]))
     yield INFERENCE, Seen(float(np.mean([each.rate for each in inferred])), guess, inferred[0].targets)

@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 
 from common.model.schema import Schema, round_to_leading_digit
-from owner_node.explore.assessment import CONTROL_SHARE, GridSetting, crowd_of, plan_cell
-from owner_node.explore.attacks import Crowd
-from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.utility import OriginalRecords
+from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.attacks import Crowd
+from owner_node.risk.draws import SortedAttribute
+from owner_node.risk.trials import CONTROL_SHARE, crowd_of
+from owner_node.risk.utility import OriginalRecords
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
 from tests.papers.prepare import SETUPS

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from owner_node.explore.utility import Estimate
+from owner_node.risk.utility import Estimate
 from tests.papers.in_process import Setting
 
 

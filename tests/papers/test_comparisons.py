@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.explore.utility import Estimate
+from owner_node.risk.utility import Estimate
 from tests.papers.__main__ import main
 from tests.papers.in_process import Setting
 from tests.papers.interactive import half_width, mean_size, smooth_maximum, smooth_median

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.model.schema import TaxonomyMethod
-from owner_node.explore.measures import relative_error
+from owner_node.risk.measures import relative_error
 from tests.papers import data_sets
 from tests.papers.in_process import Setting
 from tests.papers.relative import ALL, OURS

@@ -20,7 +20,7 @@ import numpy as np
 from common.cli import console
 from common.errors import ExitCode, TesseraError
 from deploy.local_cluster import LocalCluster
-from owner_node.explore.utility import Estimate, estimate
+from owner_node.risk.utility import Estimate, estimate
 from tests.papers import data_sets
 from tests.papers.in_process import Setting, horizontal, vertical
 from tests.papers.prepare import SETUPS, prepare

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from owner_node.explore.assessment import Grid, Randomness
-from owner_node.explore.draws import SortedAttribute, released_lists
+from owner_node.explore.assessment import Grid
 from owner_node.explore.sweep import ExploreRequest, explore
-from owner_node.explore.utility import SSE, OriginalRecords, measure_errors
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
+from owner_node.risk.draws import SortedAttribute, released_lists
+from owner_node.risk.trials import Randomness
+from owner_node.risk.utility import SSE, OriginalRecords, measure_errors
 from tests.fakes.bits import SeededBits
 from tests.unit.owner_node.explore.test_sweep import ABOUT, INCOME, columns, table
 

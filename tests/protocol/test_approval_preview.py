@@ -18,10 +18,10 @@ from common.trust.identity import Party, PartyKind
 from owner_node.cli.requests import show_preview
 from owner_node.config import PolicyConfig
 from owner_node.explore import preview as trial
-from owner_node.explore.assessment import Randomness
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.trials import Randomness
 from owner_node.state.sessions import Session
 from owner_node.values.taxonomy import Taxonomy
 from owner_node.views.plan import preview_of

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from owner_node.explore.advice import MOST_EXCESS, advise, most_protective
-from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Risk
-from owner_node.explore.utility import Estimate
+from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult
+from owner_node.risk.trials import Risk
+from owner_node.risk.utility import Estimate
 
 CELL = CellResult("idp-joint", "1", "auto", "0.03", "1", mean_sse=Estimate(0.01, 0.009, 0.011))
 

@@ -16,10 +16,10 @@ from owner_node.explore.results import (
     ClassResult,
     Recommendation,
     Results,
-    Risk,
     ShownCell,
 )
-from owner_node.explore.utility import Estimate
+from owner_node.risk.trials import Risk
+from owner_node.risk.utility import Estimate
 from tests.browser import browser
 
 HOSTILE = '<img src=x onerror="alert(1)">'

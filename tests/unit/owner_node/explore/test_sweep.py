@@ -18,23 +18,22 @@ from common.model.schema import (
 )
 from owner_node.explore.assessment import (
     ALL_MEASURES,
-    CONTROL_SHARE,
     PMSE,
     Grid,
     GridSetting,
-    Randomness,
     plan_cell,
 )
-from owner_node.explore.attacks import ATTACKS
-from owner_node.explore.draws import Draw, SortedAttribute, released_lists
-from owner_node.explore.measures import attribute_sse, mean_sse
 from owner_node.explore.results import FORMAT
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
-from owner_node.explore.utility import UNCHANGED, OriginalRecords, measure
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.lists import ReleasedList
 from owner_node.masking.mechanisms import SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
+from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.draws import Draw, SortedAttribute, released_lists
+from owner_node.risk.measures import attribute_sse, mean_sse
+from owner_node.risk.trials import CONTROL_SHARE, Randomness
+from owner_node.risk.utility import UNCHANGED, OriginalRecords, measure
 from owner_node.values.taxonomy import read_hierarchy, taxonomy_of
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute

@@ -6,7 +6,7 @@ References:
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from math import inf, isfinite, sqrt
@@ -16,9 +16,12 @@ from typing import TypeAlias
 import numpy as np
 
 from common.canonical import Document
-from owner_node.explore.attacks import placed
-from owner_node.explore.draws import SortedAttribute
-from owner_node.explore.measures import (
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
+from owner_node.masking.mask import for_each
+from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.attacks import placed
+from owner_node.risk.draws import SortedAttribute
+from owner_node.risk.measures import (
     correlation_error,
     correlations,
     divergence,
@@ -27,8 +30,6 @@ from owner_node.explore.measures import (
     relative_error,
     variance_change,
 )
-from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
-from owner_node.masking.tasks import AttributeTask
 
 CONFIDENCE = 0.95
 _NORMAL = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -133,6 +134,23 @@ class OriginalRecords:
             correlations(places),
             tuple(histogram(each.scale.attribute, each.original) for each in attributes),
         )
+
+    @classmethod
+    def sorted(
+        cls, columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource
+    ) -> "OriginalRecords":
+        """Sort records, and compute the reference.
+
+        Args:
+            columns: Original values by attribute, `(n_records,)` each, in resolution units.
+            tasks: Tasks of any one setting.
+            bits: Source of random bits for ties.
+        """
+
+        def one(task: AttributeTask) -> SortedAttribute:
+            return SortedAttribute.of(columns[task.attribute.name], task, bits)
+
+        return cls.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
 
     @property
     def n_records(self) -> int:

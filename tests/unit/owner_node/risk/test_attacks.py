@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType
-from owner_node.explore.attacks import (
+from owner_node.masking.clusters import Clusters
+from owner_node.risk.attacks import (
     ATTACKS,
     Ascending,
     Crowd,
@@ -19,7 +20,7 @@ from owner_node.explore.attacks import (
     inferred,
     placed,
 )
-from owner_node.explore.links import (
+from owner_node.risk.links import (
     Candidates,
     codes,
     linked,
@@ -28,8 +29,7 @@ from owner_node.explore.links import (
     names_of,
     nearest_kind,
 )
-from owner_node.explore.measures import scale_of
-from owner_node.masking.clusters import Clusters
+from owner_node.risk.measures import scale_of
 from tests.oracles import explore as oracle
 
 RECORDS = st.lists(st.tuples(*[st.integers(0, 5)] * 2), min_size=1, max_size=25)
@@ -52,8 +52,8 @@ def test_linkage_in_blocks(monkeypatch):
     targets = records + draw.normal(0, 3, records.shape)
     whole = linked(targets, np.arange(300), Candidates.of(records))
     kinds = nearest_kind(targets, Candidates.of(records))
-    monkeypatch.setattr("owner_node.explore.links.KINDS_PER_BLOCK", 7)
-    monkeypatch.setattr("owner_node.explore.links.MULTIPLIED_PER_BLOCK", 1000)
+    monkeypatch.setattr("owner_node.risk.links.KINDS_PER_BLOCK", 7)
+    monkeypatch.setattr("owner_node.risk.links.MULTIPLIED_PER_BLOCK", 1000)
     assert np.array_equal(linked(targets, np.arange(300), Candidates.of(records)), whole)
     assert np.array_equal(nearest_kind(targets, Candidates.of(records)), kinds)
     assert 0 < whole.mean() < 1
@@ -139,7 +139,7 @@ def crowd(draw, masked_as):
     carriers = (Ascending(Decimal(0)),) * 3
     release = MaskedRecords(masked, placed(scales, masked), (10, 10, None), carriers)
     everything = np.arange(3)
-    intruder = Intruder(everything, everything, np.arange(1000), np.arange(300), draw.permutation(1000))
+    intruder = Intruder(everything, None, everything, np.arange(1000), np.arange(300), draw.permutation(1000))
     found = attack(ATTACKS, Crowd.of(scales, inside, outside), release, intruder)
     return {(each.attack, each.attribute): each for each in found}
 
@@ -150,6 +150,7 @@ def test_without_noise_everything_is_found():
     for name in (
         *("unchanged-values", "unchanged-records", "interval"),
         *("linkage", "likelihood", "structure"),
+        *("membership", "extremes"),
     ):
         assert found[name, None].rate > 0.98, name
     assert found["inference", "one"].rate > 0.95

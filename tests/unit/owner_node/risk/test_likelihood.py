@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.explore.assessment import Randomness, Wanted, risks_of, subject_of
-from owner_node.explore.attacks import LIKELIHOOD, LINKAGE
-from owner_node.explore.likelihood import Carried, Channel, Likelihoods, linked_by_likelihood
 from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.attacks import LIKELIHOOD, LINKAGE
+from owner_node.risk.likelihood import Carried, Channel, Known, Likelihoods, linked_by_likelihood
+from owner_node.risk.trials import Aims, Randomness, knowledge_of, people_of, risks_of
 from tests.fakes.bits import SeededBits
 from tests.oracles import explore as oracle
 
@@ -55,7 +55,7 @@ def test_linkage_as_defined(records):
     """Every person and every record: who is linked, and among how many that are as likely."""
     columns = np.array(records, dtype=float).T
     everybody = np.arange(len(records))
-    found = linked_by_likelihood(list(columns[:2]), list(columns[2:]), [0, 0], everybody, everybody)
+    found = linked(list(columns[:2]), list(columns[2:]), [0, 0], everybody, everybody)
     plain = columns.tolist()
     assert found == pytest.approx(oracle.linked_by_likelihood(plain[:2], plain[2:], [0, 0]))
 
@@ -65,7 +65,7 @@ def test_probabilities_as_defined():
     draw = np.random.default_rng(2)
     original, released = draw.integers(0, 4, (2, 9)).astype(float), draw.integers(0, 3, (2, 9)).astype(float)
     scale = Channel.of(0.2, 9).scale
-    carried = [Carried.of(*each) for each in zip(original, released, (0.2, 0), strict=True)]
+    carried = [Carried.of(Known(*each)) for each in zip(original, released, (0.2, 0), strict=True)]
     likelihoods = Likelihoods.of(carried)
     tables = likelihoods.tables(np.arange(9))
     found = np.exp(likelihoods.of_kinds(tables, likelihoods.kind_of)).T
@@ -80,10 +80,10 @@ def test_blocks_change_nothing(monkeypatch):
     original = [draw.integers(0, 40, 300).astype(float) for _ in range(3)]
     released = [column + draw.integers(0, 4, 300).astype(float) for column in original]
     everybody = draw.permutation(300)
-    whole = linked_by_likelihood(original, released, [0.03, 0, 0.1], everybody, everybody)
-    monkeypatch.setattr("owner_node.explore.likelihood._PEOPLE_PER_BLOCK", 7)
-    monkeypatch.setattr("owner_node.explore.likelihood._KINDS_PER_BLOCK", 11)
-    parts = linked_by_likelihood(original, released, [0.03, 0, 0.1], everybody, everybody)
+    whole = linked(original, released, [0.03, 0, 0.1], everybody, everybody)
+    monkeypatch.setattr("owner_node.risk.likelihood._PEOPLE_PER_BLOCK", 7)
+    monkeypatch.setattr("owner_node.risk.likelihood._KINDS_PER_BLOCK", 11)
+    parts = linked(original, released, [0.03, 0, 0.1], everybody, everybody)
     assert parts == pytest.approx(whole)
     assert 0.1 < whole.mean() < 1
 
@@ -95,10 +95,16 @@ def test_whoever_is_not_hidden_is_found():
     everybody = np.arange(400)
     rows = list(zip(*original, strict=True))
     equal = Counter(rows)
-    alone = linked_by_likelihood(original, original, [0, 0], everybody, everybody)
+    alone = linked(original, original, [0, 0], everybody, everybody)
     assert alone == pytest.approx([1 / equal[row] for row in rows])
     unrelated = [draw.permutation(column) for column in original]
-    assert linked_by_likelihood(original, unrelated, [0.1, 0.1], everybody, everybody).mean() < 0.02
+    assert linked(original, unrelated, [0.1, 0.1], everybody, everybody).mean() < 0.02
+
+
+def linked(original, released, rank_noises, targets, others):
+    """The attack on attributes that are known exactly."""
+    triples = zip(original, released, rank_noises, strict=True)
+    return linked_by_likelihood([Known(*each) for each in triples], targets, others).right
 
 
 def attacked(mechanism, rank_noise, attributes, names=(LINKAGE, LIKELIHOOD)):
@@ -115,9 +121,9 @@ def attacked(mechanism, rank_noise, attributes, names=(LINKAGE, LIKELIHOOD)):
         AttributeTask(each, Decimal(50), k, mechanism, 1, None, Decimal(rank_noise)) for each in attributes
     ]
     everything, randomness = np.arange(len(tasks)), Randomness(SeededBits(1), np.random.default_rng(2))
-    wanted = Wanted(1, 2, (), names, everything, everything)
-    subject = subject_of({each.name: columns[each.name] for each in attributes}, tasks, wanted, randomness)
-    return {risk.attack: risk for risk in risks_of(tasks, subject, randomness)}
+    aims = Aims(names, knowledge_of([each.name for each in attributes], ())[:1], everything, 2)
+    people = people_of({each.name: columns[each.name] for each in attributes}, tasks, randomness)
+    return {risk.attack: risk for risk in risks_of(tasks, people, aims, randomness)}
 
 
 @pytest.mark.parametrize("mechanism", ["idp-joint", "dp-hist"])

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.schema import Attribute, AttributeType, CategoryOrder
-from owner_node.explore.measures import (
+from owner_node.masking.tasks import frequency_order
+from owner_node.risk.measures import (
     OTHERS,
     attribute_sse,
     correlation_error,
@@ -23,8 +24,7 @@ from owner_node.explore.measures import (
     scale_of,
     variance_change,
 )
-from owner_node.explore.utility import Estimate, estimate, share
-from owner_node.masking.tasks import frequency_order
+from owner_node.risk.utility import Estimate, estimate, share
 from tests.oracles import explore as oracle
 
 AGE = Attribute("age", AttributeType.INTEGER, 0, 100)

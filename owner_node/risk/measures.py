@@ -39,11 +39,22 @@ class Scale:
         """Whether categories are drawn from a taxonomy, so that they have no places on a line."""
         return self.attribute.method is TaxonomyMethod.EXPONENTIAL
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the order of values means something."""
+        return self.attribute.ordered or not self.attribute.is_categorical
+
     def places(self, values: Int64Array) -> Float64Array:
         """Return places on a line, `(n_records,)`, in resolution units above the domain's lower end."""
         if self.place_of is not None:
             return self.place_of[values].astype(np.float64)
         return (values - self.attribute.lower).astype(np.float64)
+
+    def values(self, places: Float64Array) -> Float64Array:
+        """Return the values, above the domain's lower end, that have some places; `(n,)`."""
+        if self.place_of is None:
+            return places
+        return np.argsort(self.place_of)[places.astype(np.int64)].astype(np.float64)
 
     def squared(self, original: Int64Array, masked: Int64Array) -> Float64Array:
         """Return squared differences, `(n_records,)`."""

@@ -64,6 +64,13 @@ def match_rate(first: UInt64Array, second: UInt64Array) -> float:
     return float((counts[0] / first.size) @ (counts[1] / second.size))
 
 
+def chance_above(first: Float64Array, second: Float64Array) -> float:
+    """Return the probability that one number of the first is above one of the second, ties by half."""
+    ascending = np.sort(second)
+    below = [np.searchsorted(ascending, first, side=side).mean() for side in ("left", "right")]
+    return float(np.mean(below)) / second.size
+
+
 KINDS_PER_BLOCK = 2**9
 MULTIPLIED_PER_BLOCK = 2**18
 """Most numbers that are multiplied at a time: the distances stay in the processor's caches, and so small a

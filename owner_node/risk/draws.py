@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from owner_node.explore.measures import Scale, scale_of
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array, PositionArray
 from owner_node.masking.clusters import Clusters, Setting
 from owner_node.masking.exponential import GRID_BITS, distance_table
@@ -30,6 +29,7 @@ from owner_node.masking.noise import add_saturating
 from owner_node.masking.order import rank, tie_breakers
 from owner_node.masking.rank_noise import with_rank_noise
 from owner_node.masking.tasks import AttributeTask, IndexOrder, frequency_order, mechanism_of, own_order
+from owner_node.risk.measures import Scale, scale_of
 from owner_node.values.taxonomy import Taxonomy
 
 

@@ -1,8 +1,9 @@
 """Attacks on a release, each with a baseline: the success rate without the release.
 
-An intruder is assumed to know some attributes of everybody, exactly. The release contains most records;
-people who were left out of it show how much an attack discloses about anybody at all. Beside linkage, the
-attacks measure whether the neighbourhood of a value is disclosed and whether unknown values can be inferred.
+An intruder is assumed to know some attributes of everybody, exactly or approximately. The release contains
+most records; people who were left out of it show how much an attack discloses about anybody at all. Beside
+linkage, the attacks measure whether the neighbourhood of a value is disclosed, whether unknown values can be
+inferred, whether somebody is in the release, and whose the extreme values are.
 
 References:
     Domingo-Ferrer and Torra 2001 (record linkage); Fellegi and Sunter 1969 (likelihoods).
@@ -18,9 +19,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from owner_node.explore.likelihood import linked_by_likelihood
-from owner_node.explore.links import (
+from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
+from owner_node.risk.likelihood import Known, linked_by_likelihood
+from owner_node.risk.links import (
     Candidates,
+    chance_above,
     codes,
     linked,
     linked_by_equality,
@@ -28,8 +31,7 @@ from owner_node.explore.links import (
     middle_ranks,
     nearest_kind,
 )
-from owner_node.explore.measures import Scale
-from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
+from owner_node.risk.measures import Scale
 
 WINDOW = 0.05
 """Largest error of a correct guess, as a share of the ranks to either side."""
@@ -108,21 +110,27 @@ def inferred(
     return shares
 
 
-UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE = (
-    "unchanged", "linkage", "likelihood", "structure", "interval", "inference",
+UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE, MEMBERSHIP, EXTREMES, SCALES = (
+    "unchanged", "linkage", "likelihood", "structure", "interval", "inference", "membership", "extremes",
+    "scales",
 )  # fmt: skip
-ATTACKS = (UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE)
+ATTACKS = (UNCHANGED, LINKAGE, LIKELIHOOD, STRUCTURE, INTERVAL, INFERENCE, MEMBERSHIP, EXTREMES, SCALES)
 """The attacks that can be requested."""
+LINKING = (LINKAGE, LIKELIHOOD, STRUCTURE)
+"""Attacks that re-identify: they link persons to their records."""
 UNCHANGED_VALUES, UNCHANGED_RECORDS = "unchanged-values", "unchanged-records"
 MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         UNCHANGED_VALUES: "every value leaves as it is",
         UNCHANGED_RECORDS: "every record leaves as it is, with all its values",
         LINKAGE: "everybody's record is the nearest one to what is known of them",
-        LIKELIHOOD: "everybody's record is the likeliest one, by their ranks and the known noise on them",
+        LIKELIHOOD: "everybody's record is the likeliest one, from everybody's ranks and the noise on them",
         STRUCTURE: "everybody's record is found by which released values are equal and which is larger alone",
         INTERVAL: "every original value is near its released one, within 5 % of the ranks",
         INFERENCE: "everybody's value is what the record nearest to them in the other attributes says",
+        MEMBERSHIP: "of a person in the release and one who was left out, it is always known which is which",
+        EXTREMES: "the records with the smallest and largest values are those of the people who have them",
+        SCALES: "the noise of a list tells whether somebody has the largest value that there can be",
     }
 )
 
@@ -171,8 +179,7 @@ class Crowd:
 
     def window(self, attribute: int, places: Float64Array) -> Window:
         """Return the neighbourhoods of places of one attribute: the guesses that count as correct."""
-        declared = self.scales[attribute].attribute
-        if declared.is_categorical and not declared.ordered:
+        if not self.scales[attribute].is_ordered:
             return Window.exactly(places)
         return Window.around(places, self.ascending[:, attribute])
 
@@ -185,6 +192,8 @@ class Ascending:
     """Scale of rank noise, as a share of the ranks."""
     as_declared: bool = False
     """Whether categories ascend in declared order, although they are compared in another order."""
+    shuffled: Int64Array | None = None
+    """Sizes of the parts of the list that are handed out in random order; None if none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +233,9 @@ class Intruder:
 
     known: PositionArray
     """Numbers of the attributes that the intruder knows about everybody."""
+    errors: Float64Array | None
+    """Errors of this knowledge, of ranks as shares, each at most `WINDOW`, `(n_people, n_known)`, people who
+    were left out last; None for exact knowledge."""
     wanted: PositionArray
     """Numbers of the attributes that are to be inferred."""
     targets: PositionArray
@@ -250,9 +262,9 @@ def attack(
         release: Their masked records.
         intruder: What is known and wanted.
     """
-    return [
-        finding for name in ATTACKS if name in names for finding in _BY_NAME[name](crowd, release, intruder)
-    ]
+    wanted = [name for name in _BY_NAME if name in names or (name == LIKELIHOOD and MEMBERSHIP in names)]
+    found = (finding for name in wanted for finding in _BY_NAME[name](crowd, release, intruder))
+    return [each for each in found if each.attack not in (LIKELIHOOD, MEMBERSHIP) or each.attack in names]
 
 
 def _unchanged(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
@@ -274,22 +286,51 @@ def _linkage(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterat
 
 
 def _likelihood(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
-    original, released, rank_noises = [], [], []
-    for attribute in intruder.known:
+    """Link by likelihood; how sure the intruder is of a link also says who is in the release."""
+    known = list(known_attributes(crowd, release, intruder))
+    if not known:
+        return
+    n_records, n_inside = len(crowd.places), intruder.persons.size
+    n_outside = min(len(crowd.outside), n_inside)
+    people = np.concatenate([intruder.persons, n_records + np.arange(n_outside)])
+    links = linked_by_likelihood(known, people, intruder.others)
+    yield AttackResult(LIKELIHOOD, float(links.right[:n_inside].mean()), 1 / n_records, n_inside)
+    if n_outside:
+        inside, outside = np.split(links.surest, [n_inside])
+        yield AttackResult(MEMBERSHIP, chance_above(inside, outside), 0.5, n_outside)
+
+
+def known_attributes(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[Known]:
+    """Return what an intruder knows about the attributes whose released values ascend with ranks."""
+    for number, attribute in enumerate(intruder.known):
         carrier = release.carriers[attribute]
         if carrier is None:
             continue
-        rank_noises.append(float(carrier.rank_noise))
+        original, released = crowd.places[:, attribute], release.places[:, attribute]
+        outside = crowd.outside[:, attribute]
         if carrier.as_declared:
-            original.append(crowd.columns[attribute].astype(np.float64))
-            released.append(release.columns[attribute].astype(np.float64))
-        else:
-            original.append(crowd.places[:, attribute])
-            released.append(release.places[:, attribute])
-    if not original:
-        return
-    right = linked_by_likelihood(original, released, rank_noises, intruder.persons, intruder.others)
-    yield AttackResult(LIKELIHOOD, float(right.mean()), 1 / len(crowd.places), right.size)
+            original = crowd.columns[attribute].astype(np.float64)
+            released = release.columns[attribute].astype(np.float64)
+            outside = crowd.scales[attribute].values(outside)
+        blurred = intruder.errors is not None and crowd.scales[attribute].is_ordered
+        errors = intruder.errors[:, number] if blurred and intruder.errors is not None else None
+        yield Known(original, released, float(carrier.rank_noise), carrier.shuffled, errors, WINDOW, outside)
+
+
+def _extremes(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:
+    """Take the record with the smallest or largest released value for the person who has that original."""
+    rates = []
+    for attribute, scale in enumerate(crowd.scales):
+        if not scale.is_ordered:
+            continue
+        original, released = crowd.places[:, attribute], release.places[:, attribute]
+        for end in (np.min, np.max):
+            (own,) = np.nonzero(original == end(original))
+            if own.size == 1:
+                extreme = released == end(released)
+                rates.append(float(extreme[own[0]]) / extreme.sum())
+    if rates:
+        yield AttackResult(EXTREMES, float(np.mean(rates)), 1 / len(crowd.places), len(rates))
 
 
 def _structure(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -> Iterator[AttackResult]:
@@ -344,5 +385,6 @@ _BY_NAME: Mapping[str, Callable[[Crowd, MaskedRecords, Intruder], Iterator[Attac
         STRUCTURE: _structure,
         INTERVAL: _interval,
         INFERENCE: _inference,
+        EXTREMES: _extremes,
     }
 )

@@ -1,0 +1,83 @@
+"""What the noise of a list tells about one person: whether somebody has the largest value that there can be.
+
+Individual differential privacy holds the scales of the noise fixed, and they depend on the data
+(Soria-Comas et al. 2017, Definition 5). So a list may tell more than ε allows whether the median record is
+where it is, or at the end of the domain. A classifier is trained on lists of both data sets, and tested on
+others; its lists are made for this alone.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
+from owner_node.masking.mechanisms import SumMechanism
+from owner_node.masking.tasks import AttributeTask, mechanism_of
+from owner_node.risk.draws import released_lists
+from owner_node.risk.links import chance_above
+from owner_node.risk.utility import OriginalRecords
+
+LISTS = 60
+"""Lists of each data set that the classifier is trained on, and as many that it is tested on."""
+_MOST_PLACES = 200
+"""Places of a list that are looked at."""
+_LEAST_SPREAD = 0.5
+"""In resolution units: below, entries are equal but for rounding."""
+
+
+def told_from_scales(
+    records: OriginalRecords, tasks: Sequence[AttributeTask], bits: BitSource
+) -> list[float]:
+    """Return, for every attribute whose noise depends on the data, how well both data sets are told apart.
+
+    Args:
+        records: The records.
+        tasks: How each attribute is masked.
+        bits: Bits of the noise.
+
+    Returns:
+        The probability that a list of the changed data looks more like one than a list of the actual data
+        does: 0.5 if nothing is told, 1 if all is.
+    """
+    found = []
+    for each, task in zip(records.attributes, tasks, strict=True):
+        mechanism = mechanism_of(task)
+        if task.rules.individual and isinstance(mechanism, SumMechanism):
+            both = _both(each.ascending, task.setting.n_values)
+            found.append(_told(*(_lists(mechanism, values, task, bits) for values in both)))
+    return found
+
+
+def _both(ascending: Int64Array, n_values: int) -> Iterator[Int64Array]:
+    """Yield the data as they are, and with the median record at the end of the domain."""
+    yield ascending
+    yield np.append(np.delete(ascending, ascending.size // 2), n_values - 1)
+
+
+def _lists(
+    mechanism: SumMechanism, ascending: Int64Array, task: AttributeTask, bits: BitSource
+) -> Float64Array:
+    """Return released lists, `(2 * LISTS, n_places)`."""
+    drawn = [
+        lists.values[:, np.linspace(0, lists.sizes.size - 1, _MOST_PLACES).astype(np.int64)]
+        if lists.sizes.size > _MOST_PLACES
+        else lists.values
+        for lists in released_lists(mechanism, ascending, [task.setting], bits, 2 * LISTS)
+    ]
+    return np.concatenate(drawn).astype(np.float64)
+
+
+def _told(actual: Float64Array, changed: Float64Array) -> float:
+    """Train on the first half of the lists, and test on the second: Laplace noise, place by place."""
+
+    def likely(lists: Float64Array, training: Float64Array) -> Float64Array:
+        middle = np.median(training, axis=0)
+        spread = np.maximum(np.abs(training - middle).mean(axis=0), _LEAST_SPREAD)
+        found: Float64Array = -(np.abs(lists - middle) / spread + np.log(spread)).sum(axis=1)
+        return found
+
+    ratios = [
+        likely(lists[LISTS:], changed[:LISTS]) - likely(lists[LISTS:], actual[:LISTS])
+        for lists in (changed, actual)
+    ]
+    return chance_above(*ratios)

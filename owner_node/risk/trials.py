@@ -1,0 +1,261 @@
+"""Attacks on several draws of a release, by intruders who know more or less about everybody.
+
+Every draw is made for this alone. Some people are left out of the attacked releases, to measure what an
+attack finds out about anybody.
+
+*Earlier releases.* Rows of one person in several releases show noise drawn several times, which averages
+out. The attack assumes that an intruder can tell which rows belong together, and that all people were in all
+releases: it is an upper bound. It masks again with the earlier plans; no earlier fragment is kept or read.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from common.canonical import Document
+from common.errors import UsageError
+from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, SystemBits
+from owner_node.masking.tasks import AttributeTask, mechanism_of
+from owner_node.risk.attacks import (
+    LIKELIHOOD,
+    LINKING,
+    MEANINGS,
+    SCALES,
+    WINDOW,
+    Ascending,
+    AttackResult,
+    Crowd,
+    Intruder,
+    MaskedRecords,
+    attack,
+)
+from owner_node.risk.scales import LISTS, told_from_scales
+from owner_node.risk.utility import Estimate, OriginalRecords, share
+
+DRAWS = 3
+"""Default number of attacked draws."""
+MOST_TARGETS = 1000
+MOST_PERSONS = 200
+"""Records that attacks by likelihood and by inference use: both take longer."""
+CONTROL_SHARE, MOST_CONTROLS = 10, 300
+"""One record in `CONTROL_SHARE`, at most `MOST_CONTROLS`, is left out of the attacked releases."""
+SOME_KNOWN = (3, 5)
+"""Numbers of attributes that an intruder knows who does not know all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Randomness:
+    """Sources of random choices: the operating system, unless an evaluation passes its own."""
+
+    bits: BitSource
+    """Bits of the noise."""
+    choices: np.random.Generator
+    """Choices of records and of models."""
+
+    @classmethod
+    def of_system(cls) -> "Randomness":
+        """Return the operating system's."""
+        return cls(SystemBits(), np.random.default_rng())
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What an intruder knows about everybody."""
+
+    words: str
+    """The same for people."""
+    attributes: PositionArray
+    """Numbers of the attributes."""
+    n_chosen: int = 0
+    """How many of them the intruder knows, others in every draw; 0 for all."""
+    approximate: bool = False
+    """Whether ranks are known up to `WINDOW` to either side; categories without an order, exactly."""
+
+
+def knowledge_of(names: Sequence[str], known: Sequence[str]) -> tuple[Knowledge, ...]:
+    """Return the intruders to try: first the one who knows most.
+
+    Args:
+        names: All attributes.
+        known: Attributes that an intruder knows; empty for all, and then also for any three and five.
+    """
+    numbers = np.array([names.index(each) for each in known or names], dtype=np.int64)
+    words = ", ".join(known) if known else "all"
+    some = () if known else tuple(each for each in SOME_KNOWN if each < len(names))
+    return (
+        Knowledge(words, numbers),
+        Knowledge(f"{words}, approximately", numbers, approximate=True),
+        *(Knowledge(f"any {each}", numbers, each) for each in reversed(some)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Aims:
+    """What is attacked."""
+
+    attacks: tuple[str, ...]
+    """Of `attacks.ATTACKS`."""
+    known: tuple[Knowledge, ...]
+    """The intruders. All attacks are tried with what the first one knows, linking by likelihood with all."""
+    inferred: PositionArray
+    """Numbers of the attributes that the first intruder infers."""
+    draws: int = DRAWS
+    """Draws that are attacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Risk(Document):
+    """The result of one attack; fields as in the document of `owner_node.explore.results`."""
+
+    attack: str
+    rate: Estimate
+    baseline: float
+    targets: int
+    meaning: str
+    control: Estimate | None = None
+    attribute: str | None = None
+    knows: str = ""
+
+    @property
+    def without_release(self) -> float:
+        """The success rate without the release: by guessing, or for people who are not in it."""
+        return max(self.baseline, self.control.mean if self.control else 0.0)
+
+    @property
+    def excess(self) -> float:
+        """The part of the rate above the success rate without the release."""
+        return max(0.0, self.rate.mean - self.without_release)
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """The people of the attacked releases, and those who were left out."""
+
+    members: OriginalRecords
+    """Their records, sorted once."""
+    crowd: Crowd
+    """The same, as attacks compare them."""
+
+
+def people_of(
+    columns: Mapping[str, Int64Array],
+    tasks: Sequence[AttributeTask],
+    randomness: Randomness,
+    fewest_members: int = 0,
+) -> People:
+    """Leave some people out, and sort the records of the others.
+
+    Args:
+        columns: Original values by attribute, `(n_records,)` each, in resolution units.
+        tasks: Tasks of any one setting.
+        randomness: Source of ties and choices.
+        fewest_members: Least number of people who are not left out: clusters of k need k records.
+
+    Raises:
+        UsageError: If there is only one record.
+    """
+    n_records = columns[tasks[0].attribute.name].size
+    if n_records < 2:
+        raise UsageError(f"{n_records} record is too little to be explored", "explore more records")
+    n_outside = min(n_records // CONTROL_SHARE, MOST_CONTROLS, max(n_records - fewest_members, 0))
+    left_out = np.zeros(n_records, dtype=np.bool_)
+    left_out[randomness.choices.choice(n_records, n_outside, replace=False)] = True
+    inside = {name: column[~left_out] for name, column in columns.items()}
+    members = OriginalRecords.sorted(inside, tasks, randomness.bits)
+    return People(members, crowd_of(members, [columns[task.attribute.name][left_out] for task in tasks]))
+
+
+def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
+    """Prepare attacks on releases of some records; `outside`: values by attribute of those left out."""
+    scales = [each.scale for each in members.attributes]
+    return Crowd.of(scales, [each.original for each in members.attributes], outside)
+
+
+def risks_of(
+    tasks: Sequence[AttributeTask], people: People, aims: Aims, randomness: Randomness
+) -> tuple[Risk, ...]:
+    """Mask several times, and attack the results.
+
+    Args:
+        tasks: How each attribute is masked.
+        people: The people.
+        aims: What is attacked.
+        randomness: Where noise and choices come from.
+    """
+    found: dict[tuple[str, str | None, str], list[AttackResult]] = {}
+    for _ in range(aims.draws):
+        for knows, result in _attacked(tasks, people, aims, randomness):
+            found.setdefault((result.attack, result.attribute, knows), []).append(result)
+    risks = [_risk(results, knows) for (_, _, knows), results in found.items()]
+    if SCALES in aims.attacks and (rates := told_from_scales(people.members, tasks, randomness.bits)):
+        rate = share(rates, LISTS * len(rates))
+        risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), MEANINGS[SCALES]))
+    return tuple(risks)
+
+
+def _attacked(
+    tasks: Sequence[AttributeTask], people: People, aims: Aims, randomness: Randomness
+) -> Iterator[tuple[str, AttackResult]]:
+    """Attack one draw; yields what the intruder knows, and the result."""
+    release = masked(tasks, people.members, randomness.bits)
+    for number, known in enumerate(aims.known):
+        names = [each for each in aims.attacks if not number or each == LIKELIHOOD]
+        for result in attack(names, people.crowd, release, _intruder(known, aims, people, randomness)):
+            linked = result.attack in LINKING
+            yield known.words if linked else "", result
+
+
+def masked(tasks: Sequence[AttributeTask], members: OriginalRecords, bits: BitSource) -> MaskedRecords:
+    """Mask records once."""
+    columns = members.masked(tasks, bits)
+    return MaskedRecords(
+        columns, members.placed(columns), tuple(task.k for task in tasks), tuple(map(_carrier, tasks))
+    )
+
+
+def _carrier(task: AttributeTask) -> Ascending | None:
+    """Return how a task's released values ascend with ranks; None if its mechanism does not guarantee it."""
+    if not mechanism_of(task).ascending:
+        return None
+    by_frequency = task.taxonomy is None and task.attribute.by_frequency
+    as_declared = by_frequency and not task.rules.is_ordered_by_data(frequency_order=True)
+    return Ascending(task.rank_noise, as_declared)
+
+
+def _intruder(known: Knowledge, aims: Aims, people: People, randomness: Randomness) -> Intruder:
+    choices, n_records = randomness.choices, people.members.n_records
+    attributes = known.attributes
+    if known.n_chosen:
+        attributes = choices.choice(attributes, known.n_chosen, replace=False)
+    errors = None
+    if known.approximate:
+        errors = choices.uniform(-WINDOW, WINDOW, (n_records + len(people.crowd.outside), attributes.size))
+        exact = [not people.crowd.scales[each].is_ordered for each in attributes]
+        errors[:, exact] = 0.0
+    targets = choices.permutation(n_records)[:MOST_TARGETS]
+    return Intruder(
+        attributes, errors, aims.inferred, targets, targets[:MOST_PERSONS], choices.permutation(n_records)
+    )
+
+
+def _risk(found: Sequence[AttackResult], knows: str) -> Risk:
+    """Combine the results of one attack over all draws."""
+    first = found[0]
+    controls = [each.control for each in found if each.control is not None]
+    return Risk(
+        first.attack,
+        share([each.rate for each in found], first.targets),
+        float(np.mean([each.baseline for each in found])),
+        first.targets,
+        MEANINGS[first.attack],
+        share(controls, first.outside) if controls else None,
+        first.attribute,
+        knows,
+    )
+
+
+def reidentified(risks: Collection[Risk]) -> Risk | None:
+    """Return the attack that links most persons to their records; None if none was tried."""
+    linking = (each for each in risks if each.attack in LINKING)
+    return max(linking, key=lambda each: each.rate.mean, default=None)
