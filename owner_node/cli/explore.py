@@ -33,7 +33,7 @@ from owner_node.explore.page import render_page, without_noise
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
 from owner_node.explore.sweep import explore as sweep
 from owner_node.masking.engine import MemoryEngine
-from owner_node.risk.attacks import ATTACKS
+from owner_node.risk.attacks import ATTACKS, INFERENCE
 from owner_node.risk.trials import DRAWS, Randomness
 from owner_node.risk.utility import MEASURES
 from owner_node.sources import load, schema_of
@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from owner_node.explore.results import CellResult, Results
 
 
-EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto,25", "0,0.03,0.05,0.1", 5
+EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto", "0,0.03,0.1,0.3", 5
 NONE = "none"
 MOST_REPETITIONS = 1000
 FORMATS = (".html", ".json")
-_SHOWN = ("unchanged-records", "linkage", "likelihood", "structure", "inference")
 
 DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.")]
 EpsilonOption = Annotated[str, typer.Option("--epsilon", help="Budgets for all attributes together.")]
@@ -235,12 +234,13 @@ def _show(results: "Results", out: Path | None) -> None:
     console.table(
         f"{about['records']:,} records of data set {about['dataset']!r}, "
         f"{about['repetitions']} draws of each setting",
-        ("mechanism", "ε", "k", "rank noise", "mean SSE", "of means'", *_SHOWN),
-        [_line(cell, of_means) for cell in cells],
+        ("mechanism", "ε", "k", "rank noise", "mean SSE", "of means'", *about["intruders"], "inference"),
+        [_line(cell, of_means, about["intruders"]) for cell in cells],
     )
     console.print_line(
-        f"mean SSE: with every value replaced by its attribute's mean it is {of_means:.3g}. Under the names "
-        "of attacks: the share of persons about whom it is right beyond what is right without the release."
+        f"mean SSE: {of_means:.3g} if every value is replaced by its attribute's mean. Right of it: the share of "
+        "persons that the best attack re-identifies, by what the intruder knows of everybody, and the share "
+        "about whom a value is inferred beyond what is right without the release."
     )
     if alone := without_noise(cells):
         console.print_line(f"Without noise the same clusters (plain individual ranking) have {alone}.")
@@ -258,12 +258,13 @@ def _show(results: "Results", out: Path | None) -> None:
         console.print_line(f"written to {out}; it depends on original data: for this organisation alone")
 
 
-def _line(cell: "CellResult", of_means: float) -> tuple[object, ...]:
+def _line(cell: "CellResult", of_means: float, intruders: Sequence[str]) -> tuple[object, ...]:
     noise = Decimal(cell.rank_noise) if rules_of(cell.mechanism).listed else None
-    error = cell.mean_sse
-    excesses = (cell.excess((attack,)) for attack in _SHOWN)
+    error, inferred = cell.mean_sse, cell.excess((INFERENCE,))
+    found = (cell.reidentified(knows) for knows in intruders)
     return (
         *(cell.mechanism, Decimal(cell.epsilon), cell.k, noise),
         *((None, None) if error is None else (f"{error.mean:.3g}", percent(error.mean / of_means))),
-        *(None if each is None else percent(each) for each in excesses),
+        *(None if each is None else percent(each.rate.mean) for each in found),
+        None if inferred is None else percent(inferred),
     )

@@ -1,10 +1,10 @@
 """`owner-node requests`, `show`, `approve` and `refuse`: plans that wait for a person's decision."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from itertools import repeat
+from operator import itemgetter
 from shutil import get_terminal_size
 from textwrap import wrap
 from typing import Annotated, Any
@@ -33,17 +33,17 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, ring
-from owner_node.state.sessions import Session
+from owner_node.state.sessions import Session, Sessions
 from owner_node.views.plan import named, plan_document, preview_of
 
 _ATTACKS = {
-    "unchanged-values": "values that leave as they are",
-    "unchanged-records": "records that leave as they are",
-    "linkage": "linked by the values of all attributes",
-    "likelihood": "linked by how likely values are",
-    "structure": "linked by what is equal or larger, by no value",
+    "unchanged-values": "values that leave unchanged",
+    "unchanged-records": "records that leave unchanged as a whole",
     "interval": "values within 5 % of the ranks",
-    "inference": "told from the nearest record:",
+    "inference": "inferred from the nearest record:",
+    "membership": "told from people who are not in the release",
+    "extremes": "people with the smallest and largest values re-identified",
+    "scales": "presence of an extreme value inferred from the noise",
 }
 _LINKING_ATTACKS = ("linkage", "likelihood", "structure")
 
@@ -60,8 +60,8 @@ def show_preview(found: dict[str, Any] | None) -> None:
     whose = " of this owner" if n_others else ""
     bare = found["risks_without_rank_noise"]
     console.table(
-        "Tried on this owner's data, with noise drawn for nothing else: what an intruder who knows all "
-        f"attributes{whose} exactly finds; known only here",
+        f"Tried on this owner's data, with noise drawn for this only: attacks by an intruder who knows all "
+        f"attributes{whose} of everybody, unless stated otherwise; known only here",
         (
             "attack",
             "right about",
@@ -70,7 +70,7 @@ def show_preview(found: dict[str, Any] | None) -> None:
             *(("without rank noise",) if bare else ()),
             "without the release",
         ),
-        [_line(risk, plain) for risk, plain in zip(found["risks"], bare or repeat(None), strict=False)],
+        list(_lines(found["risks"], bare, found["risk_with_earlier"])),
     )
     if n_others:
         console.print_line(
@@ -90,12 +90,38 @@ def show_preview(found: dict[str, Any] | None) -> None:
         )
 
 
-def _line(risk: dict[str, Any], bare: dict[str, Any] | None) -> tuple[str, ...]:
+def _lines(
+    risks: list[dict[str, Any]], bare: list[dict[str, Any]] | None, with_earlier: dict[str, Any] | None
+) -> Iterator[tuple[str, ...]]:
+    """Yield the cells of attacks: of those that re-identify, the best one by each intruder comes first."""
+    for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
+        best, without = (_best(every, knows) for every in (risks, bare or ()))
+        yield _line(f"re-identified, {knows} known", best, without, with_bare=bool(bare))
+    if with_earlier:
+        yield _line(f"re-identified, {with_earlier['knows']}", with_earlier, None, with_bare=bool(bare))
+    for risk in (each for each in risks if not each["knows"]):
+        same = [each for each in bare or () if _KEY(each) == _KEY(risk)]
+        name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
+        yield _line(name, risk, same[0] if same else None, with_bare=bool(bare))
+
+
+_KEY = itemgetter("attack", "attribute")
+
+
+def _best(risks: Sequence[dict[str, Any]], knows: str) -> dict[str, Any]:
+    alike = (each for each in risks if each["knows"] == knows)
+    return max(alike, key=lambda each: each["rate"]["mean"], default={})
+
+
+def _line(
+    name: str, risk: dict[str, Any], bare: dict[str, Any] | None, *, with_bare: bool
+) -> tuple[str, ...]:
     """Return the cells of an attack; `bare`: the same attack without rank noise, where the plan has some."""
     without = max(risk["baseline"], risk["control"]["mean"] if risk["control"] else 0.0)
-    name = f"{_ATTACKS[risk['attack']]} {risk['attribute'] or ''}".strip()
-    rates = [risk["rate"][end] for end in ("mean", "low", "high")]
-    return (name, *map(_share_percent, (*rates, *([bare["rate"]["mean"]] if bare else ()), without)))
+    cells = [name, *(_share_percent(risk["rate"][end]) for end in ("mean", "low", "high"))]
+    if with_bare:
+        cells.append(_share_percent(bare["rate"]["mean"]) if bare else "")
+    return (*cells, _share_percent(without))
 
 
 def _share_percent(share: float) -> str:
@@ -424,7 +450,7 @@ def show(
     with _opened(owner) as (db, decisions):
         session = decisions.find(release)
         document = plan_document(session, owner, db, decisions)
-    document["preview"] = preview_of(session, owner) if preview else None
+        document["preview"] = preview_of(session, owner, Sessions(db, utc_now)) if preview else None
     if as_json:
         console.print_json(document)
     else:

@@ -13,7 +13,7 @@ from math import inf
 
 from common.model.mechanisms import rules_of
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult, Recommendation
-from owner_node.risk.trials import Risk
+from owner_node.risk.risks import Risk
 
 USEFUL = 0.25
 MOST_EXCESS = 0.2

@@ -21,7 +21,7 @@ from owner_node.explore.models import Propensity, f_measures, propensity, split
 from owner_node.explore.results import AttributeResult, CellResult, ClassResult
 from owner_node.masking.arrays import Float64Array, Int64Array, PositionArray
 from owner_node.masking.tasks import AttributeTask, mask_tasks
-from owner_node.risk.trials import Aims, People, Randomness, people_of, risks_of
+from owner_node.risk.trials import Aims, People, Randomness, people_of, risks_of, sorted_records
 from owner_node.risk.utility import (
     CORRELATION,
     DIVERGENCE,
@@ -184,7 +184,7 @@ def subject_of(
     n_records = columns[tasks[0].attribute.name].size
     if n_records < 2:
         raise UsageError(f"{n_records} record is too little to be explored", "explore more records")
-    whole = OriginalRecords.sorted(columns, tasks, randomness.bits)
+    whole = sorted_records(columns, tasks, randomness.bits)
     seed, originals = int(randomness.choices.integers(2**31)), None
     if wanted.class_number is not None and F_MEASURE in wanted.measures:
         originals = _f_measures(whole, whole.places, wanted, seed)

@@ -17,6 +17,7 @@ from common.words import charts
 from common.words.pages import render
 from owner_node.explore.advice import AIMED_AT_PERSONS, name_of, percent
 from owner_node.explore.results import CellResult, Results
+from owner_node.risk.attacks import LINKING
 from owner_node.risk.utility import Estimate
 
 _UTILITY = (
@@ -29,6 +30,10 @@ _UTILITY = (
         "Propensity score",
         "How well a model tells masked from original records, as a multiple of what chance gives.",
     ),
+)
+_REIDENTIFIED = (
+    "Share of persons whose record is found by the best of the attacks that link persons to records, by an "
+    "intruder who knows these attributes of everybody."
 )
 MOST_LABELS = 20
 """Most categories of an attribute in a chart."""
@@ -163,9 +168,14 @@ def measures(results: Results) -> tuple[MeasureMaps, ...]:
 
     maps = [_measure_maps(results, "Mean SSE", meaning, means("mean_sse"), limit=line)]
     maps += [_measure_maps(results, title, text, means(field)) for field, title, text in _UTILITY]
+    for knows in results.about["intruders"]:
+        found = [cell.reidentified(knows) for cell in results.cells]
+        rates = [None if each is None else each.rate.mean for each in found]
+        maps.append(_measure_maps(results, f"Re-identified: {knows} known", _REIDENTIFIED, rates, percent))
     for attack in dict.fromkeys(risk.attack for cell in results.cells for risk in cell.risks):
-        values = [cell.excess((attack,)) for cell in results.cells]
-        maps.append(_measure_maps(results, f"Risk: {attack}", _meaning(results, attack), values, percent))
+        if attack not in LINKING:
+            values = [cell.excess((attack,)) for cell in results.cells]
+            maps.append(_measure_maps(results, f"Risk: {attack}", _meaning(results, attack), values, percent))
     return tuple(each for each in maps if each.maps)
 
 

@@ -4,7 +4,7 @@ The draws are made for the preview alone, so it discloses nothing about the nois
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,16 @@ from owner_node.masking.engine import Engine
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import ATTACKS
 from owner_node.risk.measures import mean_sse_of_means
-from owner_node.risk.trials import Aims, Randomness, knowledge_of, people_of, risks_of
-from owner_node.risk.utility import OriginalRecords, measure
+from owner_node.risk.trials import (
+    Aims,
+    Randomness,
+    knowledge_of,
+    people_of,
+    risk_across,
+    risks_of,
+    sorted_records,
+)
+from owner_node.risk.utility import measure
 
 REPETITIONS = 3
 """Draws that the mean SSE is averaged over."""
@@ -49,18 +57,35 @@ def effort(n_records: int, attributes: Iterable[tuple[Attribute, str]]) -> int:
     return total
 
 
-def preview(records: Engine, tasks: Sequence[AttributeTask], randomness: Randomness) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was released from the same data set before."""
+
+    records: Engine
+    """The records, with the attributes of the plan and of all these releases."""
+    releases: tuple[tuple[AttributeTask, ...], ...]
+    """How each release masked its attributes."""
+
+
+def preview(
+    records: Engine,
+    tasks: Sequence[AttributeTask],
+    randomness: Randomness,
+    earlier: Earlier | None = None,
+) -> dict[str, Any]:
     """Try a plan on the requested records.
 
     Args:
         records: The original records.
         tasks: How the plan masks each attribute.
         randomness: Source of noise and choices.
+        earlier: Earlier releases, which an intruder may have, too.
 
     Returns:
-        `{attributes, mean_sse, mean_sse_of_means, risks, risks_without_rank_noise}`: the number of
-        attributes, and the others as in `results`. The last is null if the plan has no rank noise, else the
-        results of the same attacks without rank noise, in the same order.
+        `{attributes, mean_sse, mean_sse_of_means, risks, risk_with_earlier, risks_without_rank_noise}`: the
+        number of attributes, and the others as in `results`. `risk_with_earlier` is null without earlier
+        releases. The last is null if the plan has no rank noise, else the results of the same attacks
+        without rank noise, in the same order.
 
     Raises:
         UnusableDataError: If there are fewer records than k.
@@ -70,7 +95,7 @@ def preview(records: Engine, tasks: Sequence[AttributeTask], randomness: Randomn
     inferred = np.sort(randomness.choices.permutation(len(tasks))[:MOST_INFERRED])
     aims = Aims(ATTACKS, knowledge_of([task.attribute.name for task in tasks], ()), inferred)
     people = people_of(records.columns, tasks, randomness, max(task.k or 1 for task in tasks))
-    whole = OriginalRecords.sorted(records.columns, tasks, randomness.bits)
+    whole = sorted_records(records.columns, tasks, randomness.bits)
 
     def attacked(tried: Sequence[AttributeTask]) -> list[dict[str, Any]]:
         return [risk.to_document() for risk in risks_of(tried, people, aims, randomness)]
@@ -81,7 +106,21 @@ def preview(records: Engine, tasks: Sequence[AttributeTask], randomness: Randomn
         "mean_sse": mean_sse.to_document() if mean_sse else None,
         "mean_sse_of_means": mean_sse_of_means([each.scale for each in whole.attributes]),
         "risks": attacked(tasks),
+        "risk_with_earlier": None if earlier is None else _with_earlier(tasks, earlier, randomness),
         "risks_without_rank_noise": attacked([replace(task, rank_noise=NO_RANK_NOISE) for task in tasks])
         if any(task.rank_noise for task in tasks)
         else None,
     }
+
+
+def _with_earlier(
+    tasks: Sequence[AttributeTask], earlier: Earlier, randomness: Randomness
+) -> dict[str, Any] | None:
+    """Attack the plan together with the earlier releases, by an intruder who knows all attributes."""
+    by_name = {task.attribute.name: task for release in (*earlier.releases, tasks) for task in release}
+    sorted_as = tuple(by_name.values())
+    fewest = max(task.k or 1 for release in (*earlier.releases, tasks) for task in release)
+    people = people_of(earlier.records.columns, sorted_as, randomness, fewest)
+    (everything, *_) = knowledge_of(list(by_name), ())
+    found = risk_across((tasks, *earlier.releases), people, everything, randomness)
+    return found.to_document() if found else None

@@ -70,7 +70,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from common.canonical import Document
-from owner_node.risk.trials import Risk, reidentified
+from owner_node.risk.risks import Risk, reidentified
 from owner_node.risk.utility import Estimate
 
 FORMAT = "tessera/explore/v1"

@@ -304,17 +304,38 @@ def known_attributes(crowd: Crowd, release: MaskedRecords, intruder: Intruder) -
     """Return what an intruder knows about the attributes whose released values ascend with ranks."""
     for number, attribute in enumerate(intruder.known):
         carrier = release.carriers[attribute]
-        if carrier is None:
-            continue
-        original, released = crowd.places[:, attribute], release.places[:, attribute]
-        outside = crowd.outside[:, attribute]
-        if carrier.as_declared:
-            original = crowd.columns[attribute].astype(np.float64)
-            released = release.columns[attribute].astype(np.float64)
-            outside = crowd.scales[attribute].values(outside)
-        blurred = intruder.errors is not None and crowd.scales[attribute].is_ordered
-        errors = intruder.errors[:, number] if blurred and intruder.errors is not None else None
-        yield Known(original, released, float(carrier.rank_noise), carrier.shuffled, errors, WINDOW, outside)
+        if carrier is not None:
+            errors = None if intruder.errors is None else intruder.errors[:, number]
+            yield known_attribute(crowd, attribute, release.columns[attribute], carrier, errors)
+
+
+def known_attribute(
+    crowd: Crowd, attribute: int, masked: Int64Array, carrier: Ascending, errors: Float64Array | None = None
+) -> Known:
+    """Return what an intruder knows about one attribute.
+
+    Args:
+        crowd: The people.
+        attribute: Its number.
+        masked: Its released values, `(n_records,)`.
+        carrier: How it was carried.
+        errors: Errors of ranks, as in `Intruder`, `(n_people,)`; ignored for categories without an order.
+    """
+    scale = crowd.scales[attribute]
+    original, outside = crowd.places[:, attribute], crowd.outside[:, attribute]
+    released = scale.places(masked)
+    if carrier.as_declared:
+        original, outside = scale.values(original), scale.values(outside)
+        released = masked.astype(np.float64)
+    return Known(
+        original,
+        released,
+        float(carrier.rank_noise),
+        carrier.shuffled,
+        errors if scale.is_ordered else None,
+        WINDOW,
+        outside,
+    )
 
 
 def _extremes(crowd: Crowd, release: MaskedRecords, _intruder: Intruder) -> Iterator[AttackResult]:

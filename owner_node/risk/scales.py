@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
-from owner_node.masking.mechanisms import SumMechanism
+from owner_node.masking.mechanisms import QuantileMechanism, SumMechanism
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.risk.draws import released_lists
 from owner_node.risk.links import chance_above
@@ -42,6 +42,9 @@ def told_from_scales(
     found = []
     for each, task in zip(records.attributes, tasks, strict=True):
         mechanism = mechanism_of(task)
+        # A linear list says what its centroids say.
+        if isinstance(mechanism, QuantileMechanism):
+            mechanism = mechanism.sums
         if task.rules.individual and isinstance(mechanism, SumMechanism):
             both = _both(each.ascending, task.setting.n_values)
             found.append(_told(*(_lists(mechanism, values, task, bits) for values in both)))

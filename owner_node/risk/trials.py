@@ -8,14 +8,16 @@ out. The attack assumes that an intruder can tell which rows belong together, an
 releases: it is an upper bound. It masks again with the earlier plans; no earlier fragment is kept or read.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from common.canonical import Document
 from common.errors import UsageError
+from common.model.mechanisms import QUANTILES
 from owner_node.masking.arrays import BitSource, Int64Array, PositionArray, SystemBits
+from owner_node.masking.clusters import Clusters
+from owner_node.masking.mask import for_each
 from owner_node.masking.tasks import AttributeTask, mechanism_of
 from owner_node.risk.attacks import (
     LIKELIHOOD,
@@ -29,9 +31,13 @@ from owner_node.risk.attacks import (
     Intruder,
     MaskedRecords,
     attack,
+    known_attribute,
 )
+from owner_node.risk.draws import SortedAttribute
+from owner_node.risk.likelihood import linked_by_likelihood
+from owner_node.risk.risks import Risk
 from owner_node.risk.scales import LISTS, told_from_scales
-from owner_node.risk.utility import Estimate, OriginalRecords, share
+from owner_node.risk.utility import OriginalRecords, share
 
 DRAWS = 3
 """Default number of attacked draws."""
@@ -105,30 +111,6 @@ class Aims:
 
 
 @dataclass(frozen=True, slots=True)
-class Risk(Document):
-    """The result of one attack; fields as in the document of `owner_node.explore.results`."""
-
-    attack: str
-    rate: Estimate
-    baseline: float
-    targets: int
-    meaning: str
-    control: Estimate | None = None
-    attribute: str | None = None
-    knows: str = ""
-
-    @property
-    def without_release(self) -> float:
-        """The success rate without the release: by guessing, or for people who are not in it."""
-        return max(self.baseline, self.control.mean if self.control else 0.0)
-
-    @property
-    def excess(self) -> float:
-        """The part of the rate above the success rate without the release."""
-        return max(0.0, self.rate.mean - self.without_release)
-
-
-@dataclass(frozen=True, slots=True)
 class People:
     """The people of the attacked releases, and those who were left out."""
 
@@ -162,8 +144,19 @@ def people_of(
     left_out = np.zeros(n_records, dtype=np.bool_)
     left_out[randomness.choices.choice(n_records, n_outside, replace=False)] = True
     inside = {name: column[~left_out] for name, column in columns.items()}
-    members = OriginalRecords.sorted(inside, tasks, randomness.bits)
+    members = sorted_records(inside, tasks, randomness.bits)
     return People(members, crowd_of(members, [columns[task.attribute.name][left_out] for task in tasks]))
+
+
+def sorted_records(
+    columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource
+) -> OriginalRecords:
+    """Sort records once for all settings; arguments as in `people_of`."""
+
+    def one(task: AttributeTask) -> SortedAttribute:
+        return SortedAttribute.of(columns[task.attribute.name], task, bits)
+
+    return OriginalRecords.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
 
 
 def crowd_of(members: OriginalRecords, outside: Sequence[Int64Array]) -> Crowd:
@@ -210,17 +203,21 @@ def masked(tasks: Sequence[AttributeTask], members: OriginalRecords, bits: BitSo
     """Mask records once."""
     columns = members.masked(tasks, bits)
     return MaskedRecords(
-        columns, members.placed(columns), tuple(task.k for task in tasks), tuple(map(_carrier, tasks))
+        columns,
+        members.placed(columns),
+        tuple(task.k for task in tasks),
+        tuple(carrier_of(task, members.n_records) for task in tasks),
     )
 
 
-def _carrier(task: AttributeTask) -> Ascending | None:
+def carrier_of(task: AttributeTask, n_records: int) -> Ascending | None:
     """Return how a task's released values ascend with ranks; None if its mechanism does not guarantee it."""
     if not mechanism_of(task).ascending:
         return None
     by_frequency = task.taxonomy is None and task.attribute.by_frequency
     as_declared = by_frequency and not task.rules.is_ordered_by_data(frequency_order=True)
-    return Ascending(task.rank_noise, as_declared)
+    shuffled = Clusters(n_records, task.k or 1).sizes if task.rules.carrier is QUANTILES else None
+    return Ascending(task.rank_noise, as_declared, shuffled)
 
 
 def _intruder(known: Knowledge, aims: Aims, people: People, randomness: Randomness) -> Intruder:
@@ -231,12 +228,49 @@ def _intruder(known: Knowledge, aims: Aims, people: People, randomness: Randomne
     errors = None
     if known.approximate:
         errors = choices.uniform(-WINDOW, WINDOW, (n_records + len(people.crowd.outside), attributes.size))
-        exact = [not people.crowd.scales[each].is_ordered for each in attributes]
-        errors[:, exact] = 0.0
     targets = choices.permutation(n_records)[:MOST_TARGETS]
     return Intruder(
         attributes, errors, aims.inferred, targets, targets[:MOST_PERSONS], choices.permutation(n_records)
     )
+
+
+def risk_across(
+    releases: Sequence[Sequence[AttributeTask]],
+    people: People,
+    known: Knowledge,
+    randomness: Randomness,
+    draws: int = DRAWS,
+) -> Risk | None:
+    """Link persons by likelihood to their rows in several releases together (see above).
+
+    Args:
+        releases: How each release masks its attributes, the new one first.
+        people: The people, with the attributes of all releases.
+        known: What the intruder knows exactly.
+        randomness: Where noise and choices come from.
+        draws: Draws of all releases that are attacked.
+
+    Returns:
+        The risk; None if no known attribute's released values ascend with ranks.
+    """
+    members, crowd = people.members, people.crowd
+    numbers = {members.attributes[each].scale.attribute.name: int(each) for each in known.attributes}
+    found = []
+    for _ in range(draws):
+        everything = []
+        for task in (task for tasks in releases for task in tasks if task.attribute.name in numbers):
+            number, carrier = numbers[task.attribute.name], carrier_of(task, members.n_records)
+            if carrier is not None:
+                own = members.attributes[number]
+                column = own.by_record(own.draw(task, randomness.bits))
+                everything.append(known_attribute(crowd, number, column, carrier))
+        if not everything:
+            return None
+        others = randomness.choices.permutation(members.n_records)
+        right = linked_by_likelihood(everything, others[:MOST_PERSONS], others).right
+        found.append(AttackResult(LIKELIHOOD, float(right.mean()), 1 / members.n_records, right.size))
+    n_earlier = len(releases) - 1
+    return _risk(found, f"{known.words}, with {n_earlier} earlier release{'s' if n_earlier > 1 else ''}")
 
 
 def _risk(found: Sequence[AttackResult], knows: str) -> Risk:
@@ -253,9 +287,3 @@ def _risk(found: Sequence[AttackResult], knows: str) -> Risk:
         first.attribute,
         knows,
     )
-
-
-def reidentified(risks: Collection[Risk]) -> Risk | None:
-    """Return the attack that links most persons to their records; None if none was tried."""
-    linking = (each for each in risks if each.attack in LINKING)
-    return max(linking, key=lambda each: each.rate.mean, default=None)

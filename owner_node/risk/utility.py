@@ -6,7 +6,7 @@ References:
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, product
 from math import inf, isfinite, sqrt
@@ -17,7 +17,6 @@ import numpy as np
 
 from common.canonical import Document
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
-from owner_node.masking.mask import for_each
 from owner_node.masking.tasks import AttributeTask
 from owner_node.risk.attacks import placed
 from owner_node.risk.draws import SortedAttribute
@@ -134,23 +133,6 @@ class OriginalRecords:
             correlations(places),
             tuple(histogram(each.scale.attribute, each.original) for each in attributes),
         )
-
-    @classmethod
-    def sorted(
-        cls, columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask], bits: BitSource
-    ) -> "OriginalRecords":
-        """Sort records, and compute the reference.
-
-        Args:
-            columns: Original values by attribute, `(n_records,)` each, in resolution units.
-            tasks: Tasks of any one setting.
-            bits: Source of random bits for ties.
-        """
-
-        def one(task: AttributeTask) -> SortedAttribute:
-            return SortedAttribute.of(columns[task.attribute.name], task, bits)
-
-        return cls.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
 
     @property
     def n_records(self) -> int:

@@ -1,23 +1,29 @@
 """A plan for the person who decides about it: what it means, and a trial on this owner's data."""
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 from common.clock import utc_now
 from common.errors import TesseraError
 from common.log import places
 from common.model.plan import Plan
-from owner_node.config import OwnerConfig
-from owner_node.explore.preview import MOST_EFFORT, effort, preview
+from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.explore.preview import MOST_EFFORT, Earlier, effort, preview
 from owner_node.ledger.ledger import Ledger
+from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.tasks import AttributeTask, mask_tasks
 from owner_node.release.decisions import Decisions
-from owner_node.release.preparation import prepare
+from owner_node.release.preparation import Prepared, prepare
 from owner_node.release.request_view import request_view
 from owner_node.risk.trials import Randomness
+from owner_node.sources import load, schema_of
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.session import SessionState
-from owner_node.state.sessions import Session
+from owner_node.state.sessions import Session, Sessions
 
+MOST_EARLIER = 5
+"""Most earlier releases that a plan is tried together with, the newest ones."""
 _log = logging.getLogger(__name__)
 
 
@@ -61,8 +67,15 @@ def plan_document(
     return {**request_view(session, owner, remaining), "budget": budget, **known}
 
 
-def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
+def preview_of(
+    session: Session, owner: OwnerConfig, sessions: Sessions | None = None
+) -> dict[str, Any] | None:
     """Try the plan of a session that waits for a person on this owner's data; None for any other session.
+
+    Args:
+        session: The session.
+        owner: The configuration.
+        sessions: All sessions, for what was released before; None: nothing was.
 
     Returns:
         The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
@@ -71,7 +84,7 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
     if session.state is not SessionState.AWAITING_APPROVAL or session.plan is None:
         return None
     try:
-        return _tried(session.plan, session.dataset, owner)
+        return _tried(session.plan, session.dataset, owner, _released(session.dataset, sessions))
     except TesseraError as error:
         return {"problem": error.message}
     except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
@@ -81,12 +94,46 @@ def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
         }
 
 
-def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig) -> dict[str, Any]:
+def _released(dataset: str, sessions: Sessions | None) -> list[Plan]:
+    """Return the plans of the newest releases that fragments of a data set were sealed for."""
+    every = () if sessions is None else sessions.all()
+    sealed = [each for each in every if each.dataset == dataset and each.fragment_digest and each.plan]
+    newest = sorted(sealed, key=lambda each: each.created)[-MOST_EARLIER:]
+    return [Plan.from_bytes(each.plan) for each in newest if each.plan]
+
+
+def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig, released: Sequence[Plan]) -> dict[str, Any]:
     plan = Plan.from_bytes(plan_bytes)
     asked = plan.assignment_of(owner.owner.id)
     masked = [(plan.attribute(each.name), each.mechanism) for each in asked.attributes]
     if effort(asked.records_rounded, masked) > MOST_EFFORT:
         return {"problem": f"it would take long with so many values: owner-node explore --dataset {dataset}"}
     prepared = prepare(owner.dataset(dataset), plan, asked, None)
-    found = preview(prepared.records, prepared.tasks, Randomness.of_system())
+    earlier = _earlier(owner, owner.dataset(dataset), prepared, released)
+    found = preview(prepared.records, prepared.tasks, Randomness.of_system(), earlier)
     return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
+
+
+def _earlier(
+    owner: OwnerConfig, dataset: DatasetConfig, prepared: Prepared, released: Sequence[Plan]
+) -> Earlier | None:
+    """Return how earlier releases would mask today's records, without attributes declared otherwise now."""
+    if not released:
+        return None
+    declared = schema_of(dataset, None, prepared.n_records).by_name
+    releases = tuple(
+        tuple(
+            task
+            for task in mask_tasks(plan, plan.assignment_of(owner.owner.id).attributes, dataset.taxonomies)
+            if declared.get(task.attribute.name) == task.attribute
+        )
+        for plan in released
+    )
+    names = dict.fromkeys(task.attribute.name for release in (prepared.tasks, *releases) for task in release)
+    records = MemoryEngine(load(dataset, list(names)).columns)
+    fitting = tuple(release for release in releases if release and _largest_k(release) <= records.n_records)
+    return Earlier(records, fitting) if fitting else None
+
+
+def _largest_k(tasks: Sequence[AttributeTask]) -> int:
+    return max(task.k or 1 for task in tasks)

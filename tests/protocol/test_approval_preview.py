@@ -70,7 +70,24 @@ def test_a_plan_that_waits_is_tried(offering, capsys):
     printed = capsys.readouterr().out
     assert "without the release" in printed
     assert "mean SSE" in printed
-    assert "of this owner exactly" not in printed
+    assert "re-identified, all known" in printed
+    assert "attributes of this owner" not in printed
+    assert found["risk_with_earlier"] is None
+
+
+def test_with_what_was_released_before(offering, capsys):
+    """Fragments that were sealed before are counted in, by their plans; what ended without one is not."""
+    now = session(offering)
+    assert now.plan is not None
+    with offering.records.db.transaction() as tx:
+        for release, digest in (("r2", ""), ("r3", "ab"), ("r4", "cd")):
+            opened = offering.records.sessions.open(tx, "hub", release, "cohort")
+            offering.records.sessions.learn(tx, opened, plan=now.plan, fragment_digest=digest)
+    found = preview_of(now, offering.config, offering.records.sessions)
+    assert found is not None
+    assert found["risk_with_earlier"]["knows"] == "all, with 2 earlier releases"
+    show_preview(found)
+    assert "with 2 earlier releases" in " ".join(capsys.readouterr().out.split())
 
 
 def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
@@ -93,7 +110,7 @@ def test_of_a_vertical_plan_it_is_this_owners_part(tmp_path, capsys):
     assert found["others_attributes"] == 3
     show_preview(found)
     printed = capsys.readouterr().out
-    assert "all attributes of this owner exactly" in printed
+    assert "all attributes of this owner" in " ".join(printed.split())
     assert "3 more attributes" in printed
 
 
@@ -133,7 +150,7 @@ def test_no_fault_of_the_trial_hides_the_plan(offering, monkeypatch, caplog):
     def fail(*_):
         raise ValueError("Zq7Qz")
 
-    monkeypatch.setattr(trial, "subject_of", fail)
+    monkeypatch.setattr(trial, "people_of", fail)
     with caplog.at_level(logging.WARNING):
         found = preview_of(session(offering), offering.config)
     assert found is not None
@@ -191,7 +208,7 @@ def test_rank_noise_is_shown_against_none(capsys, share):
         assert "without rank noise" not in printed
         return
     with_it, without = (
-        {each["attack"]: each["rate"]["mean"] for each in found[name]}
+        {each["attack"]: each["rate"]["mean"] for each in found[name] if each["knows"] in ("", "all")}
         for name in ("risks", "risks_without_rank_noise")
     )
     assert [(each["attack"], each["attribute"]) for each in found["risks"]] == [
@@ -199,8 +216,9 @@ def test_rank_noise_is_shown_against_none(capsys, share):
     ]
     assert with_it["linkage"] < 0.5
     assert without["linkage"] > 0.9
-    (line,) = [each for each in printed.splitlines() if each.startswith("linked by the values")]
-    assert f"{100 * without['linkage']:.3g} %" in line
+    (line,) = [each for each in printed.splitlines() if each.startswith("re-identified, all known")]
+    best = max(without[each] for each in ("linkage", "likelihood", "structure"))
+    assert f"{100 * best:.3g} %" in line
     assert "without rank noise" in printed
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from owner_node.explore.advice import MOST_EXCESS, advise, most_protective
 from owner_node.explore.results import NOTHING, RECOMMENDED, CellResult
-from owner_node.risk.trials import Risk
+from owner_node.risk.risks import Risk
 from owner_node.risk.utility import Estimate
 
 CELL = CellResult("idp-joint", "1", "auto", "0.03", "1", mean_sse=Estimate(0.01, 0.009, 0.011))

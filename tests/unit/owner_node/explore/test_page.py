@@ -18,7 +18,7 @@ from owner_node.explore.results import (
     Results,
     ShownCell,
 )
-from owner_node.risk.trials import Risk
+from owner_node.risk.risks import Risk
 from owner_node.risk.utility import Estimate
 from tests.browser import browser
 
@@ -48,7 +48,7 @@ def cell(mechanism, epsilon, k, value):
         f_measure=(ClassResult("yes & no", about(0.61), 0.75),),
         attributes=tuple(AttributeResult(name, mechanism, 5, "0.05", 0.4, 0.23) for name, _, _ in ATTRIBUTES),
         risks=(
-            Risk("linkage", about(rate), 0.001, 500, "everybody is found", about(0.02)),
+            Risk("linkage", about(rate), 0.001, 500, "everybody is found", knows="age"),
             Risk("inference", about(0.3), 0.29, 500, "everybody's is known", about(0.31), "age"),
         ),
     )
@@ -91,6 +91,7 @@ def explored(recommended=1):
         "repetitions": 3,
         "deep_repetitions": 2,
         "known": ["age"],
+        "intruders": ["age"],
         "class": "income",
         "mean_sse_of_means": 0.5,
     }
@@ -164,10 +165,11 @@ def test_maps_of_risks_show_what_the_terminal_shows():
     known = Risk("inference", about(0.9), 0.89, 500, "everybody's is known", about(0.89), "income")
     results.cells[0] = replace(results.cells[0], risks=(*results.cells[0].risks, known))
     linked, inferred = measures(results)[-2:]
+    assert linked.title == "Re-identified: age known"
     assert inferred.maps[0].rows[0][1][0].text == "1 %"
-    assert linked.maps[0].rows[0][1][0].text == "0 %"
-    assert linked.maps[0].rows[0][1][1].text == "69.4 %"
-    assert "less what is right without" in linked.meaning
+    assert linked.maps[0].rows[0][1][0].text == "1.96 %"
+    assert linked.maps[0].rows[0][1][1].text == "71.4 %"
+    assert "less what is right without" in inferred.meaning
     assert "of the attribute where" in inferred.meaning
 
 

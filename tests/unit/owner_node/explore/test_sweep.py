@@ -252,19 +252,17 @@ def test_everything_that_is_asked_for_is_there():
     for name in ("mean_sse", "relative_error", "variance_change", "divergence", "correlation_error", PMSE):
         assert cell[name]["low"] <= cell[name]["mean"] <= cell[name]["high"], name
     assert [each["class"] for each in cell["f_measure"]] == list(LABELS)
-    risks = [(each["attack"], each["attribute"]) for each in cell["risks"]]
-    assert risks == [
-        *(
-            (name, None)
-            for name in (
-                *("unchanged-values", "unchanged-records", "linkage", "likelihood"),
-                *("structure", "interval"),
-            )
-        ),
-        ("inference", "ward"),
-        ("inference", "town"),
-    ]
-    assert set(ATTACKS) == {"unchanged", "linkage", "likelihood", "structure", "interval", "inference"}
+    found = {(each["attack"], each["attribute"], each["knows"]) for each in cell["risks"]}
+    by_knowledge = {(name, None, "age, income") for name in ("linkage", "likelihood", "structure")}
+    of_everybody = ("unchanged-values", "unchanged-records", "interval", "membership", "extremes", "scales")
+    assert found == {
+        *by_knowledge,
+        ("likelihood", None, "age, income, approximately"),
+        *((name, None, "") for name in of_everybody),
+        ("inference", "ward", ""),
+        ("inference", "town", ""),
+    }
+    assert document["intruders"] == ["age, income", "age, income, approximately"]
     assert document["control_records"] == 40
     assert [each["name"] for each in document["shown"]["attributes"]] == ["age", "income", "ward", "town"]
     assert all(sum(each["masked"]) == N for each in document["shown"]["attributes"])
