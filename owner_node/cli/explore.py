@@ -239,7 +239,7 @@ def _show(results: "Results", out: Path | None) -> None:
     )
     console.print_line(
         f"mean SSE: {of_means:.3g} if every value is replaced by its attribute's mean. Right of it: the "
-        "share of persons that the best attack re-identifies, by what the intruder knows of everybody, and the share "
+        "share of persons that the best attack re-identifies, by what the intruder knows, and the share "
         "about whom a value is inferred beyond what is right without the release."
     )
     if alone := without_noise(cells):
