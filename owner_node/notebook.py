@@ -244,7 +244,7 @@ class Workspace:
         strict, findings = dataset.without_dropping(), Findings()
         loaded = read(strict, chosen, source, findings, others)
         findings.check(dataset.name, _SOURCE)
-        schema = schema_of(dataset, allowed, loaded.n_records, self._policy.min_k)
+        schema = schema_of(dataset, allowed, loaded.n_records, self._policy.limits)
         return loaded, schema, frame.index[np.flatnonzero(source.kept)]
 
     def _records(self) -> Records:

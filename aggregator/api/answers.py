@@ -216,7 +216,7 @@ def _check_sizes(schema: Schema) -> None:
             "accepted",
             f"at most {_MOST_RECORDS} and {_MOST_PER_PERSON} are",
         )
-    if not 0 <= schema.min_k <= _MOST_RECORDS:
+    if not 0 <= schema.limits.min_k <= _MOST_RECORDS:
         raise ProtocolError("the smallest k that the owner accepts is none", _COMPATIBLE)
     if any(not -_INT64 <= end < _INT64 for each in schema.attributes for end in (each.lower, each.upper)):
         raise ProtocolError("a domain is wider than 64-bit integers", "declare fewer decimals")

@@ -14,8 +14,6 @@ from aggregator.store.intake import BlobKind, Intake
 from aggregator.store.journal import KnownOwner
 from aggregator.store.operator_log import Action
 from common.errors import TesseraError
-from common.model.mechanisms import HISTOGRAM
-from common.model.schema import Schema
 from common.model.task import Assignment
 from common.wire.v1 import control_pb2 as wire
 from common.words.linking import found
@@ -98,8 +96,6 @@ def release_view(
         view.plan = release.planned.plan.encode()
     if release.plan is not None and release.addendum is not None:
         view.linking.extend(found(release.plan, release.addendum))
-    if release.state is State.PLANNED and not view.note:
-        view.note = "; ".join(filter(None, (below_min_k(release), without_bound(release))))
     if release.published is not None:
         view.note = release.published.note
         view.directory = "" if release.deleted else release.published.directory
@@ -162,29 +158,3 @@ def _k(chosen: list[int | None]) -> str:
         return ""
     lowest, highest = min(values), max(values)
     return str(lowest) if lowest == highest else f"{lowest}–{highest}"
-
-
-def below_min_k(release: Release) -> str:
-    """Name the owners whose smallest k, as in their schemas, exceeds that of the plan; or return ""."""
-    too_small = []
-    for owner, assignment in ({} if release.plan is None else release.plan.assignments).items():
-        described = release.progress[owner].described
-        least = 0 if described is None else Schema.from_document(json.loads(described.schema)).min_k
-        smallest = min((each.k for each in assignment.attributes if each.k is not None), default=least)
-        if smallest < least:
-            too_small.append(f"{owner} masks with no k below {least} (the plan has {smallest})")
-    return f"will be refused: {'; '.join(too_small)}" if too_small else ""
-
-
-def without_bound(release: Release) -> str:
-    """Name the attributes whose list nothing bounds, which policies refuse by default; or return ""."""
-    tasks = () if release.plan is None else release.plan.tasks
-    unbounded = dict.fromkeys(
-        each.name for task in tasks for each in task.attributes if each.epsilon_joint is None
-    )
-    if not unbounded:
-        return ""
-    return (
-        f"will be refused by owners that charge ε joint, as they do by default: it is not bounded for "
-        f"{', '.join(unbounded)} (--mechanism {HISTOGRAM} bounds it)"
-    )

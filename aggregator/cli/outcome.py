@@ -126,10 +126,10 @@ def finish(view: "ReleaseView", *, as_json: bool, out: str = "") -> None:
     """
     if view.HasField("error"):
         error = error_of(view)
+        code = console.report(error, as_json=as_json)
         if not as_json:
             console.table(f"release {view.release}: {view.state}", COLUMNS, rows(view))
             console.print_line(view.note)
-        code = console.report(error, as_json=as_json)
         # Bad data are the operator's own usage error at an owner's command line; here they are an owner's.
         raise typer.Exit(int(ExitCode.REFUSED) if error.code == "bad_data" else code)
     if as_json:

@@ -38,7 +38,11 @@ def failed_at_owner(at: int, owner: str, code: str, message: str) -> Ending:
 
 def ended_by(at: int, error: TesseraError, owner: str, state: State) -> Ending:
     """Return the event that ends a release because of an error at the aggregator."""
-    kind = Conflicted if error.code == "conflict" and "conflicted" in TRANSITIONS[state] else Failed
+    kind: type[Ending] = Failed
+    if error.code == "conflict" and "conflicted" in TRANSITIONS[state]:
+        kind = Conflicted
+    elif error.code == "refused" and state is State.INVITING:
+        kind = Refused
     return kind(
         at=at, owner=owner, code=error.code, message=error.message, hint=error.hint, details=error.details
     )

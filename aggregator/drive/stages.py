@@ -23,6 +23,7 @@ from common.model.fragment import Addendum, Consent
 from common.model.schema import Schema
 from common.model.task import Assignment
 from common.planning.attributes import check_records
+from common.planning.limits import check_limits
 from common.planning.planner import make_plan
 from common.release.evidence import Evidence, OwnerEvidence, Signed
 from common.trust.signing import Domain, SignerSource
@@ -45,6 +46,7 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
         ConflictError: With every conflict between their schemas.
         UsageError: As `common.planning.planner.make_plan`; or if the plan is too large.
         UnusableDataError: If an owner has fewer than k records.
+        RefusedError: If the plan exceeds limits that owners state.
     """
     schemas = {
         owner: Schema.from_document(json.loads(progress.described.schema))
@@ -64,6 +66,7 @@ def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
     key = signer.current_signer()
     plan = make_plan(release.request, schemas, aggregator=key.party.uri, created=created, version=__version__)
     check_records(plan.tasks, schemas)
+    check_limits(plan, schemas)
     data = plan.to_bytes()
     if len(data) > LARGEST_DOCUMENT:
         raise UsageError(

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from common.canonical import OMITTED, Document
-from common.model.privacy import SMALLEST_K
+from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, Accounting
 
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
@@ -200,6 +200,24 @@ class IdentifierRules(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class Limits(Document):
+    """Limits of an owner's policy that it states with its schema; a plan beyond them is refused unasked."""
+
+    min_k: int = SMALLEST_K
+    """Smallest k of a clustered mechanism."""
+    max_epsilon_per_release: Decimal | None = None
+    """Largest charge of one release; None: no limit but the budget."""
+    mechanisms: tuple[str, ...] = ()
+    """Mechanisms that are allowed; empty for all."""
+    layouts: tuple[str, ...] = ()
+    """Layouts that are allowed; empty for all."""
+    min_rank_noise: Decimal = NO_RANK_NOISE
+    """Smallest rank noise of a mechanism that releases a list."""
+    accounting: Accounting = "joint"
+    """What a charge is computed from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Schema(Document):
     """What an owner discloses about a data set when it is invited."""
 
@@ -211,8 +229,8 @@ class Schema(Document):
     """g, the most records that one identifier may have."""
     records_rounded: int = 0
     """Number of records, rounded down to its leading digit."""
-    min_k: int = SMALLEST_K
-    """The smallest k that the owner's policy accepts, so that none is chosen that it would refuse."""
+    limits: Limits = field(default_factory=Limits)
+    """What the owner's policy refuses in any case."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

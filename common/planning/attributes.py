@@ -101,7 +101,7 @@ def check_k(mechanism: str, k: int | None, g: int) -> None:
 
 def smallest_accepted_k(schemas: Sequence[Schema]) -> int:
     """Return the smallest k that the policies of all owners accept."""
-    return max(SMALLEST_K, *(schema.min_k for schema in schemas))
+    return max(SMALLEST_K, *(schema.limits.min_k for schema in schemas))
 
 
 def check_records(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:

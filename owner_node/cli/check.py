@@ -174,7 +174,7 @@ def _show_with_answer(
 def _examine(dataset: DatasetConfig, owner: OwnerConfig) -> dict[str, Any]:
     """Load one data set and describe it, for its owner only."""
     loaded = load(dataset, examples=True)
-    schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.min_k)
+    schema = schema_of(dataset, owner.policy.attributes, loaded.n_records, owner.policy.limits)
     check_sums(owner, dataset, schema)
     return {
         "name": dataset.name,

@@ -130,7 +130,7 @@ def _explored(
         console.note(f"loading data set {dataset.name!r}")
     allowed = tuple(attributes) or owner.policy.attributes
     loaded = load(dataset, allowed or None)
-    schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.min_k)
+    schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.limits)
     table = ExploredTable(dataset.name, schema, MemoryEngine(loaded.columns), dataset.taxonomies)
     about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
     with progress_bar("settings", silent=as_json) as progress:

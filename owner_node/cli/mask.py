@@ -102,7 +102,7 @@ def prepare(owner: OwnerConfig, dataset: DatasetConfig, arguments: ReleaseArgume
     # The policy refuses attributes that are named but not allowed.
     allowed = arguments.attributes or policy.attributes
     loaded = load(dataset, allowed or None, others=True)
-    schema = schema_of(dataset, allowed, loaded.n_records, policy.min_k)
+    schema = schema_of(dataset, allowed, loaded.n_records, policy.limits)
     place = place_of(dataset)
     return prepare_mask(
         arguments, dataset, loaded, schema, policy=policy, order=SHUFFLED, now=utc_now(), place=place

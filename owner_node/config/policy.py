@@ -11,6 +11,7 @@ from common.daemon.settings import Date, Epsilon, Names, Share, one_of
 from common.model.mechanisms import MECHANISMS
 from common.model.plan import Layout
 from common.model.privacy import SMALLEST_K, Accounting
+from common.model.schema import Limits
 from common.settings import Contradictions, Section, shown
 from common.trust.identity import NAME_RULE, is_name, parse_fingerprint
 
@@ -82,6 +83,18 @@ class PolicyConfig(Section):
             raise Contradictions(
                 [("valid_until", f" = {self.valid_until}: before valid_from, {self.valid_from}")]
             )
+
+    @property
+    def limits(self) -> Limits:
+        """What is stated with a schema, so that an aggregator does not ask in vain."""
+        return Limits(
+            self.min_k,
+            self.max_epsilon_per_release,
+            () if set(self.mechanisms) >= set(MECHANISMS) else self.mechanisms,
+            () if set(self.layouts) >= set(_LAYOUTS) else self.layouts,
+            self.min_rank_noise,
+            self.accounting,
+        )
 
     @property
     def pins(self) -> Mapping[str, frozenset[str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from common.model.mechanisms import MECHANISMS
+from common.planning.limits import by_charge, by_layout, by_mechanism, by_rank_noise
 from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
 from owner_node.masking.foreseen import Forecast
@@ -33,40 +33,22 @@ def attributes(work: PlannedWork) -> Iterator[Objection]:
 
 def amount(work: PlannedWork) -> Iterator[Objection]:
     """Object to a charge without a bound under the policy's accounting, and to one above its limit."""
-    policy, amount = work.policy, work.charge
-    if amount is None:
-        unbounded = [each.name for each in work.assignment.attributes if each.epsilon_joint is None]
-        yield Objection(
-            f'policy.accounting = "{policy.accounting}" does not take attributes whose epsilon_joint '
-            f"is not bounded: {', '.join(unbounded)}"
-        )
-    limit = policy.max_epsilon_per_release
-    largest = max(work.most.epsilon, amount or Decimal(0))
-    if limit is not None and largest > limit:
-        yield Objection(f"policy.max_epsilon_per_release = {limit}, the release would charge {largest}")
+    most = work.most
+    for rule in by_charge(work.policy.limits, work.assignment.attributes, most.epsilon, most.epsilon_joint):
+        yield Objection(rule)
 
 
 def mechanisms(work: PlannedWork) -> Iterator[Objection]:
     """Object to mechanisms that the policy does not list, and to k below its minimum."""
-    policy, planned = work.policy, work.assignment.attributes
-    for mechanism in dict.fromkeys(each.mechanism for each in planned):
-        if mechanism not in policy.mechanisms or mechanism not in MECHANISMS:
-            yield Objection(f"policy.mechanisms does not list {mechanism!r}")
-    for each in planned:
-        if each.k is not None and each.k < policy.min_k:
-            yield Objection(f"policy.min_k = {policy.min_k}, {each.name!r} is planned with k = {each.k}")
+    for rule in by_mechanism(work.policy.limits, work.assignment.attributes):
+        yield Objection(rule)
 
 
 def rank_noise(work: PlannedWork) -> Iterator[Objection]:
     """Object to rank noise below the policy's minimum, and to a rank loss above its limit."""
-    policy = work.policy
-    for planned in work.assignment.attributes:
-        if planned.rules.listed and planned.rank_noise < policy.min_rank_noise:
-            yield Objection(
-                f"policy.min_rank_noise = {policy.min_rank_noise:f}, {planned.name!r} is planned with rank "
-                f"noise {planned.rank_noise:f}"
-            )
-    rule = objection(work.rank_lost, work.most.rank_loss, policy.total_rank_loss, work.dataset.budget)
+    for rule in by_rank_noise(work.policy.limits, work.assignment.attributes):
+        yield Objection(rule)
+    rule = objection(work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, work.dataset.budget)
     if rule:
         yield Objection(rule)
 
@@ -83,8 +65,8 @@ def dates(work: PlannedWork) -> Iterator[Objection]:
 def names(request: Request) -> Iterator[Objection]:
     """Object to a layout, aggregator, co-owner or purpose that the policy does not list."""
     policy, plan = request.policy, request.plan
-    if plan.layout not in policy.layouts:
-        yield Objection(f"policy.layouts does not list {str(plan.layout)!r}")
+    for rule in by_layout(policy.limits, plan.layout):
+        yield Objection(rule)
     if policy.aggregators and request.aggregator_name not in policy.aggregators:
         yield Objection(f"policy.aggregators does not list {request.aggregator_name!r}")
     if policy.co_owners:

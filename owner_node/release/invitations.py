@@ -266,7 +266,7 @@ class Invitations:
 
     def _schema(self, dataset: DatasetConfig, n_records: int) -> Schema:
         policy = self._cases.config.policy
-        return schema_of(dataset, policy.attributes, n_records, policy.min_k)
+        return schema_of(dataset, policy.attributes, n_records, policy.limits)
 
     def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Assignment]:
         # The key that signed the plan may have been renewed while a person decided.

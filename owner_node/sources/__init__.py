@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from common.errors import UsageError
-from common.model.privacy import SMALLEST_K
 from common.model.schema import (
     MISSING_CATEGORY,
     Attribute,
     IdentifierRules,
+    Limits,
     Schema,
     round_to_leading_digit,
 )
@@ -102,7 +102,7 @@ def probe(dataset: DatasetConfig, *, examples: bool = False) -> None:
 
 
 def schema_of(
-    dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: int, min_k: int = SMALLEST_K
+    dataset: DatasetConfig, allowed: Sequence[str] | None, n_records: int, limits: Limits | None = None
 ) -> Schema:
     """Return the schema that an owner sends when it is invited.
 
@@ -110,7 +110,7 @@ def schema_of(
         dataset: Its settings.
         allowed: Attributes that the owner's policy allows; None or empty for all.
         n_records: Exact number of records; the schema holds it rounded.
-        min_k: The smallest k that the owner's policy accepts.
+        limits: What the owner's policy states; None for the widest.
     """
     declared = _with_missing_category(dataset)
     return Schema(
@@ -118,7 +118,7 @@ def schema_of(
         _identifier_rules(dataset),
         dataset.max_records_per_person,
         round_to_leading_digit(n_records),
-        min_k,
+        limits or Limits(),
     )
 
 

@@ -97,7 +97,8 @@ async def test_counts_beyond_all_measure_are_refused(launch, records, changed):
     """Numbers of a schema that sizes and loops follow from are bounded."""
     aggregator = await launch()
     owners = await pair(aggregator, records)
-    document = owners[0].schema.to_document() | {changed: "9" * 30}
+    document = owners[0].schema.to_document()
+    (document["limits"] if changed == "min_k" else document)[changed] = "9" * 30
     request = wire.AnswerRequest(release="r1", described=wire.Described(schema=canonical(document)))
     assert (await refused(owners[0].calls.Answer(request))).code == "protocol"
 

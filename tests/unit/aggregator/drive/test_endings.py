@@ -1,20 +1,22 @@
 """How releases end otherwise than published: the right event, code and words."""
 
+import json
 from dataclasses import replace
+from decimal import Decimal
 from types import SimpleNamespace
 
 import pytest
 
-from aggregator.api.views import below_min_k, without_bound
 from aggregator.drive.endings import ended_by, expired, failed_at_owner, operator_error, spent_by
 from aggregator.drive.stages import signed_plan
-from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Planned, Refused
+from aggregator.protocol.events import Conflicted, Described, Expired, Failed, Refused
 from aggregator.protocol.release import apply
 from aggregator.protocol.states import State
 from aggregator.protocol.work import work_for
 from common.canonical import canonical
-from common.errors import ConflictError, IntegrityError, UnusableDataError
-from common.model.schema import CategoryOrder
+from common.errors import ConflictError, IntegrityError, RefusedError, UnusableDataError
+from common.model.schema import CategoryOrder, Limits, Schema
+from common.planning.limits import check_limits
 from common.planning.planner import make_plan
 from common.trust.signing import Signer
 from deploy.development_ca import DevelopmentCa
@@ -103,44 +105,66 @@ def _answered(release):
     return release
 
 
-def test_a_k_that_an_owner_refuses_is_said_with_the_plan():
-    """The operator reads before confirming that an owner, whose schema tells its smallest k, will refuse."""
-    release = new_release("a", "b")
-    for owner, least in (("a", 3), ("b", 10)):
-        document = replace(schema("age"), min_k=least).to_document()
+def _signer(folder):
+    issued = DevelopmentCa("d").aggregator("hub", ["localhost"])
+    issued.write(folder, "hub")
+    signer = Signer.load(folder / "hub.key", folder / "hub.pem")
+    return SimpleNamespace(current_signer=lambda: signer)
+
+
+@pytest.mark.parametrize(
+    ("limits", "rule"),
+    [
+        (Limits(min_k=10), "policy.min_k = 10, 'age' is planned with k = 5"),
+        (Limits(max_epsilon_per_release=Decimal("0.5")), "policy.max_epsilon_per_release = 0.5"),
+        (Limits(mechanisms=("dp-hist",)), "policy.mechanisms does not list 'idp-joint'"),
+        (Limits(layouts=("vertical",)), "policy.layouts does not list 'horizontal'"),
+        (Limits(min_rank_noise=Decimal("0.1")), "policy.min_rank_noise = 0.1, 'age' is planned with rank"),
+    ],
+)
+def test_a_plan_beyond_stated_limits_asks_nobody(tmp_path, limits, rule):
+    """Limits in an owner's schema end a release at its plan, as refused, with the rule that decides first."""
+    release = new_release("a", "b", mechanism="idp-joint", k=5)
+    for owner, stated in (("a", Limits()), ("b", limits)):
+        document = replace(schema("age"), limits=stated).to_document()
+        assert Schema.from_document(json.loads(canonical(document))).limits == stated
         release = apply(release, Described(at=2, owner=owner, schema=canonical(document).decode()))
-    event = aggregator_step(release)
-    assert event is not None
-    told = below_min_k(apply(release, event))
-    assert told == "will be refused: b masks with no k below 10 (the plan has 5)"
-    assert below_min_k(release) == ""
+    with pytest.raises(RefusedError) as refusal:
+        signed_plan(release, _signer(tmp_path), 3)
+    (first, *_) = refusal.value.message.splitlines()
+    assert first.startswith(f"refused by limits that owners state in their schemas: b: {rule}")
+    ended = apply(release, ended_by(3, refusal.value, "", release.state))
+    assert ended.state is State.REFUSED
+    error = operator_error(ended)
+    assert error is not None
+    assert (error.code, int(error.exit_code)) == ("refused", 4)
 
 
 def test_an_owner_with_too_few_records_ends_a_release_at_its_plan(tmp_path):
     """No plan is signed, and nothing asked of anybody, where an owner cannot have as many records as k."""
-    issued = DevelopmentCa("d").aggregator("hub", ["localhost"])
-    issued.write(tmp_path, "hub")
-    signer = Signer.load(tmp_path / "hub.key", tmp_path / "hub.pem")
     release = new_release("a", "b")
     for owner, records in (("a", 1000), ("b", 4)):
         text = canonical(schema("age", records=records).to_document()).decode()
         release = apply(release, Described(at=2, owner=owner, schema=text))
     with pytest.raises(UnusableDataError, match=r"fewer than k records at b \(k = 5\)"):
-        signed_plan(release, SimpleNamespace(current_signer=lambda: signer), 3)
+        signed_plan(release, _signer(tmp_path), 3)
 
 
-@pytest.mark.parametrize(("mechanism", "told"), [("idp-joint", "for c ("), ("dp-hist", "")])
-def test_what_has_no_bound_is_said_with_the_plan(mechanism, told):
-    """Categories by frequency are refused by default; the operator reads it before confirming."""
-    release = new_release("a", "b", mechanism=mechanism, k=None)
-    held = schema(attributes=(category("x", "y", order=CategoryOrder.FREQUENCY),))
-    for owner in ("a", "b"):
-        text = canonical(held.to_document()).decode()
-        release = apply(release, Described(at=2, owner=owner, schema=text))
+@pytest.mark.parametrize(("accounting", "refuses"), [("joint", True), ("per-centroid", False)])
+def test_what_has_no_bound_is_refused_unasked(accounting, refuses):
+    """Categories by frequency have no joint bound: owners that charge it refuse them, the others do not."""
+    request = new_release("a", "b", mechanism="idp-joint", k=None).request
+    held = replace(
+        schema(attributes=(category("x", "y", order=CategoryOrder.FREQUENCY),)),
+        limits=Limits(accounting=accounting),
+    )
+    schemas = {"a": held, "b": held}
     plan = make_plan(
-        release.request, {"a": held, "b": held}, aggregator="spiffe://d/aggregator/a",
-        created="2026-01-01T00:00:00+00:00", version="1",
+        request, schemas, aggregator="spiffe://d/aggregator/a", created="2026-01-01T00:00:00+00:00",
+        version="1",
     )  # fmt: skip
-    event = Planned(at=2, plan=plan.to_bytes().decode(), signature="00", certificate="PEM")
-    assert told in without_bound(apply(release, event))
-    assert bool(without_bound(apply(release, event))) is bool(told)
+    if refuses:
+        with pytest.raises(RefusedError, match="epsilon_joint is not bounded: c"):
+            check_limits(plan, schemas)
+    else:
+        check_limits(plan, schemas)

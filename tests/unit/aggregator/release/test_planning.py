@@ -15,7 +15,7 @@ from aggregator.release.conflicts import conflicts
 from common.errors import UnusableDataError, UsageError
 from common.model.mechanisms import MECHANISMS, PublicNumbers
 from common.model.plan import Plan
-from common.model.schema import Attribute, AttributeType, CategoryOrder, TaxonomyMethod
+from common.model.schema import Attribute, AttributeType, CategoryOrder, Limits, TaxonomyMethod
 from common.planning.arguments import ReleaseArguments, parse_arguments
 from common.planning.attributes import check_records
 from common.planning.planner import make_plan
@@ -149,7 +149,7 @@ def test_k_is_chosen_for_every_owner_and_attribute():
     asked = request("a", "b", "c", k=None, epsilon=Decimal(2), mechanism="idp-joint")
     plan = make_plan(asked, schemas, **MADE)
     assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [14, 14]]
-    stricter = schemas | {"c": replace(schemas["c"], min_k=20)}
+    stricter = schemas | {"c": replace(schemas["c"], limits=Limits(min_k=20))}
     plan = make_plan(asked, stricter, **MADE)
     assert [[each.k for each in task.attributes] for task in plan.tasks] == [[150, 40], [21, 21], [20, 20]]
     assert Plan.from_bytes(plan.to_bytes()) == plan

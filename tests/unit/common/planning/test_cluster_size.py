@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.model.mechanisms import MECHANISMS, PublicNumbers
+from common.model.schema import Limits
 from common.planning.attributes import smallest_accepted_k
 from tests.fakes.protocol_peers import schema
 
@@ -68,5 +69,5 @@ def test_what_takes_the_smallest_k_or_none():
 
 def test_every_owners_policy_counts():
     """One k for a group's attribute at an owner is not below what another owner's policy wants."""
-    stricter = replace(schema("x"), min_k=25)
+    stricter = replace(schema("x"), limits=Limits(min_k=25))
     assert smallest_accepted_k([schema("x"), stricter, schema("x")]) == 25

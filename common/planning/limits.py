@@ -1,0 +1,84 @@
+"""Limits of owners' policies that are public: an aggregator decides by them before it asks anybody.
+
+The owner applies the same rules to its own policy before it consents, whatever an aggregator did.
+Every rule yields texts that name the key of `[policy]`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+
+from common.errors import RefusedError
+from common.model.plan import Layout, Plan
+from common.model.privacy import charge
+from common.model.schema import Limits, Schema
+from common.model.task import PlannedAttribute
+
+
+def by_layout(limits: Limits, layout: Layout) -> Iterator[str]:
+    """Object to a layout that a policy does not list."""
+    if limits.layouts and layout not in limits.layouts:
+        yield f"policy.layouts does not list {str(layout)!r}"
+
+
+def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
+    """Object to mechanisms that a policy does not list, and to k below its minimum."""
+    for mechanism in dict.fromkeys(each.mechanism for each in attributes):
+        if limits.mechanisms and mechanism not in limits.mechanisms:
+            yield f"policy.mechanisms does not list {mechanism!r}"
+    for each in attributes:
+        if each.k is not None and each.k < limits.min_k:
+            yield f"policy.min_k = {limits.min_k}, {each.name!r} is planned with k = {each.k}"
+
+
+def by_charge(
+    limits: Limits, attributes: Sequence[PlannedAttribute], epsilon: Decimal, joint: Decimal | None
+) -> Iterator[str]:
+    """Object to a charge without a bound under a policy's accounting, and to one above its limit."""
+    amount = charge(limits.accounting, epsilon, joint)
+    if amount is None:
+        unbounded = [each.name for each in attributes if each.epsilon_joint is None]
+        yield (
+            f'policy.accounting = "{limits.accounting}" does not take attributes whose epsilon_joint '
+            f"is not bounded: {', '.join(unbounded)}"
+        )
+    limit, largest = limits.max_epsilon_per_release, max(epsilon, amount or Decimal(0))
+    if limit is not None and largest > limit:
+        yield f"policy.max_epsilon_per_release = {limit:f}, the release would charge {largest:f}"
+
+
+def by_rank_noise(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
+    """Object to rank noise below a policy's minimum."""
+    for each in attributes:
+        if each.rules.listed and each.rank_noise < limits.min_rank_noise:
+            yield (
+                f"policy.min_rank_noise = {limits.min_rank_noise:f}, {each.name!r} is planned with rank "
+                f"noise {each.rank_noise:f}"
+            )
+
+
+def objections(plan: Plan, owner: str, limits: Limits) -> tuple[str, ...]:
+    """Return every public limit of an owner that a plan exceeds."""
+    own, most = plan.assignment_of(owner), plan.most_multiples
+    return (
+        *by_layout(limits, plan.layout),
+        *by_mechanism(limits, own.attributes),
+        *by_charge(limits, own.attributes, own.epsilon_at(most), own.epsilon_joint_at(most)),
+        *by_rank_noise(limits, own.attributes),
+    )
+
+
+def check_limits(plan: Plan, schemas: Mapping[str, Schema]) -> None:
+    """Check a plan against the limits in the owners' schemas.
+
+    Raises:
+        RefusedError: Naming every limit that it exceeds.
+    """
+    found = {owner: objections(plan, owner, schemas[owner].limits) for owner in plan.owners}
+    lines = [f"{owner}: {each}" for owner, rules in found.items() for each in rules]
+    if lines:
+        listed = lines[0] if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
+        raise RefusedError(
+            f"refused by limits that owners state in their schemas: {listed}",
+            "change the arguments, or leave these owners out; no owner was asked and nothing is charged",
+            {"owners": {owner: list(rules) for owner, rules in found.items() if rules}},
+        )
