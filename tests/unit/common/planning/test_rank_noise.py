@@ -274,7 +274,7 @@ def test_words_say_the_distance_and_the_bound():
     assert "at 10 % 7.39 times, exp(2); whatever it is replaced by, exp(20) times. So" in told
     table = Decimal(1) + THIRD + 20
     assert (
-        f"who has which value included: individual differential privacy with ε = {rounded_up(table):f}."
+        f"who has which value included: individual differential privacy with ε = {rounded_up(table):f},"
         in told
     )
 
