@@ -24,6 +24,8 @@ RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 """What a release may be called: it names a folder, a database key and a path in messages."""
 LONGEST_PURPOSE = 400
 """Most characters of a purpose: people read it before they approve."""
+LARGEST_PLAN = 3 << 20
+"""Most bytes of a plan: with what goes around it, it has to fit the largest message."""
 
 LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "asserted"]
 """What linking can have found: parts hold different persons, or share some; groups hold the same, or only

@@ -33,7 +33,7 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, ring
-from owner_node.state.sessions import Session, Sessions
+from owner_node.state.sessions import Sessions
 from owner_node.views.plan import named, plan_document, preview_of
 
 _ATTACKS = {
@@ -413,7 +413,7 @@ def requests(
     owner = config.load(config_file)
     with _opened(owner) as (db, decisions):
         sessions = decisions.all() if every else decisions.waiting()
-        found = [_summary(each, owner, db, decisions) for each in sessions]
+        found = [decisions.summary(each) for each in sessions]
         outdated = DaemonPresence(db, utc_now).state().outdated(owner.digest)
     if outdated:
         console.note(f"warning: {outdated}")
@@ -537,11 +537,3 @@ def refuse(
 def _opened(owner: OwnerConfig) -> Iterator[tuple[OwnerDatabase, Decisions]]:
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         yield db, Decisions(db, utc_now)
-
-
-def _summary(session: Session, owner: OwnerConfig, db: OwnerDatabase, decisions: Decisions) -> dict[str, Any]:
-    document = plan_document(session, owner, db, decisions)
-    kept = ("aggregator", "release", "state", "dataset", "purpose", "epsilon", "charge", "deadline",
-            "plan_digest", "rule")  # fmt: skip
-    approval = document["approval"] or {}
-    return {key: document.get(key) for key in kept} | {"approved_until": approval.get("until")}

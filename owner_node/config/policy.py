@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from common.daemon.settings import Date, Epsilon, Names, Share, one_of
 from common.model.mechanisms import MECHANISMS
-from common.model.plan import Layout
+from common.model.plan import LARGEST_PLAN, Layout
 from common.model.privacy import SMALLEST_K, Accounting
 from common.model.schema import Limits
 from common.settings import Contradictions, Section, shown
@@ -77,6 +77,11 @@ class PolicyConfig(Section):
     """Smallest rank noise of a mechanism that releases a list."""
     total_rank_loss: Epsilon | None = None
     """Largest privacy loss of the record-to-rank assignment over all charges to a budget; None: no limit."""
+
+    max_open_releases: Annotated[int, Field(ge=1)] = 40
+    """Most open releases of one aggregator: each is stored, and the aggregator can repeat its work."""
+    max_plan_bytes: Annotated[int, Field(ge=1)] = LARGEST_PLAN
+    """Largest size of a plan in bytes."""
 
     def __post_init__(self) -> None:
         if self.valid_from and self.valid_until and self.valid_from > self.valid_until:

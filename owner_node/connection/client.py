@@ -32,6 +32,7 @@ from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import KnownAggregator
+from owner_node.connection.limits import check_lengths
 from owner_node.state.answers import Fragment, SignedHead
 
 PROTOCOL = 1
@@ -323,6 +324,8 @@ def _readable(response: Any) -> Any:
     """Return a response; for bytes that are no message, gRPC returns None and reports success."""
     if response is None:
         raise ProtocolError("the answer cannot be decoded", "both sides must run compatible versions")
+    # Work is checked one by one, so that what is wrong with one release keeps no other back.
+    check_lengths(response, besides=("work",))
     return response
 
 

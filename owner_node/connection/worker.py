@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +15,7 @@ from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
+from owner_node.connection.limits import check_lengths
 from owner_node.release.co_owners import CoOwner
 from owner_node.release.invitations import Offer
 from owner_node.release.node import Node
@@ -30,6 +34,7 @@ STEP_SECONDS = step_histogram(
     "How long this owner worked at each step of releases, since the start.",
     STEPS,
 )
+_LONGEST_REST_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
 
@@ -74,6 +79,7 @@ class Worker:
         self._node = node
         self._connected: AggregatorClient | None = None
         self._loading: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
         self._steps: Mapping[str, Callable[[wire.Work], Awaitable[wire.AnswerRequest | None]]] = {
             "describe": self._describe,
             "consent": self._consent,
@@ -105,6 +111,7 @@ class Worker:
         extra = {"release": work.release, "step": step}
         outcome = WorkOutcome.REFUSED
         try:
+            check_lengths(work)
             if step not in self._steps:
                 raise ProtocolError("the aggregator requested a step that this version does not know")
             with STEP_SECONDS.labels(step).time():
@@ -128,6 +135,22 @@ class Worker:
         _log.info("waiting for a person" if outcome is WorkOutcome.WAITS else "done", extra=extra)
         return outcome
 
+    @asynccontextmanager
+    async def _in_turn(self) -> AsyncIterator[None]:
+        """Work with plans or data: one piece of work of an aggregator at a time.
+
+        So each aggregator keeps at most one thread busy and has one plan in memory, and one that asks for
+        much does not delay the work for another. After a refusal it waits as long as that took: refusals
+        cost the aggregator nothing.
+        """
+        async with self._turn:
+            began = time.monotonic()
+            try:
+                yield
+            except TesseraError:
+                await asyncio.sleep(min(time.monotonic() - began, _LONGEST_REST_SECONDS))
+                raise
+
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
         return _failure(await in_thread(self._node.fail, work.release, error))
 
@@ -139,11 +162,11 @@ class Worker:
         return wire.AnswerRequest(described=wire.Described(schema=schema))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
-        asked = work.consent
-        plan = await self._client.document(work.release, work.plan_digest)
-        offer = Offer(plan, asked.signature, asked.certificate, asked.deadline or None)
-        accept = self._node.invitations.consent
-        acceptance = await in_thread(accept, work.release, work.plan_digest, offer)
+        asked, accept = work.consent, self._node.invitations.consent
+        async with self._in_turn():
+            plan = await self._client.document(work.release, work.plan_digest)
+            offer = Offer(plan, asked.signature, asked.certificate, asked.deadline or None)
+            acceptance = await in_thread(accept, work.release, work.plan_digest, offer)
         if acceptance is None:
             return wire.AnswerRequest(waiting=wire.Waiting())
         return wire.AnswerRequest(
@@ -157,14 +180,15 @@ class Worker:
         )
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
-        shown = []
-        if self._node.production.checks_co_owners:
-            consents = await self._client.document(work.release, work.link.consents_digest)
-            shown = [
-                CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
-                for each in _consents(consents).co_owners
-            ]
-        linked = await in_thread(self._node.production.link, work.release, work.plan_digest, shown)
+        shown, link = [], self._node.production.link
+        async with self._in_turn():
+            if self._node.production.checks_co_owners:
+                consents = await self._client.document(work.release, work.link.consents_digest)
+                shown = [
+                    CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
+                    for each in _consents(consents).co_owners
+                ]
+            linked = await in_thread(link, work.release, work.plan_digest, shown)
         name = ""
         if linked.tokens:
             name = await self._client.upload_tokens(work.release, work.plan_digest, linked.tokens)
@@ -172,13 +196,14 @@ class Worker:
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
         mask, asked = self._node.production.mask, work.mask
-        addendum = await self._client.document(work.release, asked.addendum_digest)
-        signed = (addendum, asked.signature, asked.certificate)
         names, selection = (work.release, work.plan_digest), b""
-        size = await in_thread(self._node.production.selection_size, *names, addendum)
-        if size:
-            selection = await self._client.selection(*names, size)
-        sealed = await in_thread(mask, *names, *signed, selection)
+        async with self._in_turn():
+            addendum = await self._client.document(work.release, asked.addendum_digest)
+            signed = (addendum, asked.signature, asked.certificate)
+            size = await in_thread(self._node.production.selection_size, *names, addendum)
+            if size:
+                selection = await self._client.selection(*names, size)
+            sealed = await in_thread(mask, *names, *signed, selection)
         return wire.AnswerRequest(
             sealed=wire.Sealed(
                 fragment_digest=sealed.fragment_digest,

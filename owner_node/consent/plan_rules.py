@@ -5,6 +5,7 @@
 is shown.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -258,6 +259,7 @@ def records(request: Request) -> Iterator[Objection]:
 _LONGEST_MOMENT = 40
 _LONGEST_VERSION = 64
 _LONGEST_NAME = 256
+_VERSION = re.compile(r"[0-9]+(\.[0-9]+)*[a-z0-9.+-]*", re.ASCII)
 
 
 def check_texts(plan: Plan) -> None:
@@ -276,8 +278,8 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield "the purpose of the plan is not one short line of printable text"
     if len(plan.created) > _LONGEST_MOMENT or not _is_moment(plan.created):
         yield "the time of the plan is not in ISO 8601"
-    if not _is_line(plan.version, _LONGEST_VERSION):
-        yield "the version in the plan is not a short line of printable text"
+    if len(plan.version) > _LONGEST_VERSION or not _VERSION.fullmatch(plan.version):
+        yield "the version in the plan is not a version number"
     if not all(map(is_name, plan.owners)):
         yield "the owners of the plan are not all named by ids"
     names = {each.name for each in plan.attributes}

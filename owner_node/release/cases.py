@@ -76,9 +76,10 @@ class Cases:
             ProtocolError: If no plan, or another one, was accepted.
         """
         session = self.open(release, plan_digest)
-        if session.plan is None or session.state in UNDECIDED:
+        known = None if session.state in UNDECIDED else self.records.sessions.plan(session)
+        if known is None:
             raise ProtocolError("no plan was accepted for this release")
-        plan = Plan.from_bytes(session.plan)
+        plan = Plan.from_bytes(known)
         return session, plan, plan.assignment_of(self.config.owner.id)
 
     def release_key(self, plan: Plan, session: Session) -> ReleaseKey | None:

@@ -4,6 +4,7 @@ import os
 import pwd
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from common.errors import ConflictError, UsageError
 from owner_node.ledger.ledger import Ledger
@@ -99,6 +100,29 @@ class Decisions:
                 {"releases": names},
             )
         return found[0]
+
+    def plan(self, session: Session) -> bytes | None:
+        """Return the canonical bytes of a session's plan, as `Sessions.plan` does."""
+        return self._sessions.plan(session)
+
+    def summary(self, session: Session) -> dict[str, Any]:
+        """Return a session for a list, without its plan: a list may have many."""
+        lines = self._history.entries(session.aggregator, session.release)
+        asked = [line for line in lines if line.event in ("awaiting-approval", "accepted")]
+        approval, deadline = self.approvals.newest(session), session.deadline
+        return {
+            "aggregator": session.aggregator,
+            "release": session.release,
+            "state": str(session.state),
+            "dataset": session.dataset,
+            "purpose": session.purpose,
+            "epsilon": session.epsilon or None,
+            "charge": asked[-1].details.get("charge") if asked else None,
+            "deadline": None if deadline is None else datetime.fromtimestamp(deadline, UTC).isoformat(),
+            "plan_digest": session.plan_digest,
+            "rule": next((line.rule for line in asked if line.event == "awaiting-approval"), ""),
+            "approved_until": None if approval is None else approval.until.isoformat(),
+        }
 
     def asked_by(self, session: Session) -> str:
         """Return the rule that requires a person's decision about a session; empty if none does."""

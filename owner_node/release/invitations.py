@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from common.canonical import canonical
-from common.errors import BalanceError, ProtocolError, RefusedError
+from common.canonical import canonical, digest
+from common.errors import BalanceError, ConflictError, ProtocolError, RefusedError
 from common.model.fragment import Consent
 from common.model.plan import RELEASE_ID, Plan
 from common.model.schema import Schema
@@ -33,8 +33,6 @@ _MOST_NEW = 100
 _HOUR = timedelta(hours=1)
 LATEST_DEADLINE = 253_402_300_800
 """The first second after the year 9999, Unix time."""
-_MOST_OPEN = 100
-"""Most open releases of one aggregator: each is kept, and the aggregator can repeat its work."""
 _log = logging.getLogger(__name__)
 
 
@@ -124,11 +122,12 @@ class Invitations:
             RefusedError: If a limit is reached.
         """
         sessions, aggregator = self._cases.records.sessions, self._cases.aggregator
-        if sessions.n_live(aggregator) >= _MOST_OPEN:
+        most = self._cases.config.policy.max_open_releases
+        if sessions.n_live(aggregator) >= most:
             raise RefusedError(
-                f"limit of {_MOST_OPEN} open releases of {aggregator} reached",
+                f"policy.max_open_releases = {most}: {aggregator} has as many open already",
                 "the aggregator has to end some of them first; owner-node status lists them",
-                {"open": _MOST_OPEN},
+                {"open": most},
             )
         if sessions.n_opened(aggregator, self._clock() - _HOUR) >= _MOST_NEW:
             raise RefusedError(
@@ -152,11 +151,14 @@ class Invitations:
         """
         session = self._cases.open(release)
         plan, assignment = self._read_plan(session, plan_digest, offer)
+        sessions, most = self._cases.records.sessions, assignment.epsilon_at(plan.most_multiples)
         with self._cases.records.db.transaction() as tx:
-            session = self._cases.records.sessions.learn(
-                tx, session, plan=offer.plan, plan_digest=plan_digest, plan_signature=offer.signature,
+            session = sessions.learn(
+                tx, session, plan_digest=plan_digest, plan_signature=offer.signature,
                 aggregator_certificate=offer.certificate, purpose=plan.purpose, deadline=offer.deadline,
+                epsilon=format(most, "f"),
             )  # fmt: skip
+            sessions.keep_plan(tx, plan_digest, offer.plan)
         if session.state in UNDECIDED:
             # The linkage key is read once, because it may be replaced at any moment.
             key = self._cases.release_key(plan, session)
@@ -269,13 +271,29 @@ class Invitations:
         return schema_of(dataset, policy.attributes, n_records, policy.limits)
 
     def _read_plan(self, session: Session, plan_digest: str, offer: Offer) -> tuple[Plan, Assignment]:
+        # What costs little comes first: anyone with a certificate can send plans of any size.
+        most = self._cases.config.policy.max_plan_bytes
+        if len(offer.plan) > most:
+            raise RefusedError(
+                f"policy.max_plan_bytes = {most}, the plan has {len(offer.plan)}",
+                "ask for fewer owners or attributes, or for shorter lists of categories",
+                {"release": session.release, "bytes": len(offer.plan), "rules": []},
+            )
+        if session.plan_digest not in ("", plan_digest):
+            raise ConflictError(
+                f"release {session.release!r} is known here with another plan",
+                "a release id stands for one plan: start the other one under another id",
+                {"release": session.release},
+            )
+        if digest(offer.plan) != plan_digest:
+            raise ProtocolError("the message names another plan than the one that it carries")
         # The key that signed the plan may have been renewed while a person decided.
         known = session.plan_digest == plan_digest
         since = datetime.fromisoformat(session.created) if known else None
         self._trust.check(Domain.PLAN, offer.plan, offer.signature, offer.certificate, since)
         plan = read(Plan, offer.plan)
-        if (plan.release, plan.digest) != (session.release, plan_digest):
-            raise ProtocolError("the message names another plan than the one that it carries")
+        if plan.release != session.release:
+            raise ProtocolError("the message names another release than the plan that it carries")
         check_texts(plan)
         if self._cases.config.owner.id not in plan.owners:
             raise ProtocolError("the plan has no task for this owner")

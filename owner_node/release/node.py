@@ -6,12 +6,13 @@ made again. Every change of state is one transaction that holds everything that 
 block, and run in threads.
 """
 
+import re
 from collections.abc import Callable
 from datetime import datetime
 
-from common.errors import TesseraError
+from common.errors import ProtocolError, TesseraError
 from common.model.fragment import LedgerHead
-from common.model.plan import RELEASE_ID, Plan
+from common.model.plan import RELEASE_ID
 from common.trust.signing import Domain, SignerSource
 from owner_node.config import OwnerConfig
 from owner_node.linking.linkage_key import NoLinkageKeyError
@@ -22,10 +23,12 @@ from owner_node.release.production import Production
 from owner_node.release.records import Records
 from owner_node.state.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
 from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, SessionEvent
-from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
 _LONGEST_REASON = 500
+ENDS = frozenset({"published", "conflict", "refused", "failed", "cancelled", "expired"})
+"""How an aggregator can say that a release ended."""
+_DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _MOST_REJECTED = 1000
 """Most invalid messages of one aggregator and day that are recorded in the history."""
 
@@ -72,7 +75,13 @@ class Node:
         return SignedHead(statement, signature, signer.chain_pem.encode())
 
     def conclude(self, release: str, state: str, reason: str, manifest_digest: str) -> None:
-        """Close the session as published or ended; a reservation is returned, a spend never is."""
+        """Close the session as published or ended; a reservation is returned, a spend never is.
+
+        Raises:
+            ProtocolError: If the state is not one that a release can end in, or the digest is malformed.
+        """
+        if state not in ENDS or not (_DIGEST.fullmatch(manifest_digest) or state != "published"):
+            raise ProtocolError("a release does not end like that", "both sides must run compatible versions")
         records = self._cases.records
         session = records.sessions.get(self._cases.aggregator, release)
         self._appraisal.forget(release)
@@ -106,7 +115,8 @@ class Node:
                     tx, aggregator=self._cases.aggregator, release=release,
                     event="refused" if mine else "rejected", decision="refuse", rule=error.message,
                     purpose=session.purpose if session else "",
-                    epsilon=self._epsilon(session), plan_digest=session.plan_digest if session else "",
+                    epsilon=session.epsilon if session else "",
+                    plan_digest=session.plan_digest if session else "",
                     details={"code": error.code, "rules": rules},
                 )  # fmt: skip
             stopped = mine and session is not None and session.state not in FINAL
@@ -134,11 +144,3 @@ class Node:
             return False
         known.add(message)
         return True
-
-    def _epsilon(self, session: Session | None) -> str:
-        """Return the epsilon that a session's plan requests of this owner, as text; empty without a plan."""
-        if session is None or session.plan is None:
-            return ""
-        plan = Plan.from_bytes(session.plan)
-        own = plan.assignment_of(self._cases.config.owner.id)
-        return format(own.epsilon_at(plan.most_multiples), "f")

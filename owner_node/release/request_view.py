@@ -18,15 +18,17 @@ from owner_node.config import OwnerConfig, PolicyConfig
 from owner_node.state.sessions import Session
 
 
-def request_view(session: Session, config: OwnerConfig, remaining: Decimal | None) -> dict[str, Any]:
+def request_view(
+    session: Session, plan: Plan, config: OwnerConfig, remaining: Decimal | None
+) -> dict[str, Any]:
     """Return what a person needs to decide about a plan, from the plan and this owner's own state.
 
     Args:
         session: A session that has a plan.
+        plan: Its plan.
         config: The owner's configuration.
         remaining: What is left of the data set's budget; None if the data set is no longer configured.
     """
-    plan = Plan.from_bytes(session.plan or b"")
     assignment = plan.assignment_of(config.owner.id)
     most = plan.most_multiples
     taken = charge(config.policy.accounting, assignment.epsilon_at(most), assignment.epsilon_joint_at(most))

@@ -74,13 +74,15 @@ _HISTORY = (
     "CREATE TABLE audit_sinks (sink TEXT PRIMARY KEY, sequence INTEGER NOT NULL)",
 )
 _SESSIONS = (
+    # Plans by digest, compressed, until their session ends without a charge.
+    "CREATE TABLE plans (digest TEXT PRIMARY KEY, plan BLOB NOT NULL)",
     # deadline: until when the aggregator waits for a consent. refusal: the answer to a repeated question.
     # fragment_certificate: the chain that the fragment was signed with; the key may be renewed later.
     # forecast: expected effect of masking on the owner's own data, never disclosed.
     # release_key: derived from the linkage key of that generation, for this release alone.
     """CREATE TABLE sessions (
         aggregator TEXT NOT NULL, release TEXT NOT NULL, state TEXT NOT NULL, dataset TEXT NOT NULL,
-        purpose TEXT NOT NULL, plan BLOB, plan_digest TEXT NOT NULL, plan_signature BLOB,
+        purpose TEXT NOT NULL, plan_digest TEXT NOT NULL, plan_signature BLOB,
         aggregator_certificate BLOB, key_check TEXT NOT NULL, source_digest TEXT NOT NULL,
         addendum BLOB, addendum_signature BLOB, fragment_digest TEXT NOT NULL, fragment_size INTEGER,
         n_records INTEGER, fragment_signature BLOB, receipt BLOB, receipt_signature BLOB,
@@ -93,6 +95,7 @@ _SESSIONS = (
         key_generation INTEGER NOT NULL DEFAULT 0,
         release_key BLOB,
         answered INTEGER NOT NULL DEFAULT 0,
+        epsilon TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (aggregator, release))""",
 )
 _DAEMON = (

@@ -1,6 +1,7 @@
 """The owner's sessions in owner.db: the state needed to resume after a crash, or to repeat an answer."""
 
 import sqlite3
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
@@ -27,10 +28,10 @@ class Session:
     """What the release is for, from its plan."""
     schema: bytes | None = None
     """The schema that was sent, canonical bytes; None before that, and of sessions of older versions."""
-    plan: bytes | None = None
-    """The plan's canonical bytes."""
     plan_digest: str = ""
-    """Their SHA-256, hexadecimal."""
+    """SHA-256 of the plan's canonical bytes, hexadecimal; `Sessions.plan` returns these."""
+    epsilon: str = ""
+    """Epsilon that the plan requests of this owner at most, decimal text."""
     plan_signature: bytes | None = None
     """The aggregator's signature of the plan."""
     aggregator_certificate: bytes | None = None
@@ -85,7 +86,7 @@ _OURS = (*_KEY, "state", "created", "updated")
 # Fields that a repeated event has to repeat. Signatures, receipts and reasons may differ; the first ones
 # stay.
 _CONTENT = (
-    "dataset", "plan", "plan_digest", "key_check", "source_digest", "addendum", "fragment_digest",
+    "dataset", "plan_digest", "key_check", "source_digest", "addendum", "fragment_digest",
     "fragment_size", "n_records", "manifest_digest",
 )  # fmt: skip
 
@@ -161,6 +162,10 @@ class Sessions:
             return stored
         if stored.release_key is not None and state not in LINKS:
             changes["release_key"] = None
+        if state in (SessionState.REFUSED, SessionState.ENDED) and stored.state in UNSPENT:
+            # Nothing of it can follow, and an aggregator can have as many refused as it likes.
+            changes |= {"plan_signature": None, "aggregator_certificate": None}
+            tx.execute("DELETE FROM plans WHERE digest = ?", (stored.plan_digest,))
         return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
 
     def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
@@ -184,6 +189,29 @@ class Sessions:
         _check_repeat(stored, known)
         new = {name: fact for name, fact in facts.items() if name not in known}
         return self._store(tx, replace(stored, **new), new) if new else stored
+
+    def keep_plan(self, tx: Transaction, plan_digest: str, plan: bytes) -> None:
+        """Store the canonical bytes of a plan; those that are stored already stay.
+
+        Args:
+            tx: The transaction.
+            plan_digest: SHA-256 of the bytes.
+            plan: The bytes.
+        """
+        if self._plan(plan_digest) is None:
+            tx.execute("INSERT INTO plans (digest, plan) VALUES (?, ?)", (plan_digest, zlib.compress(plan)))
+
+    def plan(self, session: Session) -> bytes | None:
+        """Return the canonical bytes of a session's plan.
+
+        None before there is one, and after the session ended without a charge.
+        """
+        found = self._plan(session.plan_digest)
+        return None if found is None else zlib.decompress(found)
+
+    def _plan(self, plan_digest: str) -> bytes | None:
+        rows = self._db.rows("SELECT plan FROM plans WHERE digest = ?", (plan_digest,))
+        return bytes(rows[0]["plan"]) if rows else None
 
     def foresee(
         self,

@@ -56,7 +56,8 @@ def plan_document(
             "valid": decisions.approvals.holds(approval),
         },
     }
-    if session.plan is None:
+    plan = decisions.plan(session)
+    if plan is None:
         about = {"reason": session.reason, "dataset": session.dataset, "purpose": session.purpose}
         return {**named(session), **about, **known}
     configured = {each.name: each for each in owner.datasets}.get(session.dataset)
@@ -64,7 +65,7 @@ def plan_document(
     if configured is not None:
         remaining = Ledger(db, utc_now).balance(configured.budget, configured.total_epsilon).remaining
     budget = None if configured is None else configured.budget
-    return {**request_view(session, owner, remaining), "budget": budget, **known}
+    return {**request_view(session, Plan.from_bytes(plan), owner, remaining), "budget": budget, **known}
 
 
 def preview_of(
@@ -81,10 +82,12 @@ def preview_of(
         The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
         the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
     """
-    if session.state is not SessionState.AWAITING_APPROVAL or session.plan is None:
+    with OwnerDatabase(owner.owner.state_dir, make=False) as db:
+        plan = Sessions(db, utc_now).plan(session)
+    if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
         return None
     try:
-        return _tried(session.plan, session.dataset, owner, _released(session.dataset, sessions))
+        return _tried(plan, session.dataset, owner, _released(session.dataset, sessions))
     except TesseraError as error:
         return {"problem": error.message}
     except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
@@ -96,10 +99,11 @@ def preview_of(
 
 def _released(dataset: str, sessions: Sessions | None) -> list[Plan]:
     """Return the plans of the newest releases that fragments of a data set were sealed for."""
-    every = () if sessions is None else sessions.all()
-    sealed = [each for each in every if each.dataset == dataset and each.fragment_digest and each.plan]
+    if sessions is None:
+        return []
+    sealed = [each for each in sessions.all() if each.dataset == dataset and each.fragment_digest]
     newest = sorted(sealed, key=lambda each: each.created)[-MOST_EARLIER:]
-    return [Plan.from_bytes(each.plan) for each in newest if each.plan]
+    return [Plan.from_bytes(plan) for each in newest if (plan := sessions.plan(each)) is not None]
 
 
 def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig, released: Sequence[Plan]) -> dict[str, Any]:

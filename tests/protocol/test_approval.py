@@ -242,9 +242,9 @@ def test_names_in_a_plan_are_names(offering: Offering) -> None:
 
 def test_the_reason_of_an_end_is_one_line(offering: Offering, capsys: pytest.CaptureFixture[str]) -> None:
     """What an aggregator says of an end cannot forge a line of what a person is shown."""
-    asked(offering)
+    plan = asked(offering)
     offering.node.conclude("r1", "cancelled", "because\nWhat is promised\n- all", "")
-    view = request_view(session(offering), offering.config, None)
+    view = request_view(session(offering), plan, offering.config, None)
     show_request({**view, "budget": "cohort", "rule": "", "approval": None}, details=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines.count("What is promised") == 1
@@ -256,7 +256,7 @@ def test_a_request_is_one_page(offering):
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5")
     plan = replace(plan, purpose="an audit of care " * 23 + "only")
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
-    document = request_view(session(offering), offering.config, Decimal("1.999999999996"))
+    document = request_view(session(offering), plan, offering.config, Decimal("1.999999999996"))
     document |= {"budget": "cohort", "rule": 'policy.approval = "manual"', "approval": None}
     document["preview"] = {"risks": [{"attack": "likelihood", "rate": {"mean": 0.25}}]}
     lines = brief(document)

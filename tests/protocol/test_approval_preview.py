@@ -78,11 +78,10 @@ def test_a_plan_that_waits_is_tried(offering, capsys):
 def test_with_what_was_released_before(offering, capsys):
     """Fragments that were sealed before are counted in, by their plans; what ended without one is not."""
     now = session(offering)
-    assert now.plan is not None
     with offering.records.db.transaction() as tx:
         for release, digest in (("r2", ""), ("r3", "ab"), ("r4", "cd")):
             opened = offering.records.sessions.open(tx, "hub", release, "cohort")
-            offering.records.sessions.learn(tx, opened, plan=now.plan, fragment_digest=digest)
+            offering.records.sessions.learn(tx, opened, plan_digest=now.plan_digest, fragment_digest=digest)
     found = preview_of(now, offering.config, offering.records.sessions)
     assert found is not None
     assert found["risk_with_earlier"]["knows"] == "all, with 2 earlier releases"

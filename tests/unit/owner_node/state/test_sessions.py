@@ -47,7 +47,7 @@ def _step(
 
 _STORY: tuple[tuple[SessionEvent, dict[str, Any]], ...] = (
     (SessionEvent.ACCEPT, {
-        "plan": b"{}", "plan_digest": "d", "plan_signature": b"\x00\xff", "aggregator_certificate": b"PEM",
+        "plan_digest": "d", "plan_signature": b"\x00\xff", "aggregator_certificate": b"PEM",
         "key_check": "k", "purpose": "study",
     }),
     (SessionEvent.LINK, {"source_digest": "s"}),
@@ -110,8 +110,11 @@ def test_a_repeat_that_differs(db: OwnerDatabase, event: SessionEvent, changes: 
 def test_first_signature_and_reason_stay(db: OwnerDatabase) -> None:
     """Signatures are never twice the same, so a repeat may bring another; the first is kept."""
     sessions, session = _open(db)
-    session = _step(db, sessions, session, SessionEvent.ACCEPT, plan=b"{}", plan_signature=b"first")
-    assert _step(db, sessions, session, SessionEvent.ACCEPT, plan=b"{}", plan_signature=b"second") == session
+    session = _step(db, sessions, session, SessionEvent.ACCEPT, plan_digest="d", plan_signature=b"first")
+    assert (
+        _step(db, sessions, session, SessionEvent.ACCEPT, plan_digest="d", plan_signature=b"second")
+        == session
+    )
     ended = _step(db, sessions, session, SessionEvent.REFUSE, reason="own reason")
     assert _step(db, sessions, ended, SessionEvent.END, reason="the release was refused") == ended
 
