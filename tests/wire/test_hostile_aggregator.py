@@ -252,7 +252,8 @@ async def test_garbage_and_oversized_messages(siege: Siege, monkeypatch: pytest.
     nothing = wire.Work(release="r1")
     assert await siege.refused(nothing) == "protocol"
     assert (
-        await siege.refused(wire.Work(release="r1", describe=wire.Describe(dataset="x" * 10_000))) == "usage"
+        await siege.refused(wire.Work(release="r1", describe=wire.Describe(dataset="x" * 10_000)))
+        == "protocol"
     )
     for work in (hostile.link, hostile.collect):
         plan = hostile.plan(await hostile.schema("r2"), "r2")
