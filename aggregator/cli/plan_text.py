@@ -116,7 +116,7 @@ def _show_errors(plan: Plan) -> None:
             (
                 task.owner,
                 attribute.name,
-                plan.carrier_reason(attribute, task.records_rounded),
+                plan.carrier_reason(attribute),
                 attribute.rank_noise,
                 rounded_up(attribute.epsilon),
                 f"{attribute.expected_error:.3g}",

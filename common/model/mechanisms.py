@@ -16,7 +16,7 @@ from math import isqrt
 
 from common.errors import UsageError
 from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, multiply, plain, rank_loss
-from common.model.schema import Attribute, TaxonomyMethod, most_records
+from common.model.schema import Attribute, AttributeType, TaxonomyMethod, most_records
 
 INDIVIDUAL = "individual differential privacy"
 GLOBAL = "differential privacy"
@@ -483,20 +483,24 @@ EVALUATION_ONLY: Mapping[str, str] = {
 """Mechanisms of the papers that no release may use, with the reason."""
 HISTOGRAM = "dp-hist"
 AUTO = "auto"
-"""Stands for the better of `_BY_AUTO`, attribute by attribute."""
+"""Stands for the mechanism that `choose` finds, attribute by attribute."""
 DEFAULT_MECHANISM = AUTO
-_BY_AUTO = {COUNTS: HISTOGRAM, CLUSTERS: "idp-joint"}
-_CROSSOVER = Fraction(3, 2)
+_STRICTEST = "idp-quantiles"
+"""The choice of "auto" that takes the largest k."""
+_CROSSOVER = Fraction(7, 2)
+"""c: up to c·sqrt(n·ε/g) values are counted (docs/decisions.md has the measurements)."""
+_FREE_OF_DATA = 10_000
+"""From this n·ε/g on, noise that does not depend on the data costs next to nothing (docs/decisions.md)."""
 
 
 def rules_of(name: str) -> Mechanism:
     """Return the entry whose rules hold for a mechanism that was requested by name.
 
     Args:
-        name: A mechanism id. For "auto" the rules are those of its mechanism for clusters, which takes
-            whatever any choice of "auto" takes. So are those of a name that is unknown here.
+        name: A mechanism id. For "auto" the rules are the strictest of its choices: whatever they take, any
+            choice takes. So are those of a name that is unknown here.
     """
-    return MECHANISMS.get(name, MECHANISMS[_BY_AUTO[CLUSTERS]])
+    return MECHANISMS.get(name, MECHANISMS[_STRICTEST])
 
 
 def fault_of_k(name: str, k: int | None, g: int) -> str | None:
@@ -534,17 +538,17 @@ def declared_mechanism(attribute: Attribute) -> str | None:
 
 
 def resolve(attribute: Attribute, asked: str, public: PublicNumbers) -> Mechanism:
-    """Return the mechanism of one attribute: as declared, else as requested, for "auto" the better carrier.
+    """Return the mechanism of one attribute: as declared, else as requested, for "auto" by `choose`.
 
     Args:
         attribute: Its settings.
         asked: A mechanism id, or "auto".
-        public: Its public numbers.
+        public: Its public numbers at the owner with the fewest records, so that all owners use the same.
 
     Raises:
         UsageError: If it has too many possible values to be counted.
     """
-    chosen = declared_mechanism(attribute) or (_BY_AUTO[better_carrier(public)] if asked == AUTO else asked)
+    chosen = declared_mechanism(attribute) or (choose(attribute, public) if asked == AUTO else asked)
     if MECHANISMS[chosen].carrier is COUNTS and attribute.n_values > MOST_HISTOGRAM_VALUES:
         raise UsageError(
             f"attribute {attribute.name!r} has {attribute.n_values} possible values, too many for it",
@@ -554,34 +558,66 @@ def resolve(attribute: Attribute, asked: str, public: PublicNumbers) -> Mechanis
     return MECHANISMS[chosen]
 
 
-def most_counted_values(public: PublicNumbers) -> int:
-    """Return up to how many values noisy counts carry an attribute better than clusters do.
+def choose(attribute: Attribute, public: PublicNumbers) -> str:
+    """Choose the mechanism of an attribute from public numbers (MECHANISMS §8).
 
-    That is 1.5·sqrt(n·ε/g): the noise of all counts together grows with V, that of clusters hardly (measured
-    on normal, log-normal and uniform values, n·ε from 20 to 20,000).
+    Categories without an order are never averaged. Counts carry few values best. For many values, noise that
+    does not depend on the data is chosen where it costs next to nothing.
     """
-    return min(
-        isqrt(int(_CROSSOVER**2 * public.n_records * public.epsilon_per_record)), MOST_HISTOGRAM_VALUES
-    )
+    if has_no_order(attribute) or public.n_values <= most_counted_values(public):
+        return HISTOGRAM
+    return "dp-quantiles" if _records_times_epsilon(public) >= _FREE_OF_DATA else "idp-quantiles"
 
 
-def better_carrier(public: PublicNumbers) -> Carrier:
-    """Return what carries an attribute better, counts or clusters."""
-    return COUNTS if public.n_values <= most_counted_values(public) else CLUSTERS
+def has_no_order(attribute: Attribute) -> bool:
+    """Whether an attribute's values have no order that means something: declared, or of a taxonomy."""
+    return attribute.is_categorical and not attribute.ordered and not attribute.taxonomy
+
+
+def follows_arbitrary_order(attribute: Attribute, mechanism: Mechanism) -> bool:
+    """Whether a mechanism treats labels as numbers in an order that means nothing.
+
+    Centroids and noise then lead from one label to whichever stands beside it in the list.
+    """
+    is_label = attribute.type is AttributeType.CATEGORY and has_no_order(attribute)
+    return is_label and mechanism.carrier not in (COUNTS, DRAWN)
+
+
+def _records_times_epsilon(public: PublicNumbers) -> Fraction:
+    return public.n_records * public.epsilon_per_record
+
+
+def most_counted_values(public: PublicNumbers) -> int:
+    """Return c·sqrt(n·ε/g), the most values that noisy counts carry better than quantiles do."""
+    return min(isqrt(int(_CROSSOVER**2 * _records_times_epsilon(public))), MOST_HISTOGRAM_VALUES)
 
 
 CARRIER_RULE = (
-    "Noisy counts carry an attribute better than clusters up to 1.5·√(n·ε/g) possible values: n records of "
-    "the owner, rounded down, ε the attribute's share, g records of a person at most."
+    "One carrier per attribute, from public numbers: n records of the owner with the fewest, rounded down, "
+    "ε the attribute's share, g records of a person at most. Categories without an order are counted. Other "
+    f"values are counted up to {float(_CROSSOVER)}·√(n·ε/g) possible ones. From n·ε/g = {_FREE_OF_DATA:,} "
+    "on, quantiles get noise that does not depend on the data."
 )
-"""Explains the number in `carrier_reason`."""
+"""Explains `carrier_reason`."""
+_ARBITRARY_ORDER = "; its values are averages over an arbitrary order of its categories"
 
 
-def carrier_reason(name: str, public: PublicNumbers) -> str:
-    """Say what carries the values of an attribute with a mechanism, and why, from public numbers."""
-    carrier = rules_of(name).carrier
-    if carrier not in _BY_AUTO:
-        return carrier.name
-    asked = "" if carrier is better_carrier(public) else ", as asked for"
+def carrier_reason(attribute: Attribute, name: str, public: PublicNumbers) -> str:
+    """Say what carries the values of an attribute, what that promises, and why, from public numbers.
+
+    Args:
+        attribute: Its settings.
+        name: Its mechanism.
+        public: Its public numbers at the owner with the fewest records.
+    """
+    rules = rules_of(name)
+    carrier = f"{rules.carrier.name} ({rules.notion})"
+    if follows_arbitrary_order(attribute, rules):
+        return f"{carrier}, as asked for{_ARBITRARY_ORDER}"
+    if rules.carrier not in (COUNTS, QUANTILES):
+        return carrier
+    asked = "" if name == choose(attribute, public) else ", as asked for"
+    if has_no_order(attribute):
+        return f"{carrier}{asked}: its categories have no order"
     most = most_counted_values(public)
-    return f"{carrier.name}{asked}: {public.n_values} possible values, counts are better up to {most}"
+    return f"{carrier}{asked}: {public.n_values} possible values, counts are better up to {most}"

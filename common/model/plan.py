@@ -283,10 +283,16 @@ class Plan(Document):
     def _attributes_by_name(self) -> dict[str, Attribute]:
         return {attribute.name: attribute for attribute in self.attributes}
 
-    def carrier_reason(self, planned: PlannedAttribute, records_rounded: int) -> str:
-        """Say what carries the values of a planned attribute at an owner, and why, from public numbers."""
-        n_values, g = self.attribute(planned.name).n_values, self.max_records_per_person
-        return carrier_reason(planned.mechanism, PublicNumbers(records_rounded, n_values, planned.epsilon, g))
+    def carrier_reason(self, planned: PlannedAttribute) -> str:
+        """Say what carries the values of a planned attribute, and why, from public numbers."""
+        attribute, g = self.attribute(planned.name), self.max_records_per_person
+        fewest = min(
+            task.records_rounded
+            for task in self.tasks
+            if any(each.name == planned.name for each in task.attributes)
+        )
+        public = PublicNumbers(fewest, attribute.n_values, planned.epsilon, g)
+        return carrier_reason(attribute, planned.mechanism, public)
 
     def to_document(self) -> dict[str, Any]:
         """Return the canonical document, with the bounds that follow from it."""

@@ -9,6 +9,7 @@ References:
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 
 from common.errors import UnusableDataError, UsageError
@@ -27,6 +28,7 @@ def plan_attribute(
     epsilon: Decimal,
     k: int | None,
     records_rounded: int,
+    fewest_records: int | None = None,
     g: int = 1,
     least_k: int = SMALLEST_K,
     rank_noise: RankNoise = NONE,
@@ -41,6 +43,8 @@ def plan_attribute(
         k: The requested minimum cluster size; None to choose it. A mechanism without clusters
             takes none.
         records_rounded: The owner's number of records, rounded down to its leading digit.
+        fewest_records: That of the owner of its group with the fewest, which decides about "auto" for all of
+            them; None for this owner.
         g: The most records that one person has.
         least_k: The smallest k that all policies accept.
         rank_noise: The requested rank noise.
@@ -49,7 +53,8 @@ def plan_attribute(
         UsageError: If it has too many possible values to be counted.
     """
     public = PublicNumbers(records_rounded, attribute.n_values, epsilon, g)
-    chosen = resolve(attribute, mechanism, public)
+    fewest = records_rounded if fewest_records is None else fewest_records
+    chosen = resolve(attribute, mechanism, replace(public, n_records=fewest))
     size = (k if chosen.clustered else None) or chosen.choose_k(public, least_k)
     return stated(attribute, chosen, size, public, rank_noise.of(attribute.name, chosen.id))
 

@@ -57,6 +57,7 @@ def make_plan(
                     epsilon=epsilons[attribute.name],
                     k=arguments.k,
                     records_rounded=schemas[owner].records_rounded,
+                    fewest_records=min(schemas[each].records_rounded for each in owners),
                     g=g,
                     least_k=least_k,
                     rank_noise=arguments.rank_noise,

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
-from common.model.mechanisms import GLOBAL, INDIVIDUAL, MECHANISMS
+from common.model.mechanisms import GLOBAL, INDIVIDUAL, MECHANISMS, follows_arbitrary_order
 from common.model.plan import Plan
 from common.model.privacy import rank_loss
 from common.model.schema import CategoryOrder
@@ -239,6 +239,7 @@ def promises(plan: Plan) -> tuple[str, ...]:
     return (
         *_meanings(plan),
         *_attribute_promises(plan),
+        *_in_arbitrary_order(plan),
         _total(plan),
         *rank_promises(plan, _notions(plan)[0]),
         _unit(plan),
@@ -394,6 +395,22 @@ def invariants(plan: Plan) -> tuple[str, ...]:
         *_shown_by_scales(plan),
         *_shown_by_clusters(plan),
     )
+
+
+def _in_arbitrary_order(plan: Plan) -> tuple[str, ...]:
+    """Warn about categories that are treated as numbers in an order that means nothing."""
+    tasks = (each for task in plan.tasks for each in task.attributes)
+    names = dict.fromkeys(
+        each.name for each in tasks if follows_arbitrary_order(plan.attribute(each.name), each.rules)
+    )
+    if not names:
+        return ()
+    averages = (
+        f"The values of {', '.join(names)} are averages over an arbitrary order of its categories, because a "
+        "mechanism for ordered values was asked for. A released category can differ from the original one in "
+        "any way."
+    )
+    return (averages,)
 
 
 def _shown_by_scales(plan: Plan) -> tuple[str, ...]:

@@ -168,7 +168,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
     console.print_line()
     console.print_line(f"What carries the values, and why. {CARRIER_RULE}")
     for each in task.attributes:
-        console.print_line(f"- {each.name}: {job.plan.carrier_reason(each, task.records_rounded)}")
+        console.print_line(f"- {each.name}: {job.plan.carrier_reason(each)}")
     for title, lines in (
         ("What is promised", promises(job.plan)),
         ("What is not hidden", invariants(job.plan)),

@@ -48,7 +48,7 @@ def request_view(
         "remaining": remaining,
         "remaining_after": after,
         "max_records_per_person": plan.max_records_per_person,
-        "attributes": [_attribute(plan, each, assignment.records_rounded) for each in assignment.attributes],
+        "attributes": [_attribute(plan, each) for each in assignment.attributes],
         "carrier_rule": CARRIER_RULE,
         "linking": list(allowed(plan)),
         "linking_found": list(found(plan, Addendum.from_bytes(session.addendum))) if session.addendum else [],
@@ -81,7 +81,7 @@ def _about(session: Session, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _attribute(plan: Plan, planned: PlannedAttribute, n_records: int) -> dict[str, Any]:
+def _attribute(plan: Plan, planned: PlannedAttribute) -> dict[str, Any]:
     attribute = plan.attribute(planned.name)
     return {
         "name": attribute.name,
@@ -94,7 +94,7 @@ def _attribute(plan: Plan, planned: PlannedAttribute, n_records: int) -> dict[st
         "expected_error": planned.expected_error,
         "rank_noise": planned.rank_noise,
         "epsilon_table": planned.epsilon_table,
-        "carried_by": plan.carrier_reason(planned, n_records),
+        "carried_by": plan.carrier_reason(planned),
     }
 
 

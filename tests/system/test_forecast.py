@@ -51,7 +51,7 @@ def history(cluster: LocalCluster, release: str, event: str) -> list[dict[str, A
 
 def test_a_limit_ends_a_release_and_says_no_more_than_that(cluster: LocalCluster) -> None:
     """The owner reads rule and share, others that a policy refused; nothing is spent."""
-    code, document = released(cluster, "limited", attributes="emergency,severity", epsilon="20", k="3")
+    code, document = released(cluster, "limited", attributes="emergency,severity", epsilon="20", k="5")
     assert code == ExitCode.REFUSED
     assert "a: refused by owner policy" in json.dumps(document)
     (line,) = history(cluster, "limited", "refused")
@@ -87,6 +87,6 @@ def test_within_the_limit_the_forecast_is_in_the_history(cluster: LocalCluster) 
 
 def test_data_without_use_are_warned_of(cluster: LocalCluster) -> None:
     """An epsilon so small that the means would do is warned of in the owner's log, before it is charged."""
-    code, _ = released(cluster, "useless", attributes="income,admitted", epsilon="0.01", k="3")
+    code, _ = released(cluster, "useless", attributes="income,admitted", epsilon="0.01", k="5")
     assert code == ExitCode.DONE
     assert "the fragment is expected to be worth less than its means" in logs(cluster)

@@ -78,7 +78,6 @@ def test_types_and_index(workspace, frame):
     assert masked.frame["day"].between("2020-01-01", "2026-12-31").all()
     assert list(masked.frame["stage"].cat.categories) == ["mild", "bad", "worse"]
     assert masked.frame["stage"].cat.ordered
-    assert masked.frame["age"].nunique() <= 10
     assert masked.report["order"] == "original"
     assert spends(workspace) == [Decimal("1.2")]
     assert workspace.balance().remaining == Decimal("1.8")
@@ -86,7 +85,7 @@ def test_types_and_index(workspace, frame):
 
 def test_records_keep_their_places(workspace, frame):
     """With much epsilon and small clusters the masked ages ascend as the original ones do."""
-    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=3, attributes=["age"])
+    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=5, attributes=["age"])
     assert masked.frame["age"].corr(pd.Series(np.arange(60), index=frame.index)) > 0.8
 
 
@@ -100,7 +99,7 @@ def test_rank_noise_and_carriers(workspace, frame):
         }
 
     usual = ways()
-    assert (usual["pay"], usual["flag"]) == (("idp-joint", "0.03"), ("dp-hist", "0.03"))
+    assert (usual["pay"], usual["flag"]) == (("idp-quantiles", "0.03"), ("dp-hist", "0.03"))
     some = ways(rank_noise={"age": "0.2", "flag": 0})
     assert (some["age"][1], some["flag"][1], some["pay"][1]) == ("0.2", "0", "0.03")
     assert ways(rank_noise="0.05,age=0.2, flag=0") == {
@@ -112,7 +111,7 @@ def test_rank_noise_and_carriers(workspace, frame):
 
 def test_what_may_be_handed_on(workspace, frame):
     """The same records in another order, without the index."""
-    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=3, attributes=["age"])
+    masked = workspace.mask(frame, SCHEMA, epsilon="3", k=5, attributes=["age"])
     handed = masked.shuffled()
     assert sorted(handed["age"]) == sorted(masked.frame["age"])
     assert handed["age"].tolist() != masked.frame["age"].tolist()
@@ -243,7 +242,7 @@ def test_what_is_no_frame_and_no_schema(workspace, frame):
 
 def test_an_owners_data_set(tmp_path):
     """Its schema, policy and ledger: the same that the command line and the daemon charge."""
-    make_owner_folder(tmp_path, policy='mechanisms = ["idp-joint", "dp-hist"]')
+    make_owner_folder(tmp_path, policy='mechanisms = ["idp-quantiles", "dp-hist"]')
     workspace = Workspace.of_owner(tmp_path / "owner.toml", "patients")
     frame = pd.read_csv(tmp_path / "patients.csv")
     masked = workspace.mask(frame, epsilon="1", weights=dict.fromkeys(masked_names(), "1"))

@@ -70,9 +70,20 @@ def test_shares_never_exceed_the_whole(epsilon, sizes):
     g=st.integers(1, 4),
 )
 def test_expected_error_is_the_formula(k, n, epsilon, g):
-    """The plan's expected error is (k/n)² + 24 (g/(kε))² to six digits; idp-cbls adds far less noise."""
-    for mechanism, steady in (("idp-joint", k), ("dp", k), ("idp-cbls", n)):
-        exact = Fraction(k, n) ** 2 + 24 * (Fraction(g) / (steady * Fraction(epsilon))) ** 2
+    """The squared share of a cluster and 24 (g/(kε))², to six digits; idp-cbls adds far less noise.
+
+    Quantiles err within a cluster twice: by the record's place and by the entry that it gets.
+    """
+    within = Fraction(1, max(n // k, 1)) ** 2
+    twice = 2 * within if n >= 2 * k else within
+    kinds = (
+        ("idp-joint", k, within),
+        ("dp", k, within),
+        ("idp-cbls", n, within),
+        ("idp-quantiles", k, twice),
+    )
+    for mechanism, steady, of_list in kinds:
+        exact = of_list + 24 * (Fraction(g) / (steady * Fraction(epsilon))) ** 2
         found = MECHANISMS[mechanism].expected_error(k, PublicNumbers(n, 100, epsilon, g))
         assert abs(Fraction(found) / exact - 1) < Fraction(1, 10**4)
 
@@ -107,7 +118,7 @@ def test_drawn_categories_have_a_mechanism_of_their_own():
     x = Attribute("x", AttributeType.INTEGER, 0, 100)
     plan = make_plan(request("a", k=10), {"a": schema(attributes=(x, drawn), records=200)}, **MADE)
     asked, own = plan.tasks[0].attributes
-    assert (asked.mechanism, own.mechanism) == ("idp-joint", "exponential")
+    assert (asked.mechanism, own.mechanism) == ("idp-quantiles", "exponential")
     assert own.epsilon_joint == 29 * own.epsilon
 
 
@@ -190,11 +201,11 @@ def test_several_records_of_a_person_only_in_one_group():
 
 
 def test_k_and_records_per_person():
-    """The smallest k is 2g + 1 where centroids are trimmed, g being the largest of all owners."""
+    """The smallest k is 2g + 3 where centroids are trimmed deeply, g being the largest of all owners."""
     schemas = {"a": schema("x"), "b": replace(schema("x"), max_records_per_person=3)}
     with pytest.raises(UsageError):
-        make_plan(request("a", "b", k=6), schemas, **MADE)
-    assert make_plan(request("a", "b", k=7), schemas, **MADE).max_records_per_person == 3
+        make_plan(request("a", "b", k=8), schemas, **MADE)
+    assert make_plan(request("a", "b", k=9), schemas, **MADE).max_records_per_person == 3
 
 
 GOOD: dict[str, Any] = {

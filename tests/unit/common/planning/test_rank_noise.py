@@ -87,7 +87,7 @@ def test_mechanisms_without_a_list_take_none(mechanism):
 def test_the_default_carries_few_values_by_counts_and_has_rank_noise():
     """What nobody asked for otherwise: the better carrier of each attribute, and rank noise for both."""
     wide, few = planned().tasks[0].attributes
-    assert (wide.mechanism, few.mechanism) == ("idp-joint", "dp-hist")
+    assert (wide.mechanism, few.mechanism) == ("idp-quantiles", "dp-hist")
     assert (few.k, few.epsilon_joint) == (None, few.epsilon)
     assert wide.rank_noise == few.rank_noise == DEFAULT
     assert wide.rank_loss == few.rank_loss == THIRD
@@ -110,22 +110,71 @@ def test_naming_a_mechanism_keeps_the_default_rank_noise():
 
 
 @pytest.mark.parametrize("g", [1, 2])
-def test_counts_carry_up_to_one_and_a_half_roots(g):
-    """V <= 1.5 sqrt(n ε/g), exactly, from public numbers."""
+def test_counts_carry_up_to_three_and_a_half_roots(g):
+    """V <= 3.5 sqrt(n ε/g), exactly, from public numbers."""
     limit = most_counted_values(PublicNumbers(1000, 1, Decimal("0.5"), g))
-    assert limit == {1: 33, 2: 23}[g]
-    for n_values, expected in ((limit, "dp-hist"), (limit + 1, "idp-joint")):
+    assert limit == {1: 78, 2: 55}[g]
+    for n_values, expected in ((limit, "dp-hist"), (limit + 1, "idp-quantiles")):
         one = Attribute("one", AttributeType.INTEGER, 1, n_values)
         own = replace(schema(attributes=(one, WIDE), records=1000), max_records_per_person=g)
         plan = make_plan(request("a", k=None), {"a": own}, **MADE)
         assert plan.tasks[0].attributes[0].mechanism == expected
 
 
-def test_every_owner_has_its_own_carrier():
-    """An owner of few records may have to make clusters where another can count."""
-    own = {"a": schema(attributes=(FEW,), records=1000), "b": schema(attributes=(FEW,), records=9)}
-    plan = make_plan(request("a", "b", k=None, epsilon=Decimal("0.1")), own, **MADE)
-    assert [task.attributes[0].mechanism for task in plan.tasks] == ["dp-hist", "idp-joint"]
+@pytest.mark.parametrize(
+    ("sizes", "n_values", "expected"),
+    [
+        ((10**6, 100), 30, "dp-hist"),
+        ((10**6, 100), 40, "idp-quantiles"),
+        ((10**6, 9_000), 10**6, "idp-quantiles"),
+        ((10**6, 10_000), 10**6, "dp-quantiles"),
+        ((10**6, 10_000), 350, "dp-hist"),
+    ],
+)
+def test_an_attribute_has_one_carrier_for_the_whole_release(sizes, n_values, expected):
+    """The owner with the fewest records decides: what carries it for one carries it for all."""
+    one = Attribute("one", AttributeType.INTEGER, 1, n_values)
+    own = {
+        name: schema(attributes=(one,), records=records) for name, records in zip("ab", sizes, strict=True)
+    }
+    for groups in ("ab", "ba"):
+        plan = make_plan(request(*groups, k=None, epsilon=Decimal(1)), own, **MADE)
+        assert [task.attributes[0].mechanism for task in plan.tasks] == [expected, expected]
+
+
+LABELS = tuple(f"label {number}" for number in range(500))
+UNORDERED = Attribute("c", AttributeType.CATEGORY, 0, 499, categories=LABELS)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "expected"),
+    [
+        (UNORDERED, "dp-hist"),
+        (replace(UNORDERED, order=CategoryOrder.FREQUENCY), "dp-hist"),
+        (replace(UNORDERED, ordered=True), "idp-quantiles"),
+        (replace(UNORDERED, taxonomy=64 * "0"), "idp-quantiles"),
+        (FEW, "dp-hist"),
+    ],
+)
+def test_labels_without_an_order_are_counted_however_many_there_are(attribute, expected):
+    """Averages of labels mean nothing; a declared order or a taxonomy gives them a meaning."""
+    own = schema(attributes=(attribute,), records=20)
+    plan = make_plan(request("a", k=None, epsilon=Decimal("0.1")), {"a": own}, **MADE)
+    assert plan.tasks[0].attributes[0].mechanism == expected
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "warned"), [("idp-joint", True), ("dp", True), ("dp-hist", False), ("auto", False)]
+)
+@pytest.mark.parametrize("order", [CategoryOrder.DECLARED, CategoryOrder.FREQUENCY])
+def test_a_named_mechanism_that_averages_labels_says_so(mechanism, warned, order):
+    """In the plan's table and among the promises, which report and manifest repeat."""
+    own = schema(attributes=(replace(UNORDERED, order=order), WIDE), records=1000)
+    plan = make_plan(request("a", k=None, mechanism=mechanism, rank_noise=NONE), {"a": own}, **MADE)
+    labels, numbers = plan.tasks[0].attributes
+    assert ("averages over an arbitrary order" in plan.carrier_reason(labels)) is warned
+    assert "arbitrary order" not in plan.carrier_reason(numbers)
+    assert any("values of c are averages over an arbitrary" in line for line in promises(plan)) is warned
 
 
 def test_a_k_goes_to_the_clusters_only():
@@ -133,7 +182,7 @@ def test_a_k_goes_to_the_clusters_only():
     own = schema(attributes=(WIDE, FEW), records=1000)
     plan = make_plan(request("a", k=17), {"a": own}, **MADE)
     assert [each.k for each in plan.tasks[0].attributes] == [17, None]
-    with pytest.raises(UsageError, match="takes k of at least 5 with 2 records per person"):
+    with pytest.raises(UsageError, match="takes k of at least 7 with 2 records per person"):
         make_plan(request("a", k=4), {"a": replace(own, max_records_per_person=2)}, **MADE)
 
 
@@ -250,15 +299,16 @@ def test_why_an_attribute_is_carried_so():
 
     def reasons(**changes):
         plan = planned(**changes)
-        return [plan.carrier_reason(each, 1000) for each in plan.tasks[0].attributes]
+        return [plan.carrier_reason(each) for each in plan.tasks[0].attributes]
 
+    individual, whole = "individual differential privacy", "differential privacy"
     assert reasons() == [
-        "clusters: 1000001 possible values, counts are better up to 33",
-        "counts: 2 possible values, counts are better up to 33",
+        f"quantiles ({individual}): 1000001 possible values, counts are better up to 78",
+        f"counts ({whole}): its categories have no order",
     ]  # fmt: skip
-    asked = reasons(mechanism="idp-joint")[1]
-    assert asked == "clusters, as asked for: 2 possible values, counts are better up to 33"
-    assert reasons(mechanism="dp") == ["every record by itself"] * 2
+    asked = reasons(mechanism="dp-quantiles")[0]
+    assert asked == f"quantiles ({whole}), as asked for: 1000001 possible values, counts are better up to 78"
+    assert reasons(mechanism="dp") == [f"every record by itself ({whole})"] * 2
 
 
 # --- words ----------------------------------------------------------------------------------------------
