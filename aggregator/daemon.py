@@ -30,9 +30,9 @@ from aggregator.store.journal import Journal
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint
-from common.daemon.process import READY, STOPPING, notify, stop_event
+from common.daemon.process import READY, STOPPING, notify, raise_file_limit, stop_event
 from common.errors import ConfigurationError
-from common.files import exclusive_lock, private_directory, remove_leftovers
+from common.files import GROUP_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
 from common.trust.tls import MESSAGE_LIMIT, server_credentials, server_options
@@ -40,6 +40,12 @@ from common.wire.v1.control_pb2_grpc import add_ControlServiceServicer_to_server
 from common.wire.v1.owner_pb2_grpc import add_OwnerServiceServicer_to_server
 
 _GRACE_SECONDS = 2.0
+_MOST_CONNECTIONS = 4096
+"""Most connections of owners, counted before their handshake: anybody on the network can open one."""
+_FILES_PER_CONNECTION = 2
+"""The connection, and the file of an upload."""
+_KEPT_FILES = 256
+"""Files that connections never take: databases, releases, logs, and the control socket."""
 _LONGEST_SOCKET_PATH = 100
 """Systems allow about 104 bytes for the path of a Unix socket."""
 _OF_A_RELEASE = (
@@ -185,7 +191,9 @@ class AggregatorDaemon:
 
     async def _listen(self, service: OwnerService, credentials: Credentials) -> str:
         listen = self._config.aggregator.listen
-        server = grpc.aio.server(options=server_options())
+        files = raise_file_limit(_KEPT_FILES + _MOST_CONNECTIONS * _FILES_PER_CONNECTION)
+        connections = max((files - _KEPT_FILES) // _FILES_PER_CONNECTION, 1)
+        server = grpc.aio.server(options=server_options(connections))
         add_OwnerServiceServicer_to_server(service, server)
         checks = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -196,6 +204,7 @@ class AggregatorDaemon:
                 f"{listen} cannot be listened on", hint="is another process using this port?"
             ) from None
         await server.start()
+        _log.info("listening", extra={"address": listen, "connections": connections})
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         self._stack.push_async_callback(server.stop, _GRACE_SECONDS)
         # Otherwise polls would stay open for the whole grace period.
@@ -220,7 +229,9 @@ class AggregatorDaemon:
 
 def _make_folder(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.mkdir(parents=True)
+            path.chmod(GROUP_DIRECTORY)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be made: {error.strerror}", hint="name a folder that this user can write to"

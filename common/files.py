@@ -21,6 +21,8 @@ from common.errors import ConfigurationError, ProtocolError, UsageError
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
+GROUP_DIRECTORY = 0o750
+_GROUP_FILE = 0o640
 CHUNK_BYTES = 256 * 1024
 """Size of a chunk of an upload or download; the last one of a file is smaller."""
 _PARTIAL_SUFFIX = ".partial"
@@ -251,6 +253,8 @@ def remove_folder(final: Path) -> None:
 def whole_folder(final: Path) -> Iterator[Path]:
     """Make a folder that takes its name only when the block ends without an error.
 
+    Its user may write, its group may read, others may do nothing, whatever the umask is.
+
     Args:
         final: Where it is to appear; absent, or an empty folder.
 
@@ -259,9 +263,12 @@ def whole_folder(final: Path) -> Iterator[Path]:
     """
     remove_leftover(final)
     folder = _beside(final)
-    folder.mkdir()
+    folder.mkdir(PRIVATE_DIRECTORY)
     try:
         yield folder
+        for path in folder.iterdir():
+            path.chmod(_GROUP_FILE)
+        folder.chmod(GROUP_DIRECTORY)
         sync_directory(folder)
         folder.rename(final)
     except BaseException:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 
-from common.canonical import OMITTED, Document
+from common.canonical import OMITTED, Document, digest
 from common.model.matches import Match
 from common.model.plan import RELEASE_ID, Plan
 
@@ -30,7 +31,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _OWNER = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Addendum(Document):
     """What linking found, signed by the aggregator before any owner masks."""
 
@@ -62,6 +63,11 @@ class Addendum(Document):
         _check_digests(*self.selections.values())
         if not {owner for match in self.matches for owner in match.only} <= set(self.records):
             raise ValueError("a match is between owners of the release")
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the canonical bytes, which every owner's fragment statement has."""
+        return digest(self.to_bytes())
 
 
 @dataclass(frozen=True, slots=True)

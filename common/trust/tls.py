@@ -40,6 +40,9 @@ MESSAGE_LIMIT = 4 * 1024 * 1024
 TIME_KEY = "tessera-time"
 """Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
 
+HANDSHAKE_MS = 10_000
+"""How long a connection may take to show a certificate."""
+_IDLE_MS = 300_000
 _KEEPALIVE_MS = 30_000
 _BEGUN_SECONDS = 0.1
 """Longer than a handshake takes from asking for the certificate until it holds what was made of it."""
@@ -68,9 +71,17 @@ def channel_options() -> list[tuple[str, int]]:
     ]
 
 
-def server_options() -> list[tuple[str, int]]:
-    """Return the options of the aggregator's server; it tolerates the owners' keepalive."""
+def server_options(connections: int) -> list[tuple[str, int]]:
+    """Return the options of the aggregator's server; it tolerates the owners' keepalive.
+
+    Args:
+        connections: The most connections; more are closed at once, before their handshake.
+    """
     return [
+        ("grpc.max_allowed_incoming_connections", connections),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        # An owner always waits with a poll, except while it works at its limit.
+        ("grpc.max_connection_idle_ms", _IDLE_MS),
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
         ("grpc.max_send_message_length", MESSAGE_LIMIT),
         ("grpc.keepalive_time_ms", 2 * _KEEPALIVE_MS),

@@ -186,7 +186,7 @@ async def bare_server(folder: Path) -> None:
 
     service, method = METHOD
     handlers = {method: grpc.stream_unary_rpc_method_handler(send)}
-    server = grpc.aio.server(options=server_options())
+    server = grpc.aio.server(options=server_options(100))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     files = TlsSection(folder / "ca.pem", folder / "aggregator.pem", folder / "aggregator.key")
     identity = read_identity(files)

@@ -70,7 +70,7 @@ async def serving(
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
 
     handler = grpc.unary_unary_rpc_method_handler(who)
-    server = grpc.aio.server(options=server_options())
+    server = grpc.aio.server(options=server_options(100))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Who", {"Ask": handler}),))
     if credentials is None:
         port = server.add_insecure_port(f"{host}:0")

@@ -12,9 +12,11 @@ from common.errors import ConfigurationError, UsageError
 from common.files import (
     atomic_writer,
     exclusive_lock,
+    flushed,
     private_directory,
     read_private,
     remove_leftovers,
+    whole_folder,
     write_atomic,
 )
 
@@ -155,3 +157,16 @@ def test_lock_without_a_name(tmp_path: Path) -> None:
         path.write_bytes(b"")
         with pytest.raises(UsageError, match="another process"), exclusive_lock(path, "second"):
             pass
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_modes_of_a_folder_are_set(tmp_path: Path, umask: int) -> None:
+    """Whatever the umask is, others can neither read nor change a release, and the group can read it."""
+    before = os.umask(umask)
+    try:
+        with whole_folder(tmp_path / "r1") as folder, flushed(folder / "data.csv") as stream:
+            stream.write(b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "r1").stat().st_mode) == 0o750
+    assert stat.S_IMODE((tmp_path / "r1" / "data.csv").stat().st_mode) == 0o640

@@ -4,6 +4,8 @@ import asyncio
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -75,3 +77,17 @@ async def test_a_daemon_is_told_to_stop(number):
     finally:
         for each in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().remove_signal_handler(each)
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "found"), [(64, 256, 128, 128), (64, 256, 999, 256), (64, 256, 32, 32)]
+)
+def test_the_limit_of_files_is_raised(soft: int, hard: int, wanted: int, found: int) -> None:
+    """As far as it is wanted and allowed, and never lowered."""
+    script = (
+        "import resource; from common.daemon.process import raise_file_limit\n"
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))\n"
+        f"print(raise_file_limit({wanted}), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(found), str(max(found, soft))]
