@@ -27,6 +27,7 @@ from aggregator.metrics import COUNTED, AggregatorMetrics
 from aggregator.store.database import FILE_NAME
 from aggregator.store.intake import Intake
 from aggregator.store.journal import Journal
+from aggregator.store.schemas import OfferedSchemas
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint
@@ -180,6 +181,7 @@ class AggregatorDaemon:
             uploads=uploads,
             enrolment=enrolment,
             renewals=renewals,
+            schemas=OfferedSchemas(section.state_dir),
             trust_domain=section.trust_domain,
             clock=time.time,
         )

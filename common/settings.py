@@ -7,11 +7,13 @@ itself hands in values as they are at run time. `validate` turns whatever does n
 be shown; secrets and addresses of databases are not.
 """
 
+import json
 import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -154,6 +156,29 @@ def read(path: Path) -> dict[str, Any]:
         raise ConfigurationError(
             f"{path} is not TOML", [text], "texts need quotes, and every key may be given once"
         ) from None
+
+
+def toml(value: object) -> str:
+    """Write a value as TOML: a text, an integer, a decimal, a boolean, a date, or a list or table of those.
+
+    Raises:
+        TypeError: If it is anything else, such as a binary float.
+    """
+    match value:
+        case bool():
+            return str(value).lower()
+        case date():
+            return value.isoformat()
+        case Decimal():
+            return format(value, "f")
+        case int() | str():
+            # TOML's basic strings know every escape that JSON writes, but have none for DEL.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+        case Mapping():
+            return f"{{ {', '.join(f'{toml(key)} = {toml(each)}' for key, each in value.items())} }}"
+        case Sequence():
+            return f"[{', '.join(map(toml, value))}]"
+    raise TypeError(f"{type(value).__name__} is not written as TOML here")
 
 
 def validate(

@@ -7,17 +7,16 @@ FOLDER/releases/                        where releases appear
 """
 
 import hashlib
-import json
 import os
 import random
 import shutil
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import date
 from pathlib import Path
 
 from common.files import private_directory
+from common.settings import toml
 from deploy.development_ca import DevelopmentCa
 from deploy.local_process import run_json
 
@@ -39,23 +38,6 @@ def free_port() -> int:
                 continue
             return port
     raise OSError("no free port was found on the loopback interface")
-
-
-def toml(value: object) -> str:
-    """Return a value as TOML: text, integer, boolean, date, or a list of those.
-
-    Decimals are passed as text where a setting accepts both; binary floats are not accepted.
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, int | str):
-        # TOML's basic strings know every escape that JSON writes.
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Sequence):
-        return f"[{', '.join(map(toml, value))}]"
-    raise TypeError(f"{type(value).__name__} is not written as TOML here")
 
 
 def section(heading: str, values: Mapping[str, object]) -> str:

@@ -25,6 +25,7 @@ from aggregator.drive.presence import OwnerPresence, Turns, wait
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
+from aggregator.store.schemas import OfferedSchemas
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
@@ -60,6 +61,7 @@ class OwnerService(OwnerServiceServicer):
         uploads: Takes tokens and fragments.
         enrolment: Knows which certificates are revoked.
         renewals: Renews certificates.
+        schemas: The schema files that are offered.
         trust_domain: The owners' trust domain.
         clock: The time in Unix seconds.
     """
@@ -75,6 +77,7 @@ class OwnerService(OwnerServiceServicer):
         uploads: Uploads,
         enrolment: Enrolment,
         renewals: Renewals,
+        schemas: OfferedSchemas,
         trust_domain: str,
         clock: Callable[[], float],
     ) -> None:
@@ -86,6 +89,7 @@ class OwnerService(OwnerServiceServicer):
         self._uploads = uploads
         self._enrolment = enrolment
         self._renewals = renewals
+        self._schemas = schemas
         self._trust_domain = trust_domain
         self._clock = clock
         self._closing = False
@@ -201,6 +205,14 @@ class OwnerService(OwnerServiceServicer):
         chain = await asyncio.to_thread(self._renewals.renew, present, request.request)
         _log.info("certificate renewed", extra={"owner": party_of_certificate(present).name})
         return wire.RenewResponse(certificate=chain)
+
+    @raises
+    async def FetchSchema(
+        self, request: wire.FetchSchemaRequest, context: Context
+    ) -> wire.FetchSchemaResponse:
+        """Send the schema file that is offered for a data set."""
+        await self._caller(context)
+        return wire.FetchSchemaResponse(schema=await asyncio.to_thread(self._schemas.find, request.dataset))
 
     @raises
     async def Recall(self, request: wire.RecallRequest, context: Context) -> AsyncIterator[wire.RecallItem]:

@@ -13,6 +13,7 @@ _COMMANDS = {
     "serve": Command("aggregator.cli.serve:serve", "Listen for owners and drive releases."),
     "status": Command("aggregator.cli.inspect:status", "Show the status of the daemon."),
     "owners": Command("aggregator.cli.owners:owners", "List every owner that has ever connected."),
+    "schema": Command("aggregator.cli.schema:schema", "Offer a schema file to owners."),
     "plan": Command("aggregator.cli.release:plan", "Check schemas and show the plan, without a charge."),
     "release": Command("aggregator.cli.release:release", "Make a release: plan, ask, and wait for its end."),
     "releases": Command("aggregator.cli.inspect:releases", "List all releases, oldest first."),

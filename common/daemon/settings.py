@@ -21,7 +21,7 @@ from common.trust.identity import NAME_RULE, Party, PartyKind, is_name
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _LONGEST_DURATION = timedelta(days=3650)
-_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _EPSILON = 'expected a positive decimal such as 0.5 or "0.5", up to 1000000, with at most 12 decimal places'
 _SHARE = 'expected a share from 0 to 1 such as 0.2 or "0.2"'
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
@@ -81,7 +81,7 @@ def _name(value: object) -> str:
 
 
 def _label(value: object) -> str:
-    ok = isinstance(value, str) and _LABEL.fullmatch(value)
+    ok = isinstance(value, str) and LABEL.fullmatch(value)
     return str(value) if ok else _wrong("expected letters, digits, '.', '-' and '_', at most 64")
 
 

@@ -9,6 +9,7 @@ from common.cli.program import Command, program
 _ABOUT = "Takes part in joint releases for one organisation. Original data never leave it."
 _COMMANDS = {
     "init": Command("owner_node.cli.init:init", "Write a commented owner.toml with guessed types."),
+    "schema": Command("owner_node.cli.schema:app", "Write or fetch the schema that owners share."),
     "check": Command("owner_node.cli.check:check", "Validate configuration and data."),
     "doctor": Command("owner_node.cli.run:doctor", "Check files, clock, disk, data and connections."),
     "run": Command("owner_node.cli.run:run", "Stay connected and take part in releases."),

@@ -5,18 +5,19 @@ taken from the data discloses its extremes: the age of the oldest person, or the
 states the range of the data only rounded and in comments, and the domain is a text that no command accepts.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from common.cli import console
-from common.errors import UsageError
+from common.errors import UsageError, did_you_mean
 from common.files import write_atomic
 from common.model.schema import MOST_DECIMALS
+from common.settings import toml
+from owner_node.config.shared_schema import attribute_texts, read_schema, settings_text
 from owner_node.sources.guessing import MOST_LABELS, ColumnGuess, FileGuess, guess
 
 FILL_IN = "FILL IN"
@@ -51,7 +52,8 @@ key = "tls/own.key"
 min_k = 10
 # max_epsilon_per_release = 1
 # approval = "manual"
-
+"""
+_DATASET = """\
 [[dataset]]
 # The name that releases ask for; owners of one release use the same.
 name = {dataset}
@@ -75,47 +77,80 @@ AggregatorOption = Annotated[
 ]
 
 
+SchemaOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--schema", help="Schema file to take the attributes from (owner-node schema export or fetch).",
+        metavar="FILE", show_default=False,
+    ),
+]  # fmt: skip
+AppendOption = Annotated[
+    bool, typer.Option("--append", help="Add the data set to an owner.toml that is there.")
+]
+
+
 def init(
     file: FileArgument,
     out: OutOption = Path("owner.toml"),
+    schema: SchemaOption = None,
+    append: AppendOption = False,
     owner: IdOption = None,
     trust_domain: TrustDomainOption = None,
     aggregator: AggregatorOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
-    """Write a commented owner.toml with guessed types; domains are left for a person to fill in."""
-    if out.exists():
-        raise UsageError(f"{out} already exists", "name another file with --out; nothing was changed")
+    """Write a commented owner.toml with guessed types; domains are left for a person to fill in.
+
+    With --schema, attributes and domains are those that another owner or the aggregator has written down.
+    """
+    if append != out.exists():
+        what = f"there is no {out} to append to" if append else f"{out} already exists"
+        hint = "leave --append out" if append else "name another file with --out, or add --append"
+        raise UsageError(what, f"{hint}; nothing was changed")
     name, _, address = (aggregator or f"{FILL_IN}={FILL_IN}").partition("=")
     if not name or not address:
         raise UsageError("--aggregator is malformed", "write --aggregator NAME=HOST:PORT")
+    shared = None if schema is None else read_schema(schema)
     found = guess(file)
     decimals = {
-        column.name: _decimals(column, as_json=as_json) for column in found.columns if column.type == "number"
+        column.name: _decimals(column, as_json=as_json)
+        for column in found.columns
+        if column.type == "number" and shared is None
     }
     text = starting_configuration(
-        file, out, found, decimals=decimals, owner=owner or FILL_IN, trust_domain=trust_domain or FILL_IN,
-        aggregator=name, address=address,
+        file, out, found, decimals=decimals, shared=shared, owner=owner or FILL_IN,
+        trust_domain=trust_domain or FILL_IN, aggregator=name, address=address, append=append,
     )  # fmt: skip
     try:
-        write_atomic(out, text.encode(), _PUBLIC_FILE)
+        before = out.read_text(encoding="utf-8") + "\n" if append else ""
+        write_atomic(out, (before + text).encode(), _PUBLIC_FILE)
     except OSError as error:
         raise UsageError(
             f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
         ) from None
-    declared = {column.name: column.type for column in found.columns if column.type}
-    left_out = [column.name for column in found.columns if not column.type]
+    columns = [column.name for column in found.columns]
+    types = {column.name: column.type for column in found.columns if column.type}
+    if shared is not None:
+        types = {each: table["type"] for each, table in shared["attributes"].items()}
+    identifier = (shared or {}).get("identifier", [])
+    used = {*types, *([identifier] if isinstance(identifier, str) else identifier)}
+    left_out = [each for each in columns if each not in used]
+    absent = [each for each in types if each not in columns]
     if as_json:
-        document = {"file": out.absolute(), "records": found.n_records, "attributes": declared}
-        console.print_json({**document, "decimals": decimals, "not_declared": left_out})
+        document = {"file": out.absolute(), "records": found.n_records, "attributes": types}
+        console.print_json({**document, "decimals": decimals, "not_declared": left_out, "absent": absent})
         return
     console.print_line(
-        f"{out}: {len(declared)} of {len(found.columns)} columns declared, {found.n_records} records"
+        f"{out}: {len(types) - len(absent)} of {len(columns)} columns declared, {found.n_records} records"
     )
     if left_out:
         console.print_line(f"not declared, and so never read: {', '.join(left_out)}")
+    for each in absent:
+        meant = did_you_mean(each, left_out)
+        console.print_line(f"declared by the schema, but no column of {file}: {each} {meant}".rstrip())
     console.print_line(f'fill in what says "{FILL_IN}", then: owner-node check --config {out}')
-    console.note("domains are not taken from the data: they would disclose its extremes to everyone")
+    if shared is None:
+        console.note("domains are not taken from the data: they would disclose its extremes to everyone")
 
 
 def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
@@ -140,6 +175,8 @@ def starting_configuration(
     guess: FileGuess,
     *,
     decimals: Mapping[str, int] | None = None,
+    shared: Mapping[str, Any] | None = None,
+    append: bool = False,
     owner: str = FILL_IN,
     trust_domain: str = FILL_IN,
     aggregator: str = FILL_IN,
@@ -152,6 +189,8 @@ def starting_configuration(
         written_to: File that the text is written to; paths in it are relative to its folder.
         guess: Guessed form and columns of the data file.
         decimals: Decimal places by column, where they are not those of the guess.
+        shared: Document of a schema file, which the attributes are taken from; None: they are guessed.
+        append: Whether the text follows that of an owner.toml, and has the data set alone.
         owner: The owner's id, if known.
         trust_domain: The trust domain.
         aggregator: The aggregator's name.
@@ -160,14 +199,19 @@ def starting_configuration(
     path = source.absolute()
     folder = written_to.absolute().parent
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
-    text = _HEAD.format(
-        source=_comment(source.name), records=guess.n_records, columns=len(guess.columns), fill=FILL_IN,
-        fill_text=_quoted(FILL_IN), id=_quoted(owner), trust_domain=_quoted(trust_domain),
-        aggregator=_quoted(aggregator), address=_quoted(address), dataset=_quoted(_name(source)),
-        path=_quoted(str(shown)),
-    )  # fmt: skip
+    about = {
+        "source": _comment(source.name), "records": guess.n_records, "columns": len(guess.columns),
+        "fill": FILL_IN, "fill_text": toml(FILL_IN), "id": toml(owner),
+        "trust_domain": toml(trust_domain), "aggregator": toml(aggregator), "address": toml(address),
+        "dataset": toml(_name(source) if shared is None else shared["name"]), "path": toml(str(shown)),
+    }  # fmt: skip
+    parts = ["" if append else _HEAD.format(**about), _DATASET.format(**about)]
+    if shared is not None:
+        named = {key: value for key, value in shared.items() if key != "name"}
+        parts += [settings_text(named), *_form(guess), *attribute_texts(shared, "dataset.attributes")]
+        return "\n".join(parts)
     declared = [column for column in guess.columns if column.type]
-    parts = [text, *_identifier(guess), *_form(guess)]
+    parts += [*_identifier(guess), *_form(guess)]
     kept = {column.name: column.decimals for column in declared} | dict(decimals or {})
     parts += ["\n".join(_attribute(column, guess, kept[column.name])) + "\n" for column in declared]
     return "\n".join(parts)
@@ -175,12 +219,12 @@ def starting_configuration(
 
 def _identifier(guess: FileGuess) -> Iterator[str]:
     others = [column for column in guess.columns if not column.type]
-    names = ", ".join(_quoted(column.name) for column in others)
+    names = ", ".join(toml(column.name) for column in others)
     named = (column.name for column in others if column.can_be_declared)
     yield (
         "# Column, or list of columns, that identifies a person, and steps that make identifiers of owners\n"
         "# comparable. Needed wherever owners may hold the same people; it never leaves this owner.\n"
-        f"# identifier = {_quoted(next(named, 'patient_id'))}\n"
+        f"# identifier = {toml(next(named, 'patient_id'))}\n"
         '# normalise = ["trim", "casefold"]\n'
         + (
             f"# Not declared below, and so never read, unless named here or there: {names}.\n"
@@ -195,16 +239,16 @@ def _form(guess: FileGuess) -> Iterator[str]:
         form = guess.form
         yield (
             "[dataset.csv]\n"
-            f"delimiter = {_quoted(form.delimiter)}\n"
-            f"decimal = {_quoted(form.decimal)}\n"
-            f"encoding = {_quoted(form.encoding)}\n"
-            f"date_format = {_quoted(form.date_format)}\n"
-            f"na_values = [{', '.join(map(_quoted, form.na_values))}]\n"
+            f"delimiter = {toml(form.delimiter)}\n"
+            f"decimal = {toml(form.decimal)}\n"
+            f"encoding = {toml(form.encoding)}\n"
+            f"date_format = {toml(form.date_format)}\n"
+            f"na_values = [{', '.join(map(toml, form.na_values))}]\n"
         )
 
 
 def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator[str]:
-    yield f"[dataset.attributes.{_quoted(column.name)}]"
+    yield f"[dataset.attributes.{toml(column.name)}]"
     if column.n_missing:
         share = 100 * column.n_missing / max(guess.n_records, 1)
         yield f"# {share:.1f} % of its values are missing."
@@ -214,7 +258,7 @@ def _attribute(column: ColumnGuess, guess: FileGuess, decimals: int) -> Iterator
         else:
             yield "# That is an error, unless these records are left out."
             yield '# missing = "drop"'
-    yield f"type = {_quoted(column.type)}"
+    yield f"type = {toml(column.type)}"
     if column.type == "category":
         yield from _categories(column)
     elif column.type != "boolean":
@@ -230,8 +274,8 @@ def _domain(column: ColumnGuess, decimals: int) -> Iterator[str]:
     if ends is not None:
         low, high = (_plain(end) for end in ends)
         yield f"# (The values of this file lie within {low} and {high}, which is rounded outwards.)"
-    yield f"min = {_quoted(FILL_IN)}"
-    yield f"max = {_quoted(FILL_IN)}"
+    yield f"min = {toml(FILL_IN)}"
+    yield f"max = {toml(FILL_IN)}"
     if column.type == "number":
         most = f"; some numbers have {column.most_decimals} and are rounded" * (
             column.most_decimals > decimals
@@ -244,8 +288,8 @@ def _categories(column: ColumnGuess) -> Iterator[str]:
     labels = sorted(column.labels or ())
     yield "# Every label that may occur, for anybody: a list of texts, the same at every owner. A label that"
     yield "# only this file has tells that somebody has it. Labels of this file, to start from:"
-    yield f"# [{', '.join(map(_quoted, labels[:MOST_LABELS]))}]"
-    yield f"categories = {_quoted(FILL_IN)}"
+    yield f"# [{', '.join(map(toml, labels[:MOST_LABELS]))}]"
+    yield f"categories = {toml(FILL_IN)}"
 
 
 def _plain(value: Decimal) -> str:
@@ -260,11 +304,6 @@ def _name(source: Path) -> str:
     return letters.lstrip("._-")[:64] or "data"
 
 
-def _quoted(text: str) -> str:
-    # TOML's basic strings know every escape that JSON writes, but no escape for DEL.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007F")
-
-
 def _comment(text: str) -> str:
     """Return a text escaped so that it cannot end a comment."""
-    return _quoted(text)[1:-1]
+    return toml(text)[1:-1]

@@ -68,7 +68,9 @@ def _bound(value: object) -> str:
 
 
 def _hierarchy(value: object, info: ValidationInfo) -> Mapping[str, tuple[str, ...]]:
-    """Read a hierarchy from a file."""
+    """Read a hierarchy from a file, or from its lines."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return read_hierarchy("\n".join(value))
     try:
         text = parse_path(value, info).read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -134,6 +134,13 @@ class AggregatorClient:
         )
         return bytes(response.certificate)
 
+    async def schema(self, dataset: str) -> bytes:
+        """Return the schema file that the aggregator offers for a data set, as received."""
+        response: wire.FetchSchemaResponse = await _call(
+            lambda: self._calls.FetchSchema(wire.FetchSchemaRequest(dataset=dataset), timeout=_CALL_SECONDS)
+        )
+        return bytes(response.schema)
+
     async def upload_tokens(self, release: str, plan_digest: str, tokens: bytes) -> str:
         """Send a token list and return its digest."""
         name = digest(tokens)

@@ -120,6 +120,10 @@ class HostileAggregator(OwnerServiceServicer):
         """Renew nothing."""
         return wire.RenewResponse()
 
+    async def FetchSchema(self, request: wire.FetchSchemaRequest, context: Any) -> wire.FetchSchemaResponse:
+        """Offer what is no schema."""
+        return wire.FetchSchemaResponse(schema=b"source = ''")
+
     async def Recall(self, request: wire.RecallRequest, context: Any) -> AsyncIterator[wire.RecallItem]:
         """Remember nothing."""
         nothing: list[wire.RecallItem] = []

@@ -143,6 +143,7 @@ async def test_other_calls_of_owners(siege) -> None:
     unary = {
         "Connect": wire.ConnectRequest(protocol=1, version="0", datasets=["cohort"]),
         "UploadState": wire.UploadStateRequest(blob=upload.blob),
+        "FetchSchema": wire.FetchSchemaRequest(dataset="../aggregator"),
         "Renew": wire.RenewRequest(request=b"-----BEGIN CERTIFICATE REQUEST-----\n"),
     }
     with bounded_memory():

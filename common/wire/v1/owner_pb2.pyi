@@ -754,6 +754,45 @@ class BlobKey(_message.Message):
 Global___BlobKey: _TypeAlias = BlobKey  # noqa: Y015
 
 @_typing.final
+class FetchSchemaRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATASET_FIELD_NUMBER: _builtins.int
+    dataset: _builtins.str
+    def __init__(
+        self,
+        *,
+        dataset: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dataset", b"dataset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchSchemaRequest: _TypeAlias = FetchSchemaRequest  # noqa: Y015
+
+@_typing.final
+class FetchSchemaResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    schema: _builtins.bytes
+    """TOML, in UTF-8"""
+    def __init__(
+        self,
+        *,
+        schema: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["schema", b"schema"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FetchSchemaResponse: _TypeAlias = FetchSchemaResponse  # noqa: Y015
+
+@_typing.final
 class RenewRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -79,6 +79,11 @@ class OwnerServiceStub:
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.SerializeToString,
                 response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectChunk.FromString,
                 _registered_method=True)
+        self.FetchSchema = channel.unary_unary(
+                '/tessera.v1.OwnerService/FetchSchema',
+                request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchSchemaRequest.SerializeToString,
+                response_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchSchemaResponse.FromString,
+                _registered_method=True)
         self.Download = channel.unary_stream(
                 '/tessera.v1.OwnerService/Download',
                 request_serializer=common_dot_wire_dot_v1_dot_owner__pb2.DownloadRequest.SerializeToString,
@@ -152,6 +157,13 @@ class OwnerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchSchema(self, request, context):
+        """Sends the schema file that the aggregator offers for a data set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Download(self, request, context):
         """Sends a file of a published release to one of its owners.
         """
@@ -206,6 +218,11 @@ def add_OwnerServiceServicer_to_server(servicer, server):
                     servicer.Select,
                     request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.FromString,
                     response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.SelectChunk.SerializeToString,
+            ),
+            'FetchSchema': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchSchema,
+                    request_deserializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchSchemaRequest.FromString,
+                    response_serializer=common_dot_wire_dot_v1_dot_owner__pb2.FetchSchemaResponse.SerializeToString,
             ),
             'Download': grpc.unary_stream_rpc_method_handler(
                     servicer.Download,
@@ -456,6 +473,33 @@ class OwnerService:
             '/tessera.v1.OwnerService/Select',
             common_dot_wire_dot_v1_dot_owner__pb2.SelectRequest.SerializeToString,
             common_dot_wire_dot_v1_dot_owner__pb2.SelectChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchSchema(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tessera.v1.OwnerService/FetchSchema',
+            common_dot_wire_dot_v1_dot_owner__pb2.FetchSchemaRequest.SerializeToString,
+            common_dot_wire_dot_v1_dot_owner__pb2.FetchSchemaResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,8 @@ class OwnerServiceStub:
     """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
     Select: _grpc.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
+    FetchSchema: _grpc.UnaryUnaryMultiCallable[_owner_pb2.FetchSchemaRequest, _owner_pb2.FetchSchemaResponse]
+    """Sends the schema file that the aggregator offers for a data set."""
     Download: _grpc.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]
     """Sends a file of a published release to one of its owners."""
 
@@ -78,6 +80,8 @@ class OwnerServiceAsyncStub(OwnerServiceStub):
     """Sends the document that work names by its digest, the same for all owners: plan, consents or addendum."""
     Select: _aio.UnaryStreamMultiCallable[_owner_pb2.SelectRequest, _owner_pb2.SelectChunk]  # type: ignore[assignment]
     """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
+    FetchSchema: _aio.UnaryUnaryMultiCallable[_owner_pb2.FetchSchemaRequest, _owner_pb2.FetchSchemaResponse]  # type: ignore[assignment]
+    """Sends the schema file that the aggregator offers for a data set."""
     Download: _aio.UnaryStreamMultiCallable[_owner_pb2.DownloadRequest, _owner_pb2.DownloadChunk]  # type: ignore[assignment]
     """Sends a file of a published release to one of its owners."""
 
@@ -153,6 +157,14 @@ class OwnerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_owner_pb2.SelectChunk], _abc.AsyncIterator[_owner_pb2.SelectChunk]]:
         """Sends an owner which of its own records all groups hold, where a plan lets them be intersected."""
+
+    @_abc_1.abstractmethod
+    def FetchSchema(
+        self,
+        request: _owner_pb2.FetchSchemaRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_owner_pb2.FetchSchemaResponse, _abc.Awaitable[_owner_pb2.FetchSchemaResponse]]:
+        """Sends the schema file that the aggregator offers for a data set."""
 
     @_abc_1.abstractmethod
     def Download(

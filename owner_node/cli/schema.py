@@ -1,0 +1,82 @@
+"""`owner-node schema`: attributes and domains written down once, and used by every owner of a release."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.cli import console
+from common.clock import utc_now
+from common.errors import UsageError
+from common.files import write_atomic
+from owner_node import config
+from owner_node.config.shared_schema import export_schema
+from owner_node.connection.client import AggregatorClient
+from owner_node.connection.credentials import own_credentials
+
+_PUBLIC_FILE = 0o644
+
+app = typer.Typer(help="Write or fetch the schema that owners of a release share.", no_args_is_help=True)
+
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="Where to write the schema.", show_default=False)
+]
+DatasetOption = Annotated[str, typer.Option("--dataset", help="Name of the data set.", show_default=False)]
+AggregatorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--aggregator", help="Which aggregator offers it, if there are several.", show_default=False
+    ),
+]
+
+
+@app.command()
+def export(
+    file: FileArgument,
+    dataset: DatasetOption,
+    config_file: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Write attributes, domains and identifier rules of a data set for other owners; no value of the data."""
+    _write(file, export_schema(config.load(config_file), dataset), dataset, as_json=as_json)
+
+
+@app.command()
+def fetch(
+    file: FileArgument,
+    dataset: DatasetOption,
+    aggregator: AggregatorOption = None,
+    config_file: console.ConfigOption = None,
+    as_json: console.JsonOption = False,
+) -> None:
+    """Fetch the schema that an aggregator offers for a data set, for owner-node init DATA --schema FILE."""
+    owner = config.load(config_file)
+    known = {each.name: each.address for each in owner.aggregators}
+    if aggregator is None and len(known) == 1:
+        (aggregator,) = known
+    if aggregator not in known:
+        raise UsageError(
+            "it is not clear which aggregator is meant", f"--aggregator is one of {', '.join(known)}"
+        )
+
+    async def fetched() -> bytes:
+        async with AggregatorClient(known[aggregator], own_credentials(owner, utc_now).current) as client:
+            return await client.schema(dataset)
+
+    _write(file, asyncio.run(fetched()).decode(errors="replace"), dataset, as_json=as_json)
+
+
+def _write(file: Path, text: str, dataset: str, *, as_json: bool) -> None:
+    if file.exists():
+        raise UsageError(f"{file} already exists", "name another file; nothing was changed")
+    try:
+        write_atomic(file, text.encode(), _PUBLIC_FILE)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written: {error.strerror}", "name a file in a folder that is there"
+        ) from None
+    if as_json:
+        console.print_json({"file": file.absolute(), "dataset": dataset})
+        return
+    console.print_line(f"{file}: schema of {dataset!r}; use it with owner-node init DATA --schema {file}")

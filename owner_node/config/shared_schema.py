@@ -1,0 +1,87 @@
+"""A schema file: the part of a `[[dataset]]` that the owners of a release declare alike.
+
+One owner exports it, or an aggregator offers it, and every other owner makes its own `owner.toml` from it. It
+has the keys of `owner.toml`, but no source, budget or policy, and taxonomies as lines instead of files. It is
+input from somebody else: whatever is not part of a schema is refused.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from common.errors import ConfigurationError
+from common.settings import Problem, read, toml, validate
+from owner_node.config import OwnerConfig
+from owner_node.config.dataset import DatasetTable, misdeclared
+
+_SETTINGS = ("name", "identifier", "normalise", "normalise_also", "max_records_per_person", "missing")
+_OWN = {"source": "data.csv", "total_epsilon": "1"}
+"""What a schema lacks to be a data set."""
+
+
+def export_schema(config: OwnerConfig, name: str) -> str:
+    """Return the text of a schema file.
+
+    Args:
+        config: The owner's configuration.
+        name: Name of the data set.
+
+    Raises:
+        UsageError: If there is no such data set.
+    """
+    name = config.dataset(name).name
+    table = next(each for each in read(config.path)["dataset"] if each["name"] == name)
+    for each in table["attributes"].values():
+        if isinstance(each.get("taxonomy"), str):
+            hierarchy = config.path.parent / each["taxonomy"]
+            each["taxonomy"] = hierarchy.read_text(encoding="utf-8-sig").splitlines()
+    head = f"# Schema of the data set {toml(name)}, for owner-node init DATA --schema FILE.\n"
+    return head + "\n".join([settings_text(table), *attribute_texts(table, "attributes")])
+
+
+def read_schema(path: Path) -> dict[str, Any]:
+    """Read a schema file.
+
+    Returns:
+        Its document, which a `[[dataset]]` can hold.
+
+    Raises:
+        ConfigurationError: With all problems.
+    """
+    document = read(path)
+    foreign = sorted(set(document) - {*_SETTINGS, "attributes"})
+    declared = document.get("attributes")
+    foreign += [
+        f"attributes.{name}.taxonomy"
+        for name, each in (declared.items() if isinstance(declared, dict) else ())
+        if isinstance(each, dict) and isinstance(each.get("taxonomy"), str)
+    ]
+    if foreign:
+        raise ConfigurationError(
+            f"{path} is not a schema file",
+            [f"{key}: is no part of a schema" for key in foreign],
+            "make it with owner-node schema export",
+        )
+    validate(DatasetTable, document | _OWN, path, _contradictions)
+    return document
+
+
+def settings_text(document: Mapping[str, Any]) -> str:
+    """Return the settings of a schema as lines of TOML."""
+    return "".join(f"{key} = {toml(document[key])}\n" for key in _SETTINGS if key in document)
+
+
+def attribute_texts(document: Mapping[str, Any], place: str) -> Iterator[str]:
+    """Yield one TOML table per attribute of a schema.
+
+    Args:
+        document: The schema.
+        place: Dotted name of the table that holds the attributes.
+    """
+    for name, table in document["attributes"].items():
+        lines = [f"[{place}.{toml(name)}]", *(f"{key} = {toml(value)}" for key, value in table.items())]
+        yield "\n".join(lines) + "\n"
+
+
+def _contradictions(document: Mapping[str, Any]) -> Iterator[Problem]:
+    return (Problem(key, f": {text}") for key, text in misdeclared(document))
