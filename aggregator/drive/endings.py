@@ -126,5 +126,9 @@ def operator_error(release: Release) -> TesseraError | None:
     details = {"release": release.id, "state": str(release.state), **ending.details}
     if ending.owner:
         details["owner"] = ending.owner
-    body = {"code": ending.code, "message": ending.message, "hint": ending.hint, "details": details}
+    hint = ending.hint
+    if release.resumable:
+        again = f"repeat the same command with --id {release.id} to go on: nobody is charged again"
+        hint = f"{hint}; then {again}" if hint else again
+    body = {"code": ending.code, "message": ending.message, "hint": hint, "details": details}
     return from_document({"error": body})

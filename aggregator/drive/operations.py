@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aggregator.config import DeadlineSettings
 from aggregator.drive.conductor import Conductor
-from aggregator.protocol.events import Cancelled, Confirmed, Deleted, Started
+from aggregator.protocol.events import Cancelled, Confirmed, Deleted, Resumed, Started
 from aggregator.protocol.release import Release
 from aggregator.protocol.states import State
 from aggregator.store.journal import Journal, KnownOwner
@@ -88,7 +88,9 @@ class Operations:
         self._deadlines = deadlines
 
     def start(self, request: ReleaseArguments, action: Action, *, confirmed: bool) -> Release:
-        """Start a release, or return the one of the same id and arguments; if it is halted, it goes on.
+        """Start a release, or return the one of the same id and arguments.
+
+        One that is halted, or that ended after owners may have spent, goes on.
 
         Args:
             request: The arguments.
@@ -123,6 +125,8 @@ class Operations:
     def _again(self, existing: Release, action: Action, *, confirmed: bool) -> Release:
         if confirmed and _open_plan(existing):
             return self._conductor.record(existing.id, Confirmed(at=action.at), action)
+        if existing.resumable:
+            return self._conductor.record(existing.id, Resumed(at=action.at), action)
         if self._conductor.halted(existing.id) is not None:
             self._journal.operators.note(action)
             self._conductor.try_again(existing.id)

@@ -247,6 +247,13 @@ class Acknowledged(OwnerEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Event):
+    """The operator had a release that ended after spending go on, with the fragments that are sealed."""
+
+    name: ClassVar[str] = "resumed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deleted(Event):
     """The operator had the data of a release that has ended removed; its history stays."""
 
@@ -257,7 +264,7 @@ EVENTS: Mapping[str, type[Event]] = {
     event.name: event
     for event in (
         *(Started, Described, Planned, Confirmed, Waiting, Consented, Linked, Addended, Sealed, Received),
-        *(Published, Conflicted, Refused, Failed, Cancelled, Expired, Acknowledged, Deleted),
+        *(Published, Conflicted, Refused, Failed, Cancelled, Expired, Resumed, Acknowledged, Deleted),
     )
 }
 """Every event by its name."""

@@ -22,6 +22,7 @@ from aggregator.protocol.events import (
     Published,
     Received,
     Refused,
+    Resumed,
     Sealed,
     Started,
     Waiting,
@@ -92,6 +93,17 @@ class Release:
     def ended(self) -> bool:
         """Whether only acknowledgements and deletion can follow."""
         return self.state in ENDS or (self.state is State.PLANNED and self.request.dry_run)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it ended after owners may have spent, so that their fragments can still be collected.
+
+        An owner that has not sealed needs its selection of records for that, which the end deleted.
+        """
+        over = self.state in (State.FAILED, State.EXPIRED) and self.deleted is None
+        if not over or self.addendum is None:
+            return False
+        return not (self.addendum.selections and self.missing("sealed"))
 
     @property
     def deadline(self) -> int | None:
@@ -173,6 +185,8 @@ def apply(release: Release, event: Event) -> Release:
     """
     if isinstance(event, OwnerEvent):
         return _answered(release, event)
+    if isinstance(event, Resumed):
+        return _resumed(release, event)
     state = next_state(release.state, event.name)
     if isinstance(event, Planned):
         plan = Plan.from_bytes(event.plan.encode())
@@ -234,6 +248,17 @@ def _deleted(release: Release, event: Deleted) -> Release:
     if not release.ended:
         raise ProtocolError(f"release {release.id} has not ended, nothing of it can be deleted")
     return release if release.deleted else replace(release, deleted=event)
+
+
+def _resumed(release: Release, event: Resumed) -> Release:
+    """Go on after an end: statements about fragments stay, and all fragments are sent again."""
+    state = next_state(release.state, event.name if release.missing("sealed") else f"{event.name}_by_all")
+    if not release.resumable:
+        raise ProtocolError(f"release {release.id} is {release.state} and cannot go on")
+    progress = {
+        owner: replace(each, received=None, acknowledged=None) for owner, each in release.progress.items()
+    }
+    return _moved(replace(release, progress=progress, ending=None), state, event)
 
 
 def _moved(release: Release, state: State, event: Event) -> Release:

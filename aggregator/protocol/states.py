@@ -31,7 +31,7 @@ class State(StrEnum):
 ENDS = frozenset(
     {State.PUBLISHED, State.CONFLICT, State.REFUSED, State.FAILED, State.CANCELLED, State.EXPIRED}
 )
-"""States that a release never leaves. A dry run also ends, in `planned`."""
+"""States in which a release has ended. A dry run also ends, in `planned`."""
 
 TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     State.INVITING: {
@@ -91,9 +91,20 @@ TRANSITIONS: Mapping[State, Mapping[str, State]] = {
     State.CONFLICT: {"acknowledged": State.CONFLICT, "deleted": State.CONFLICT},
     # Refusals of several owners at the same time are all recorded.
     State.REFUSED: {"refused": State.REFUSED, "acknowledged": State.REFUSED, "deleted": State.REFUSED},
-    State.FAILED: {"acknowledged": State.FAILED, "deleted": State.FAILED},
+    # After owners have spent, the same fragments can still be collected (`Release.resumable`).
+    State.FAILED: {
+        "resumed": State.MASKING,
+        "resumed_by_all": State.COLLECTING,
+        "acknowledged": State.FAILED,
+        "deleted": State.FAILED,
+    },
     State.CANCELLED: {"acknowledged": State.CANCELLED, "deleted": State.CANCELLED},
-    State.EXPIRED: {"acknowledged": State.EXPIRED, "deleted": State.EXPIRED},
+    State.EXPIRED: {
+        "resumed": State.MASKING,
+        "resumed_by_all": State.COLLECTING,
+        "acknowledged": State.EXPIRED,
+        "deleted": State.EXPIRED,
+    },
 }
 
 

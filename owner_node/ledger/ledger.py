@@ -165,6 +165,13 @@ class Ledger(LedgerBook):
         note = {"columns": marks} if marks else {}
         self.settle(tx, EntryKind.SPEND, found[EntryKind.RESERVE], note, needed)
 
+    def is_spent(self, aggregator: str, release: str, plan_digest: str) -> bool:
+        """Whether a release was charged for this plan."""
+        return any(
+            row["kind"] == EntryKind.SPEND and row["plan_digest"] == plan_digest
+            for row in self.of(aggregator, release)
+        )
+
     def give_back(self, tx: Transaction, aggregator: str, release: str, plan_digest: str) -> bool:
         """Return a reservation. Idempotent; a spend, an earlier return or no reservation stay as they are.
 

@@ -14,7 +14,7 @@ from owner_node.linking.tokens import ReleaseKey, release_key
 from owner_node.release.records import Records
 from owner_node.state.answers import Failure, RefusedBeforeError
 from owner_node.state.database import Transaction
-from owner_node.state.session import FINAL, UNDECIDED
+from owner_node.state.session import FINAL, UNDECIDED, SessionEvent, SessionState
 from owner_node.state.sessions import Session
 
 
@@ -68,6 +68,27 @@ class Cases:
         if plan_digest is not None and session.plan_digest != plan_digest:
             raise ProtocolError("the session has another plan")
         return session
+
+    def resume(self, release: str, plan_digest: str) -> None:
+        """Reopen a session that ended after its charge was spent; a no-op for any other.
+
+        The sealed fragment stays the only answer to its plan, so nothing is drawn or charged again. Once the
+        fragment was deleted (`Records.clean_outbox`), the session stays ended.
+        """
+        records = self.records
+        session = records.sessions.get(self.aggregator, release)
+        if session is None or session.state is not SessionState.ENDED or session.plan_digest != plan_digest:
+            return
+        path = records.outbox.path(self.aggregator, release)
+        if (session.fragment_digest and not path.exists()) or not records.ledger.is_spent(
+            self.aggregator, release, plan_digest
+        ):
+            return
+        with records.db.transaction() as tx:
+            session = records.sessions.advance(tx, session, SessionEvent.RESUME, refusal="", reason="")
+            if session.fragment_digest:
+                session = records.sessions.advance(tx, session, SessionEvent.SEAL)
+            self.note(tx, session, "resumed")
 
     def accepted(self, release: str, plan_digest: str) -> tuple[Session, Plan, Assignment]:
         """Return a session with its accepted plan and this owner's assignment.

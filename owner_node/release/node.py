@@ -97,7 +97,10 @@ class Node:
             text = f"{state}: {reason}" if reason else state
             records.sessions.advance(tx, session, SessionEvent.END, reason=text[:_LONGEST_REASON])
             self._cases.note(tx, session, "ended", state=state, reason=reason[:_LONGEST_REASON])
-        records.outbox.destroy(self._cases.aggregator, release)
+        # A sealed fragment is paid for: the aggregator may go on with the release.
+        if not session.fragment_digest:
+            records.outbox.destroy(self._cases.aggregator, release)
+        records.drop_fragments()
 
     def fail(self, release: str, error: TesseraError) -> Failure:
         """Roll back what can be rolled back, and return the failure to report to the aggregator.
@@ -128,8 +131,8 @@ class Node:
                 records.sessions.advance(tx, session, event, reason=reason, refusal=told)
         if stopped:
             self._appraisal.forget(release)
-            # Only for releases that did not get published: a fragment is this owner's proof of its share.
-            records.outbox.destroy(self._cases.aggregator, release)
+            if session is not None and not session.fragment_digest:
+                records.outbox.destroy(self._cases.aggregator, release)
         return Failure.of(told)
 
     def _is_news(self, release: str, error: TesseraError) -> bool:

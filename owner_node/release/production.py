@@ -112,6 +112,7 @@ class Production:
             UnusableDataError: If too few records are selected to be masked as planned.
             RefusedError: If the forecast for the selected records exceeds a limit of the policy.
         """
+        self._cases.resume(release, plan_digest)
         session, plan, assignment = self._cases.accepted(release, plan_digest)
         found = self._checked_addendum(session, plan, addendum)
         self._check_signed(session, Domain.ADDENDUM, addendum, signature, certificate)
@@ -139,6 +140,7 @@ class Production:
         """
         from owner_node.release.preparation import size_of
 
+        self._cases.resume(release, plan_digest)
         session, _, _ = self._cases.accepted(release, plan_digest)
         found = read(Addendum, addendum)
         needed = session.state in (SessionState.LINKED, SessionState.SPENT) and bool(found.selections)
@@ -150,6 +152,7 @@ class Production:
         Raises:
             ProtocolError: If none is sealed.
         """
+        self._cases.resume(release, plan_digest)
         session = self._cases.open(release, plan_digest)
         if session.state not in CHARGED or not session.fragment_digest:
             raise ProtocolError(f"the fragment was requested before it was sealed ({session.state})")

@@ -1,6 +1,7 @@
 """The state of an owner node: the parts of owner.db and the outbox, opened together."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Self
 
@@ -13,7 +14,11 @@ from owner_node.state.outbox import Outbox
 from owner_node.state.own_keys import OwnKeys
 from owner_node.state.presence import DaemonPresence
 from owner_node.state.session import SessionState
-from owner_node.state.sessions import Sessions
+from owner_node.state.sessions import Session, Sessions
+
+KEPT_AFTER_END = timedelta(days=30)
+"""How long a sealed fragment is kept after its release ended unpublished, so that the release can go on."""
+_NOT_PUBLISHED = (SessionState.ENDED, SessionState.REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,8 @@ class Records:
     """Approvals by people."""
     attempts: Attempts
     """Answers that disclosed data-dependent information without a charge."""
+    clock: Clock
+    """Returns the time."""
 
     @classmethod
     def open(cls, state_dir: Path, clock: Clock) -> Self:
@@ -54,6 +61,7 @@ class Records:
             OwnKeys(db, clock),
             Approvals(history, clock),
             Attempts(history, sessions, clock),
+            clock,
         )
 
     def clean_outbox(self) -> None:
@@ -63,7 +71,15 @@ class Records:
         """
         for path in self.outbox.leftovers():
             path.unlink(missing_ok=True)
+        self.drop_fragments()
+
+    def drop_fragments(self) -> None:
+        """Delete fragments that were never sealed, and those of releases that ended too long ago to go on."""
         for aggregator, release in self.outbox.sealed():
             session = self.sessions.get(aggregator, release)
-            if session is None or session.state in (SessionState.ENDED, SessionState.REFUSED):
+            if session is None or (session.state in _NOT_PUBLISHED and not self._may_go_on(session)):
                 self.outbox.destroy(aggregator, release)
+
+    def _may_go_on(self, session: Session) -> bool:
+        ended = datetime.fromisoformat(session.updated)
+        return bool(session.fragment_digest) and self.clock() - ended < KEPT_AFTER_END

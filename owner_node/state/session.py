@@ -55,6 +55,8 @@ class SessionEvent(StrEnum):
     """This owner cannot or will not continue; nothing has been spent."""
     END = "end"
     """The release ended without being published."""
+    RESUME = "resume"
+    """The aggregator goes on with a release that had ended after the charge was spent."""
 
 
 TRANSITIONS: dict[SessionState, dict[SessionEvent, SessionState]] = {
@@ -146,11 +148,15 @@ TRANSITIONS: dict[SessionState, dict[SessionEvent, SessionState]] = {
     },
     # The end of the release is also reported to an owner that refused.
     SessionState.REFUSED: {SessionEvent.REFUSE: SessionState.REFUSED, SessionEvent.END: SessionState.REFUSED},
-    SessionState.ENDED: {SessionEvent.END: SessionState.ENDED},
+    # Only after the charge was spent (`Cases.resume`).
+    SessionState.ENDED: {
+        SessionEvent.END: SessionState.ENDED,
+        SessionEvent.RESUME: SessionState.SPENT,
+    },
 }
 
 FINAL = frozenset({SessionState.PUBLISHED, SessionState.REFUSED, SessionState.ENDED})
-"""States without a transition to another state."""
+"""States in which a session has ended. One that was charged may be resumed."""
 UNDECIDED = frozenset({SessionState.INVITED, SessionState.AWAITING_APPROVAL})
 """States in which this owner has agreed to nothing yet."""
 UNSPENT = frozenset({*UNDECIDED, SessionState.RESERVED, SessionState.LINKED})

@@ -189,7 +189,8 @@ def _owner(ended: Ended, owner: str, records: Records) -> Iterator[str]:
     yield from _charges(ended, owner, records)
     yield from _fragments(ended, owner, session)
     kept = (aggregator_name(), ended.release.id) in records.outbox.sealed()
-    if kept != ended.published:
+    # A sealed fragment is kept: its release can go on.
+    if kept != (ended.published or (session is not None and bool(session.fragment_digest))):
         verb = "keeps" if kept else "lacks"
         yield f"the outbox {verb} the fragment of a release that is {ended.release.state}"
     if records.outbox.leftovers():

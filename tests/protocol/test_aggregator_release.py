@@ -22,6 +22,7 @@ from aggregator.protocol.events import (
     Linked,
     OwnerEvent,
     Refused,
+    Resumed,
     Waiting,
     from_json,
     to_json,
@@ -98,7 +99,7 @@ def sample(release: Release, name: str, owner: str) -> Event:
 
 
 @pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("name", sorted(set(EVENTS) - {"started"}))
+@pytest.mark.parametrize("name", sorted(set(EVENTS) - {"started", "resumed"}))
 def test_every_event_in_every_state(state, name):
     """An event does what the table says in each state, and what is not in the table is refused by name."""
     release = at_state(state)
@@ -228,6 +229,40 @@ def test_refusals_are_all_heard():
     assert [release.session(owner) for owner in OWNERS] == ["refused", "refused", "ended"]
 
 
+@pytest.mark.parametrize("kind", [Failed, Expired])
+@pytest.mark.parametrize("state", [State.MASKING, State.COLLECTING, State.JOINING])
+def test_a_release_goes_on_after_spending(kind: type[Ending], state: State) -> None:
+    """With the fragments that are sealed, from the step that is due; every owner sends its fragment again."""
+    if kind is Expired and state is State.JOINING:
+        pytest.skip("joining has no deadline")
+    release = drive(new_release(*OWNERS), state)
+    if state is State.MASKING:
+        release = apply(release, answer(release, "a", "mask"))
+    statements = [release.statement(owner) for owner in OWNERS]
+    release = apply(release, kind(at=7, code="internal", message="for the test"))
+    release = apply(release, Acknowledged(at=8, owner="a"))
+    assert release.resumable
+    release = apply(release, Resumed(at=9))
+    assert release.state is (State.MASKING if state is State.MASKING else State.COLLECTING)
+    assert (release.entered, release.ending) == (9, None)
+    assert [release.statement(owner) for owner in OWNERS] == statements
+    assert not any(each.received or each.acknowledged for each in release.progress.values())
+    assert drive(release, State.PUBLISHED).state is State.PUBLISHED
+
+
+def test_what_spent_nothing_or_was_cancelled_does_not_go_on() -> None:
+    """Before masking another release costs nothing, and an operator's word is final; so is deletion."""
+    unspent = at_state(State.FAILED)
+    about: Any = {"at": 7, "code": "internal", "message": "for the test"}
+    spent = drive(new_release(*OWNERS), State.COLLECTING)
+    cancelled = apply(spent, Cancelled(**about))
+    deleted = apply(apply(spent, Failed(**about)), Deleted(at=8))
+    for release in (unspent, cancelled, deleted, spent):
+        assert not release.resumable
+        with pytest.raises(ProtocolError):
+            apply(release, Resumed(at=9))
+
+
 def test_conclude_until_acknowledged():
     """After the end every owner is told until it has acknowledged; a dry run ends like that too."""
     dry = drive(new_release(*OWNERS, dry_run=True), State.PLANNED)
@@ -258,12 +293,12 @@ def test_deadline_belongs_to_the_step():
 
 def test_the_table_is_whole():
     """Every state has a row, every row names states and events that exist, and ends are never left."""
-    barriers = {"consented_by_all", "sealed_by_all", "received_by_all"}
+    barriers = {"consented_by_all", "sealed_by_all", "received_by_all", "resumed_by_all"}
     assert set(TRANSITIONS) == set(State)
     for state, row in TRANSITIONS.items():
         assert set(row) <= set(EVENTS) | barriers
         if state in ENDS:
-            assert set(row.values()) == {state}
+            assert {after for event, after in row.items() if "resumed" not in event} == {state}
     with pytest.raises(ProtocolError):
         next_state(State.PUBLISHED, "cancelled")
 

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def test_every_message_repeated(offering: Offering, between: str, repeats: int) 
 @pytest.mark.parametrize("after", ["describe", "consent", "link", "mask", "receipt"])
 @pytest.mark.parametrize("end", ["failed", "refused", "cancelled", "expired", "conflict"])
 def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
-    """A release that ends returns what was not spent, never what was, and leaves no fragment."""
+    """A release that ends returns what was not spent, never what was; only paid fragments stay."""
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
     if after != "describe":
         offering.node.invitations.consent("r1", plan.digest, offering.offer(plan))
@@ -92,9 +93,54 @@ def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
     expected = {"describe": [], "consent": ["reserve", "return"], "link": ["reserve", "return"]}
     assert offering.kinds() == expected.get(after, ["reserve", "spend"])
     assert state(offering) is SessionState.ENDED
-    assert offering.records.outbox.sealed() == ()
+    spent = after in ("mask", "receipt")
+    assert offering.records.outbox.sealed() == ((("hub", "r1"),) if spent else ())
+    if spent:
+        # A month later nobody can go on with it.
+        offering.later = timedelta(days=31)
+        offering.records.clean_outbox()
+        assert offering.records.outbox.sealed() == ()
     with pytest.raises(ProtocolError, match="no open session"):
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+
+
+@pytest.mark.parametrize("sealed_before", [True, False])
+def test_a_release_goes_on_with_the_same_fragment(
+    offering: Offering, monkeypatch: pytest.MonkeyPatch, *, sealed_before: bool
+) -> None:
+    """After an end that followed the spend, the same fragment is sent: nothing is drawn or charged again."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    found = offering.addendum(plan)
+    first, content = None, b""
+    if sealed_before:
+        first = offering.node.production.mask("r1", plan.digest, *found)
+        content = offering.records.outbox.path("hub", "r1").read_bytes()
+        receipt = offering.receipt(plan, first.fragment_digest)
+        offering.node.production.receive_receipt("r1", plan.digest, *receipt)
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr("owner_node.release.preparation.encode", _full_disk)
+            with pytest.raises(OSError, match="No space left"):
+                offering.node.production.mask("r1", plan.digest, *found)
+    offering.node.conclude("r1", "expired", "b did not upload", "")
+    assert state(offering) is SessionState.ENDED
+    offering.restart()
+    offering.records.clean_outbox()
+    again = offering.node.production.mask("r1", plan.digest, *found)
+    fragment = offering.node.production.fragment("r1", plan.digest)
+    if sealed_before:
+        assert (again, fragment.path.read_bytes()) == (first, content)
+    assert fragment.digest == again.fragment_digest
+    receipt = offering.receipt(plan, again.fragment_digest)
+    offering.node.production.receive_receipt("r1", plan.digest, *receipt)
+    offering.node.conclude("r1", "published", "", "ab" * 32)
+    assert (state(offering), offering.kinds()) == (SessionState.PUBLISHED, ["reserve", "spend"])
+    assert offering.records.history.entries(event="resumed")
+
+
+def _full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_a_crash_between_spending_and_sealing_draws_anew_under_one_charge(

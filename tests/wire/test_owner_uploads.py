@@ -73,3 +73,26 @@ async def test_garbage_fragment_ends_the_release(launch, records):
     assert (await refused(owners[0].answer(collect))).code == "integrity"
     view = await aggregator.show()
     assert (view.state, view.error.code) == ("failed", "integrity")
+
+
+async def test_a_release_goes_on_after_an_owner_failed(launch, records):
+    """What ended after owners had spent goes on when it is asked for again: with the same fragments."""
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    works = await all_until(owners, "collect")
+    await owners[0].answer(works[0])
+    failure = wire.Failure(code="internal", message="an internal fault at the owner")
+    await owners[1].calls.Answer(
+        wire.AnswerRequest(release="r1", plan_digest=works[1].plan_digest, failure=failure)
+    )
+    view = await aggregator.show()
+    assert (view.state, "nobody is charged again" in view.error.hint) == ("failed", True)
+    fragments = [owner.fragment for owner in owners]
+    for owner, work in zip(owners, await all_until(owners, "conclude"), strict=True):
+        await owner.answer(work)
+        owner.concluded = None
+    await aggregator.start("a", "b")
+    assert (await aggregator.show()).state == "collecting"
+    await asyncio.gather(*(owner.run() for owner in owners))
+    assert (await aggregator.show()).state == "published"
+    assert [owner.fragment for owner in owners] == fragments

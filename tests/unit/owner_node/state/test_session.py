@@ -65,8 +65,9 @@ def test_a_lost_receipt_does_not_block_publication() -> None:
 
 @pytest.mark.parametrize("state", sorted(FINAL))
 def test_ends_are_final(state: SessionState) -> None:
-    """No event leads out of an end."""
-    assert set(TRANSITIONS[state].values()) == {state}
+    """No event leads out of an end, but one that goes on with a paid fragment."""
+    after = {to for event, to in TRANSITIONS[state].items() if event is not SessionEvent.RESUME}
+    assert after == {state}
 
 
 def test_every_live_session_can_end() -> None:
@@ -83,14 +84,17 @@ def test_nobody_refuses_after_spending() -> None:
 
 
 def test_spending_comes_before_noise_and_only_once_linked() -> None:
-    """The only way into the charged states is to spend after linking."""
+    """The only way into the charged states is to spend after linking, or to go on after an end that followed."""
     entries = {
         (before, event)
         for before, events in TRANSITIONS.items()
         for event, after in events.items()
         if after in CHARGED and before not in CHARGED
     }
-    assert entries == {(SessionState.LINKED, SessionEvent.SPEND)}
+    assert entries == {
+        (SessionState.LINKED, SessionEvent.SPEND),
+        (SessionState.ENDED, SessionEvent.RESUME),
+    }
 
 
 def test_table_is_complete() -> None:
