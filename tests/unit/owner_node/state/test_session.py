@@ -84,7 +84,7 @@ def test_nobody_refuses_after_spending() -> None:
 
 
 def test_spending_comes_before_noise_and_only_once_linked() -> None:
-    """The only way into the charged states is to spend after linking, or to go on after an end that followed."""
+    """The only ways into the charged states: spend after linking, or go on after an end that followed."""
     entries = {
         (before, event)
         for before, events in TRANSITIONS.items()
