@@ -105,7 +105,7 @@ check-generated: $(DEVELOPMENT_STAMP) ## fail if common/wire/v1 differs from wha
 # One set of versions for Python 3.11 and newer on Linux and macOS; no index is written down.
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
   --generate-hashes --no-header --no-emit-index-url --no-emit-find-links --no-annotate --no-config \
-  --extra postgresql pyproject.toml
+  --extra postgresql --extra console pyproject.toml
 
 lock: ## re-make the lock files (UPGRADE=--upgrade to move to newer versions)
 	@test -x $(BIN)/uv || { echo "error: no uv in $(VENV); run: make setup" >&2; exit 2; }

@@ -1,6 +1,7 @@
 """A real browser that opens a page and tells what happened: headless Chromium, driven over a pipe.
 
-The browser reaches no network: every name fails to resolve. What a page asks for is listed all the same.
+The browser reaches this machine alone: every name fails to resolve. What a page asks
+for is listed all the same.
 """
 
 import base64
@@ -9,7 +10,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +22,7 @@ _READ = 1 << 16
 _ARGUMENTS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
     *("--remote-debugging-pipe", "--disable-background-networking", "--disable-component-update"),
-    *("--host-resolver-rules=MAP * ~NOTFOUND", "--hide-scrollbars"),
+    *("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--hide-scrollbars"),
 )
 Message = Mapping[str, Any]
 
@@ -46,6 +47,23 @@ class Page:
         found = self.do("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until a condition of the page's own script engine holds, frame by frame."""
+        waiting = f"""new Promise(done => {{
+            const holds = () => {{ try {{ return {condition} }} catch {{ return false }} }}
+            const look = () => holds() ? done(true) : setTimeout(look, 20)
+            look()
+        }})"""
+        self.do("Runtime.evaluate", expression=waiting, awaitPromise=True)
+
+    def go(self, address: str) -> None:
+        """Open another address in this page and wait until it is loaded."""
+        self.leads_to_page(lambda: self.do("Page.navigate", url=address))
+
+    def leads_to_page(self, action: Callable[[], object]) -> None:
+        """Do something that loads another page, and wait for that."""
+        self.browser.await_load(self.session, action)
 
     def press(self, key: str, code: int) -> None:
         """Press a key and let it go."""
@@ -100,8 +118,8 @@ class Browser:
         self._pages: dict[str, Page] = {}
         self._loaded: set[str] = set()
 
-    def open(self, file: Path, width: int = 1100) -> Page:
-        """Open a file and wait until it is loaded."""
+    def open(self, file: Path | str, width: int = 1100) -> Page:
+        """Open a file or an address and wait until it is loaded."""
         target = self.do("Target.createTarget", url="about:blank")["targetId"]
         session = self.do("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = self._pages[session] = Page(self, session)
@@ -110,10 +128,15 @@ class Browser:
         page.do(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False
         )
-        page.do("Page.navigate", url=file.resolve().as_uri())
+        page.go(file if isinstance(file, str) else file.resolve().as_uri())
+        return page
+
+    def await_load(self, session: str, action: Callable[[], object]) -> None:
+        """Do something and wait until the page of a session has loaded after it."""
+        self._loaded.discard(session)
+        action()
         while session not in self._loaded:
             self._take(self._next())
-        return page
 
     def do(self, method: str, session: str = "", **parameters: Any) -> Any:
         """Give a command and return its result."""

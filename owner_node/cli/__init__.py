@@ -19,6 +19,7 @@ _COMMANDS = {
     "show": Command("owner_node.cli.requests:show", "Show what a plan would let leave, and for what."),
     "approve": Command("owner_node.cli.requests:approve", "Approve a plan that waits."),
     "refuse": Command("owner_node.cli.requests:refuse", "Refuse a plan that waits."),
+    "console": Command("owner_node.cli.web:console", "Show plans, budgets and history as web pages."),
     "mask": Command("owner_node.cli.mask:mask", "Mask one data set into a file."),
     "explore": Command("owner_node.cli.explore:explore", "Try settings: what is left, what is revealed."),
     "download": Command("owner_node.cli.releases:download", "Fetch a release that this owner took part in."),

@@ -25,7 +25,7 @@ from owner_node.connection.recall import recall
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.local.charge import LOCAL
 from owner_node.release.attempts import MOST, Attempts
-from owner_node.release.decisions import Decisions, this_person
+from owner_node.release.decisions import Decisions, checked_reason, this_person
 from owner_node.release.records import Records
 from owner_node.release.recovery import Recovery, Shown, assess, carry_out
 from owner_node.state.database import OwnerDatabase
@@ -49,7 +49,6 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]
 TotalOption = Annotated[str, typer.Option("--total", help="Its total from now on, for the data's lifetime.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; stays in ledger and history.")]
-_LONGEST_REASON = 500
 
 
 def budget(
@@ -62,7 +61,7 @@ def budget(
 ) -> int:
     """Record another total of a budget, which owner.toml alone cannot raise. Works beside the daemon."""
     owner, new = config.load(config_file), parse_epsilon(total)
-    reason = _reason(reason)
+    reason = checked_reason(reason)
     _check_state(owner.owner.state_dir)
     records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
@@ -106,14 +105,6 @@ def _record(records: Records, name: str, before: Decimal | None, new: Decimal, r
         )  # fmt: skip
 
 
-def _reason(reason: str) -> str:
-    if not reason.strip() or len(reason) > _LONGEST_REASON:
-        raise UsageError(
-            f"a reason has 1 to {_LONGEST_REASON} characters", "say why in a sentence: --reason TEXT"
-        )
-    return reason.strip()
-
-
 def _check_state(state_dir: Path) -> None:
     if not (state_dir / "owner.db").is_file():
         raise UsageError(
@@ -138,7 +129,7 @@ def give_back(
     as_json: JsonOption = False,
 ) -> int:
     """Return a reservation that was not spent after its deadline, and refuse its release."""
-    owner, reason = config.load(config_file), _reason(reason)
+    owner, reason = config.load(config_file), checked_reason(reason)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         decisions = Decisions(db, utc_now)
         session = decisions.reserved(release)
@@ -163,7 +154,7 @@ def reset_attempts(
     as_json: JsonOption = False,
 ) -> int:
     """Allow as many uncharged answers about the data of a budget again. Recorded with the reason."""
-    owner, reason = config.load(config_file), _reason(reason)
+    owner, reason = config.load(config_file), checked_reason(reason)
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         check_known(owner, Ledger(db, utc_now), name)
         attempts = Attempts(History(db, utc_now), Sessions(db, utc_now), utc_now)

@@ -368,7 +368,6 @@ def _list(title: str, lines: list[str]) -> None:
         console.print_line(f"- {line}")
 
 
-_LONGEST_REASON = 400
 _VALID = "24h"
 
 ReleaseArgument = Annotated[
@@ -518,12 +517,8 @@ def refuse(
 ) -> None:
     """Refuse the plan that waits. The aggregator receives the refusal without the reason."""
     owner = config.load(config_file)
-    if not reason.strip() or len(reason) > _LONGEST_REASON:
-        raise UsageError(
-            f"--reason has 1 to {_LONGEST_REASON} characters", "it is kept in this owner's history"
-        )
     with _opened(owner) as (_, decisions):
-        session = decisions.refuse(release, digest, this_person(), reason.strip())
+        session = decisions.refuse(release, digest, this_person(), reason)
     notified = ring(owner.owner.state_dir)
     if as_json:
         console.print_json({**named(session), "reason": session.reason, "daemon_told": notified})

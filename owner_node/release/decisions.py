@@ -21,8 +21,24 @@ _NO_LOGIN = 2**32 - 1
 """Login uid of processes without a login session, such as daemons and containers."""
 SHORTEST_DIGEST = 12
 """Digits of a plan digest that a person has to give at least."""
+LONGEST_REASON = 500
+"""Most characters of the reason of a decision."""
 LONGEST_HOLD = timedelta(days=30)
 """How long a reservation is held at most before a person may return it, whatever deadline was stated."""
+
+
+def checked_reason(reason: str) -> str:
+    """Return the reason of a decision without the space around it.
+
+    Raises:
+        UsageError: If it is empty or too long.
+    """
+    if not 0 < len(reason.strip()) <= LONGEST_REASON:
+        raise UsageError(
+            f"a reason has 1 to {LONGEST_REASON} characters",
+            "say why in a sentence, which is kept in this owner's history: --reason TEXT",
+        )
+    return reason.strip()
 
 
 def this_person() -> Person:
@@ -157,9 +173,10 @@ class Decisions:
             reason: The reason, for this owner's history.
 
         Raises:
-            UsageError: If the session does not wait for a person.
+            UsageError: If the session does not wait for a person, or the reason is empty or too long.
             ConflictError: If another plan waits there.
         """
+        reason = checked_reason(reason)
         with self._db.transaction() as tx:
             session = self.awaiting(name, digest)
             self._note(tx, session, "refused", f"refused by {person.name}: {reason}", person)

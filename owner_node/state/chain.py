@@ -92,6 +92,11 @@ class Chain:
         condition = f"WHERE {where} " if where else ""
         return self._select(f"{condition}ORDER BY sequence", values)
 
+    def newest(self, most: int, where: str = "", values: tuple[str | int, ...] = ()) -> list[sqlite3.Row]:
+        """Return at most `most` entries that fulfil a condition, as in `entries`, newest first."""
+        condition = f"WHERE {where} " if where else ""
+        return self._select(f"{condition}ORDER BY sequence DESC LIMIT ?", (*values, most))
+
     def contains(self, head: Head) -> bool:
         """Whether this chain once ended with that head; every chain contains the empty one."""
         if head.sequence == 0:

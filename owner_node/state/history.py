@@ -106,10 +106,22 @@ class History:
         self, aggregator: str | None = None, release: str | None = None, event: str | None = None
     ) -> tuple[Line, ...]:
         """Return the lines, oldest first, filtered by the aggregator, release and event that are named."""
-        wanted = {"aggregator": aggregator, "release": release, "event": event}
-        named = {column: value for column, value in wanted.items() if value is not None}
-        where = " AND ".join(f"{column} = ?" for column in named)
-        return tuple(_line(row) for row in self._chain.entries(where, tuple(named.values())))
+        where, values = _condition(aggregator, release, event)
+        return tuple(_line(row) for row in self._chain.entries(where, values))
+
+    def newest(
+        self,
+        before: int | None,
+        most: int,
+        aggregator: str | None = None,
+        release: str | None = None,
+        event: str | None = None,
+    ) -> tuple[Line, ...]:
+        """Return at most `most` lines before a sequence number, newest first, filtered as in `entries`."""
+        where, values = _condition(aggregator, release, event)
+        if before is not None:
+            where, values = f"{where} AND sequence < ?" if where else "sequence < ?", (*values, str(before))
+        return tuple(_line(row) for row in self._chain.newest(most, where, values))
 
     def after(self, sequence: int, most: int) -> tuple[Line, ...]:
         """Return at most `most` lines after a sequence number, oldest first."""
@@ -138,6 +150,12 @@ class History:
             IntegrityError: Naming the first invalid line.
         """
         self._chain.verify()
+
+
+def _condition(aggregator: str | None, release: str | None, event: str | None) -> tuple[str, tuple[str, ...]]:
+    wanted = {"aggregator": aggregator, "release": release, "event": event}
+    named = {column: value for column, value in wanted.items() if value is not None}
+    return " AND ".join(f"{column} = ?" for column in named), tuple(named.values())
 
 
 def _line(row: sqlite3.Row) -> Line:

@@ -102,6 +102,7 @@ class Offering:
         k: str = "5",
         mechanism: str = "idp-joint",
         dataset: str = "cohort",
+        purpose: str = "",
     ) -> Plan:
         """Return the plan of a horizontal release with another owner that has the same schema."""
         import json
@@ -109,7 +110,7 @@ class Offering:
         own = Schema.from_document(json.loads(schema))
         request = parse_arguments(
             release=release, dataset=dataset, layout="horizontal", groups=[("a", "b")], epsilon=epsilon, k=k,
-            mechanism=mechanism,
+            mechanism=mechanism, purpose=purpose,
         )  # fmt: skip
         aggregator = Party(PartyKind.AGGREGATOR, "hub", DOMAIN).uri
         return make_plan(

@@ -1,0 +1,117 @@
+"""The checks that every request passes before a page sees it, and the headers that every answer carries.
+
+A page on another site can make a browser send requests here. So the Host header must name this console (DNS
+rebinding), a change must come from one of its own pages (Origin, and the token of the visit's forms), and the
+cookie is sent with requests of the same site alone.
+"""
+
+import hmac
+from collections.abc import Callable, Collection
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qsl
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from common.web.doors import Doors, Visit
+
+LONGEST_FORM = 64 * 1024
+"""Largest body of a request, in bytes."""
+OPEN = ("/static/", "/enter")
+"""Where no visit is needed."""
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+
+
+class Guard:
+    """ASGI middleware; puts `visit` and `form` (of a POST) into the state of a request.
+
+    Args:
+        app: The pages.
+        doors: Who has entered.
+        cookie: Name of the cookie.
+        hosts: The values of the Host header that name this console, such as "127.0.0.1:8080".
+        scheme: "http" or "https".
+        refusal: Makes the page that says why a request is refused, from a status and a sentence.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        doors: Doors[object],
+        cookie: str,
+        hosts: Collection[str],
+        scheme: str,
+        refusal: Callable[[int, str], Response],
+    ) -> None:
+        self._app, self._doors, self._cookie, self._refusal = app, doors, cookie, refusal
+        self._hosts, self._origins = frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(raw=message["headers"])
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        refused = await self._refused(scope, receive)
+        await (refused or self._app)(scope, receive, send_with_headers)
+
+    async def _refused(self, scope: Scope, receive: Receive) -> Response | None:
+        headers, method = Headers(scope=scope), scope["method"]
+        if headers.getlist("host") != [headers.get("host")] or headers["host"] not in self._hosts:
+            return self._refusal(421, "This address is not the one that the console listens at.")
+        if method not in ("GET", "HEAD", "POST"):
+            return self._refusal(405, "This method is not known here.")
+        if method == "POST" and headers.get("origin") not in self._origins:
+            return self._refusal(403, "This request did not come from a page of this console.")
+        state = scope.setdefault("state", {})
+        state["visit"] = visit = self._doors.visit(cookie_of(headers, self._cookie))
+        if visit is None:
+            if scope["path"].startswith(OPEN) and method != "POST":
+                return None
+            return self._refusal(401, "Nobody is signed in here, or 15 minutes passed without a request.")
+        if method == "POST":
+            return await self._checked_form(Request(scope, receive), visit)
+        return None
+
+    async def _checked_form(self, request: Request, visit: Visit[object]) -> Response | None:
+        body = b""
+        async for part in request.stream():
+            body += part
+            if len(body) > LONGEST_FORM:
+                return self._refusal(413, "This form is too long.")
+        try:
+            form = dict(parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body)))
+        except ValueError:
+            return self._refusal(400, "This form cannot be read.")
+        if not hmac.compare_digest(form.pop("csrf", "").encode(), visit.csrf.encode()):
+            return self._refusal(403, "This form is not of this visit. Load the page again.")
+        request.scope["state"]["form"] = form
+        return None
+
+
+def cookie_of(headers: Headers, name: str) -> str:
+    """Return the value of a cookie; empty if there is none."""
+    found = SimpleCookie(headers.get("cookie", "")).get(name)
+    return found.value if found is not None else ""

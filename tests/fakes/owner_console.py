@@ -1,0 +1,104 @@
+"""The owner's web pages at a real port, over the real state of an owner that a plan waits for."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from urllib.parse import urlencode
+
+import uvicorn
+
+from common.web.doors import Doors
+from owner_node.config import PolicyConfig
+from owner_node.console.application import application
+from owner_node.release.approvals import Person
+from tests.fakes.offering import Offering
+
+
+@dataclass
+class Answer:
+    """An answer with its body."""
+
+    status: int
+    body: str
+    response: HTTPResponse
+
+    def header(self, name: str) -> str:
+        """Return a header; empty if it is not there."""
+        return self.response.getheader(name) or ""
+
+
+@dataclass
+class OwnerConsole:
+    """A console that listens, and a person's browser reduced to a cookie."""
+
+    offering: Offering
+    port: int
+    doors: Doors[Person]
+    later: list[float]
+    cookie: str = ""
+    sent: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def link(self, name: str = "vera") -> str:
+        """Return the path of a new one-time link."""
+        return "/enter?" + urlencode({"key": self.doors.new_key(Person(name))})
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        form: dict[str, str] | bytes | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Answer:
+        """Send one request."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        body = form if isinstance(form, bytes) else urlencode(form or {}).encode()
+        own = {"Cookie": self.cookie} if self.cookie else {}
+        if method == "POST":
+            own |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
+        connection.request(method, path, body if method == "POST" else None, own | (headers or {}))
+        response = connection.getresponse()
+        answer = Answer(response.status, response.read().decode(), response)
+        connection.close()
+        return answer
+
+    def sign_in(self, name: str = "vera") -> None:
+        """Follow a one-time link."""
+        answer = self.ask("GET", self.link(name))
+        assert answer.status == 303
+        self.cookie = answer.header("set-cookie").split(";")[0]
+
+    def csrf(self) -> str:
+        """Return what the forms of this visit carry."""
+        page = self.ask("GET", "/").body
+        return page.split('name="csrf" value="')[1].split('"')[0]
+
+
+@contextmanager
+def owner_console(folder: Path, purpose: str = "research") -> Iterator[OwnerConsole]:
+    """Make an owner that asks a person about every plan, ask it for one, and serve its pages."""
+    offering = Offering(folder, PolicyConfig(approval="manual"))
+    plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5", purpose=purpose)
+    assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
+    listener = socket.create_server(("127.0.0.1", 0))
+    port, later = listener.getsockname()[1], [0.0]
+    doors: Doors[Person] = Doors(lambda: time.monotonic() + later[0])
+    pages = application(lambda: offering.config, doors, [f"127.0.0.1:{port}"])
+    server = uvicorn.Server(uvicorn.Config(pages, log_config=None, lifespan="off", ws="none"))
+    thread = threading.Thread(target=lambda: server.run(sockets=[listener]))
+    thread.start()
+    try:
+        yield OwnerConsole(offering, port, doors, later)
+    finally:
+        server.should_exit = True
+        thread.join()
+        offering.records.db.close()

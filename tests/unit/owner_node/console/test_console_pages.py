@@ -1,0 +1,58 @@
+"""The pages of an owner in a real browser: by keyboard, on a telephone, light and dark, and with axe."""
+
+from importlib.resources import files
+
+import pytest
+
+from owner_node.state.session import SessionState
+from tests.browser import browser
+from tests.fakes.owner_console import owner_console
+
+pytestmark = pytest.mark.needs("chromium")
+AXE = files("axe_core_python").joinpath("axe.min.js")
+PAGES = ("/", "/plans/hub/r1", "/plans/hub/r1/trial", "/ledger", "/history", "/connections")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A console and a browser."""
+    with owner_console(tmp_path_factory.mktemp("console")) as console, browser() as chromium:
+        yield console, chromium
+
+
+def test_every_page_is_accessible_and_asks_only_this_console(served):
+    """No violation of axe in light and dark, nothing wider than a telephone, no complaint of the browser."""
+    console, chromium = served
+    page = chromium.open(console.origin + console.link(), width=360)
+    axe = AXE.read_text()
+    for path in PAGES:
+        page.go(console.origin + path)
+        page.wait_for("!document.querySelector('progress, [hx-trigger=load]')")
+        for scheme in ("light", "dark"):
+            page.prefer(scheme)
+            page.evaluate(f"{axe}; 0")
+            page.evaluate("axe.run().then(found => { window.found = found }); 0")
+            page.wait_for("window.found")
+            violations = page.evaluate(
+                "JSON.stringify(found.violations.map(v => [v.id, v.nodes.map(n => n.html)]))"
+            )
+            assert (path, scheme, violations) == (path, scheme, "[]")
+            page.evaluate("delete window.found; 0")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
+    assert not [each for each in page.asked_for if not each.startswith((console.origin, "data:"))]
+    assert page.complaints == []
+
+
+def test_a_plan_is_approved_with_the_keyboard_alone(tmp_path):
+    """Tab reaches the field and the button; the page then says who approved."""
+    with owner_console(tmp_path) as console, browser() as chromium:
+        page = chromium.open(console.origin + console.link())
+        page.go(console.origin + "/plans/hub/r1")
+        while page.evaluate("document.activeElement.name") != "confirm":
+            page.press("Tab", 9)
+        page.do("Input.insertText", text="r1")
+        page.leads_to_page(lambda: page.press("Enter", 13))
+        assert "vera approved this plan" in page.evaluate("document.body.innerText")
+        found = console.offering.records.sessions.get("hub", "r1")
+        assert found is not None
+        assert found.state is SessionState.AWAITING_APPROVAL
