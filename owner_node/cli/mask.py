@@ -21,7 +21,7 @@ from common.errors import ConfigurationError, ExitCode
 from common.model.mechanisms import CARRIER_RULE
 from common.planning.arguments import ReleaseArguments, parse_own_arguments, split_names
 from common.words.guarantee import invariants, promises
-from common.words.numbers import bound_cell, bound_text, left_text
+from common.words.numbers import OF_YOUR_DATA, bound_cell, bound_text, left_text
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.config.database import place_of
@@ -162,7 +162,7 @@ def _show_plan(job: "MaskJob", expected: "Forecast", left: Decimal) -> None:
         ],
     )
     console.print_line(
-        "error: expected squared error of these data, as a share of that of the attribute's mean; unchanged: "
+        f"error: expected squared error, {OF_YOUR_DATA}; unchanged: "
         "expected share of values. Both depend on the data: they are for their owner and not in the report."
     )
     console.print_line()

@@ -29,6 +29,7 @@ from common.words.numbers import (
 )
 from owner_node import config
 from owner_node.config import OwnerConfig
+from owner_node.explore.distortion import warnings
 from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
@@ -45,7 +46,6 @@ _ATTACKS = {
     "extremes": "people with the smallest and largest values re-identified",
     "scales": "presence of an extreme value inferred from the noise",
 }
-_LINKING_ATTACKS = ("linkage", "likelihood", "structure")
 
 
 def show_preview(found: dict[str, Any] | None) -> None:
@@ -72,6 +72,7 @@ def show_preview(found: dict[str, Any] | None) -> None:
         ),
         list(_lines(found["risks"], bare, found["risk_with_earlier"])),
     )
+    _show_distortions(found.get("distortions", ()))
     if n_others:
         console.print_line(
             f"The other owners have {n_others} more attributes of the same people in this release: anyone "
@@ -88,6 +89,27 @@ def show_preview(found: dict[str, Any] | None) -> None:
             f"mean SSE {error['mean']:.3g} ({error['low']:.3g} to {error['high']:.3g}); with every value "
             f"replaced by its mean it would be {found['mean_sse_of_means']:.3g}."
         )
+
+
+def _show_distortions(found: Sequence[dict[str, Any]]) -> None:
+    """Print how masking distorts the attributes; flagged ones are marked."""
+    if not found:
+        return
+    rows = []
+    for each in found:
+        mean, zeros, most = each["mean"], each["zeros"], each["most_frequent"]
+        rows.append(
+            (
+                each["name"],
+                mean and f"{mean['before']:.4g} → {mean['after']:.4g}",
+                zeros and f"{_share_percent(zeros['before'])} → {_share_percent(zeros['after'])}",
+                most["value"],
+                f"{_share_percent(most['before'])} → {_share_percent(most['after'])}",
+                "distorted" if each["distorted"] else "",
+            )
+        )
+    columns = ("attribute", "mean", "zeros", "most frequent value", "its share", "")
+    console.table("How masking changes single attributes, averaged over a few draws", columns, rows)
 
 
 def _lines(
@@ -174,13 +196,19 @@ def _expected(document: dict[str, Any]) -> list[Part]:
         f"leaves unchanged: {_percent(forecast['unchanged_values'])} of values, "
         f"{_percent(forecast['unchanged_records'])} of records"
     )
-    linked = [each for each in (preview or {}).get("risks", ()) if each["attack"] in _LINKING_ATTACKS]
-    if linked:
-        most = max(each["rate"]["mean"] for each in linked)
-        unchanged += f"; anyone who knows all originals links {_share_percent(most)} of records"
-    elif preview and "problem" in preview:
+    risks = (preview or {}).get("risks", ())
+    for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
+        share = _share_percent(_best(risks, knows)["rate"]["mean"])
+        unchanged += f"; re-identified, {knows} known: {share}"
+    if preview and preview.get("risk_with_earlier"):
+        unchanged += (
+            f", with your earlier releases {_share_percent(preview['risk_with_earlier']['rate']['mean'])}"
+        )
+    if preview and "problem" in preview:
         unchanged += f"; not tried: {preview['problem']}"
-    return [listed(f"expected error ({OF_YOUR_DATA})", errors), text(unchanged)]
+    parts = [listed(f"expected error ({OF_YOUR_DATA})", errors), text(unchanged)]
+    distorted = warnings((preview or {}).get("distortions", ()))
+    return [*parts, listed("distorted by masking", distorted)] if distorted else parts
 
 
 def show_request(document: dict[str, Any], *, details: bool) -> None:
@@ -295,7 +323,7 @@ def _own(document: dict[str, Any]) -> Any:
 
 def _attributes(document: dict[str, Any]) -> None:
     columns = (
-        "attribute", "type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint", "expected error"
+        "attribute", "type", "domain", "mechanism", "k", "rank noise", "ε", "ε joint", "planned error"
     )  # fmt: skip
     keys = ("name", "type", "domain", "mechanism", "k", "rank_noise")
     rows = [
@@ -312,8 +340,8 @@ def _attributes(document: dict[str, Any]) -> None:
     for each in document["attributes"]:
         console.print_line(f"- {each['name']}: {each['carried_by']}")
     console.print_line(
-        "The expected error is the aggregator's own figure from public numbers: a share of the variance of "
-        "values spread evenly over the domain; 1 means that the attribute's mean would do as well."
+        f"The planned error follows from public numbers alone: {OF_UNIFORM}. At 1, the attribute's mean would "
+        "be as good."
     )
 
 
@@ -324,7 +352,7 @@ def _forecast(forecast: dict[str, Any] | None) -> None:
     console.print_line()
     console.table(
         "What is expected of this owner's data, before any noise is drawn; known only here",
-        ("attribute", "error", "leaves unchanged", "without noise", ""),
+        ("attribute", f"error ({OF_YOUR_DATA})", "leaves unchanged", "without noise", ""),
         [
             (
                 each["name"], each["error"] and _number(each["error"]), _percent(each["unchanged"]),
@@ -336,7 +364,7 @@ def _forecast(forecast: dict[str, Any] | None) -> None:
     )  # fmt: skip
     values, whole = _percent(forecast["unchanged_values"]), _percent(forecast["unchanged_records"])
     sse, of_means = _number(forecast["mean_sse"]), _number(forecast["mean_sse_of_means"])
-    console.print_line("An error is a share of that of the attribute's mean. All attributes together:")
+    console.print_line("All attributes together:")
     console.print_line(f"{values} of values and {whole} of whole records are expected to leave unchanged;")
     console.print_line(f"mean SSE {sse}; with every value replaced by its mean it would be {of_means}.")
 

@@ -9,6 +9,7 @@ from common.errors import TesseraError
 from common.log import places
 from common.model.plan import Plan
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.explore.distortion import distortions
 from owner_node.explore.preview import MOST_EFFORT, Earlier, effort, preview
 from owner_node.ledger.ledger import Ledger
 from owner_node.masking.engine import MemoryEngine
@@ -79,7 +80,7 @@ def preview_of(
         sessions: All sessions, for what was released before; None: nothing was.
 
     Returns:
-        The result of `owner_node.explore.preview` and, as `others_attributes`, the number of attributes of
+        The result of `owner_node.explore.preview`, `distortions`, and, as `others_attributes`, the number of attributes of
         the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
     """
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
@@ -115,6 +116,7 @@ def _tried(plan_bytes: bytes, dataset: str, owner: OwnerConfig, released: Sequen
     prepared = prepare(owner.dataset(dataset), plan, asked, None)
     earlier = _earlier(owner, owner.dataset(dataset), prepared, released)
     found = preview(prepared.records, prepared.tasks, Randomness.of_system(), earlier)
+    found["distortions"] = distortions(prepared.records, prepared.tasks)
     return {**found, "others_attributes": len(plan.attributes) - len(asked.attributes)}
 
 

@@ -258,7 +258,8 @@ def test_a_request_is_one_page(offering):
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
     document = request_view(session(offering), plan, offering.config, Decimal("1.999999999996"))
     document |= {"budget": "cohort", "rule": 'policy.approval = "manual"', "approval": None}
-    document["preview"] = {"risks": [{"attack": "likelihood", "rate": {"mean": 0.25}}]}
+    risk = {"attack": "likelihood", "knows": "all attributes", "rate": {"mean": 0.25}}
+    document["preview"] = {"risks": [risk], "risk_with_earlier": None}
     lines = brief(document)
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
@@ -267,7 +268,7 @@ def test_a_request_is_one_page(offering):
     for wanted in (
         "share of your data's variance",
         "which has 1.9999 left",
-        "links 25 % of records",
+        "all attributes known: 25 %",
         "Not hidden",
     ):
         assert wanted in shown

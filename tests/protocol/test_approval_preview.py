@@ -69,6 +69,7 @@ def test_a_plan_that_waits_is_tried(offering, capsys):
     show_preview(found)
     printed = capsys.readouterr().out
     assert "without the release" in printed
+    assert "How masking changes single attributes" in printed
     assert "mean SSE" in printed
     assert "re-identified, all known" in printed
     assert "attributes of this owner" not in printed

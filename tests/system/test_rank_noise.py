@@ -82,7 +82,7 @@ def test_policies(cluster):
         ("partly", "age=0", "c: policy.min_rank_noise = 0.02, 'age' is planned with rank noise 0"),
     ):
         code, document = released(cluster, name, owners="a,c", k="", rank_noise=rank_noise)
-        assert (code, document["state"]) == (4, "refused")
+        assert (code, document["error"]["code"]) == (4, "refused")
         assert rule in document["error"]["message"]
         history = ask(cluster, "owner-node", "history", "--release", name, owner="c")[1]["history"]
         assert not any(each["event"] == "refused" for each in history)

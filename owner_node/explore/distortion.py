@@ -1,0 +1,108 @@
+"""How masking distorts single attributes: their means, their zeros, and their most frequent values.
+
+An expected error says little about a skewed attribute: where nearly all values are 0, a small error can still
+turn half of the zeros into other values. The numbers depend on the data and are for their owner only. They
+come from draws of their own and disclose nothing about the noise of a release.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from common.arrays import Int64Array
+from common.model.schema import Attribute, AttributeType
+from owner_node.masking.engine import Engine
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import AttributeTask
+
+REPETITIONS = 3
+"""Draws that every number is averaged over."""
+SHARE = 0.05
+"""A share of records that changes by this much or more is a distortion."""
+MEAN_SHARE = 0.1
+"""So is a mean of values with a natural zero that changes by this share of itself."""
+SPREAD_SHARE = 0.05
+"""And any mean that changes by this share of the standard deviation."""
+
+
+def distortions(records: Engine, tasks: Sequence[AttributeTask]) -> list[dict[str, Any]]:
+    """Mask a few times, and compare means, zeros and most frequent values.
+
+    Args:
+        records: The original records.
+        tasks: How each attribute is masked.
+
+    Returns:
+        For every attribute `{name, mean, zeros, most_frequent, distorted}`: `mean` and `zeros` are
+        `{before, after}`, or null where the attribute has none; `most_frequent` is `{value, before, after}`;
+        `distorted` names what is flagged.
+    """
+    draws = [mask_table(records, tasks) for _ in range(REPETITIONS)]
+    return [_of_attribute(task.attribute, records.columns[task.attribute.name], draws) for task in tasks]
+
+
+def _of_attribute(
+    attribute: Attribute, before: Int64Array, draws: Sequence[Mapping[str, Int64Array]]
+) -> dict[str, Any]:
+    columns = [draw[attribute.name] for draw in draws]
+
+    def share(value: int) -> dict[str, float]:
+        after = np.mean([(column == value).mean() for column in columns])
+        return {"before": float((before == value).mean()), "after": float(after)}
+
+    values, counts = np.unique(before, return_counts=True)
+    most = int(values[counts.argmax()])
+    numbers = attribute.type in (AttributeType.INTEGER, AttributeType.NUMBER)
+    has_zero = numbers and attribute.lower <= 0 <= attribute.upper
+    found: dict[str, Any] = {
+        "name": attribute.name,
+        "mean": None,
+        "zeros": share(0) if has_zero else None,
+        "most_frequent": {"value": _label(attribute, most), **share(most)},
+    }
+    flags = [key for key in ("zeros", "most_frequent") if found[key] and _moved(found[key]) >= SHARE]
+    if numbers:
+        unit = 10**-attribute.decimals
+        means = float(before.mean()), float(np.mean([column.mean() for column in columns]))
+        moved, spread = abs(means[1] - means[0]), float(before.std())
+        found["mean"] = {"before": means[0] * unit, "after": means[1] * unit}
+        natural = attribute.lower >= 0 and moved >= MEAN_SHARE * means[0] > 0
+        if natural or moved >= SPREAD_SHARE * spread > 0:
+            flags.append("mean")
+    return found | {"distorted": flags}
+
+
+def _moved(share: Mapping[str, Any]) -> float:
+    return abs(float(share["after"]) - float(share["before"]))
+
+
+def _label(attribute: Attribute, value: int) -> str:
+    if attribute.type is AttributeType.CATEGORY:
+        return attribute.categories[value]
+    if attribute.type is AttributeType.BOOLEAN:
+        return ("false", "true")[value]
+    return attribute.text(value)
+
+
+def warnings(found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return one short text for every attribute that is distorted."""
+    return [f"{each['name']} {', '.join(_words(each))}" for each in found if each["distorted"]]
+
+
+def _words(found: Mapping[str, Any]) -> list[str]:
+    words = []
+    if "mean" in found["distorted"]:
+        before, after = found["mean"]["before"], found["mean"]["after"]
+        relative = f"{100 * (after / before - 1):+.0f} %" if before > 0 else f"{before:.3g} → {after:.3g}"
+        words.append(f"mean {relative}")
+    most = found["most_frequent"]
+    if "zeros" in found["distorted"]:
+        words.append(f"zeros {_percent(found['zeros'])}")
+    if "most_frequent" in found["distorted"] and most["value"] != "0":
+        words.append(f"{most['value']!r} {_percent(most)}")
+    return words
+
+
+def _percent(share: Mapping[str, Any]) -> str:
+    return f"{100 * share['before']:.1f} % → {100 * share['after']:.1f} %"
