@@ -200,10 +200,9 @@ def _expected(document: dict[str, Any]) -> list[Part]:
     for knows in dict.fromkeys(each["knows"] for each in risks if each["knows"]):
         share = _share_percent(_best(risks, knows)["rate"]["mean"])
         unchanged += f"; re-identified, {knows} known: {share}"
-    if preview and preview.get("risk_with_earlier"):
-        unchanged += (
-            f", with your earlier releases {_share_percent(preview['risk_with_earlier']['rate']['mean'])}"
-        )
+    earlier = (preview or {}).get("risk_with_earlier")
+    if earlier:
+        unchanged += f"; with your earlier releases: {_share_percent(earlier['rate']['mean'])}"
     if preview and "problem" in preview:
         unchanged += f"; not tried: {preview['problem']}"
     parts = [listed(f"expected error ({OF_YOUR_DATA})", errors), text(unchanged)]
@@ -340,8 +339,8 @@ def _attributes(document: dict[str, Any]) -> None:
     for each in document["attributes"]:
         console.print_line(f"- {each['name']}: {each['carried_by']}")
     console.print_line(
-        f"The planned error follows from public numbers alone: {OF_UNIFORM}. At 1, the attribute's mean would "
-        "be as good."
+        f"The planned error follows from public numbers alone: {OF_UNIFORM}. At 1, the attribute's mean is "
+        "as good."
     )
 
 

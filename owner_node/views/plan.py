@@ -80,8 +80,8 @@ def preview_of(
         sessions: All sessions, for what was released before; None: nothing was.
 
     Returns:
-        The result of `owner_node.explore.preview`, `distortions`, and, as `others_attributes`, the number of attributes of
-        the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
+        The result of `owner_node.explore.preview`; `distortions`; as `others_attributes`, the number of
+        attributes of the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
     """
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         plan = Sessions(db, utc_now).plan(session)
