@@ -81,7 +81,8 @@ def preview_of(
 
     Returns:
         The result of `owner_node.explore.preview`; `distortions`; as `others_attributes`, the number of
-        attributes of the release that only other owners have; or `{problem}`: the plan is shown even if the trial failed.
+        attributes of the release that only other owners have; or `{problem}`: the plan is shown even if the
+        trial failed.
     """
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
         plan = Sessions(db, utc_now).plan(session)
