@@ -64,7 +64,7 @@ def make_parties(parties: Path, owners: Mapping[str, OwnerFiles]) -> bool:
 
     Raises:
         UsageError: If a volume is absent, or only some are complete, which would mix two sets of keys.
-        LocalProcessError: If a linkage key cannot be passed on.
+        TesseraError: If a linkage key cannot be passed on.
     """
     places = [parties / "aggregator", *(parties / "owners" / owner for owner in owners)]
     if absent := [str(place) for place in places if not place.is_dir()]:

@@ -15,10 +15,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.files import private_directory
+from common.canonical import canonical
+from common.files import private_directory, write_atomic
 from common.settings import toml
+from common.trust.credentials import read_identity
 from deploy.development_ca import DevelopmentCa
-from deploy.local_process import run_json
+from owner_node.config import load
+from owner_node.linking import linkage_key
 
 AGGREGATOR = "central"
 """Name of the aggregator of every such folder."""
@@ -115,20 +118,20 @@ def remove_control_folder(place: Path) -> None:
 
 
 def share_linkage_key(folder: Path, owners: Sequence[str]) -> None:
-    """Make a linkage key at the first owner and pass it to the others, by the owners' own commands.
+    """Make a linkage key at the first owner and pass it to the others, sealed, as the owners' commands do.
 
     This program compares the fingerprints of sender and recipients, which people do by telephone.
 
     Raises:
-        LocalProcessError: If a command fails.
+        TesseraError: If a configuration or a certificate cannot be used.
     """
-    sender, *recipients = owners
-    place = folder / "owners" / sender
-    run_json("owner-node", ["linkage-key", "new"], place)
-    for owner in recipients:
-        own = folder / "owners" / owner
-        to, sealed = own / "recipient.json", own / "linkage-key.sealed"
-        heard = run_json("owner-node", ["linkage-key", "recipient", "--out", to.name], own)["fingerprint"]
-        export = ["linkage-key", "export", "--to", to.resolve(), "--fingerprint", heard]
-        sent = run_json("owner-node", [*export, "--out", sealed.resolve()], place)["fingerprint"]
-        run_json("owner-node", ["linkage-key", "import", sealed.name, "--from-fingerprint", sent], own)
+    sender, *recipients = (load(folder / "owners" / owner / "owner.toml") for owner in owners)
+    signer = read_identity(sender.tls).signer
+    linkage_key.new(sender.owner.state_dir)
+    for recipient in recipients:
+        place = recipient.path.parent
+        to, sealed = place / "recipient.json", place / "linkage-key.sealed"
+        document, heard = linkage_key.recipient(recipient.owner.state_dir)
+        write_atomic(to, canonical(document))
+        write_atomic(sealed, canonical(linkage_key.export(sender.owner.state_dir, signer, to, heard)))
+        linkage_key.import_export(recipient.owner.state_dir, sealed, signer.fingerprint)

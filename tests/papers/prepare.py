@@ -159,7 +159,7 @@ def prepare(name: str, data: Path, folder: Path, *, seed: int = 1, order: str = 
 
     Raises:
         ConfigurationError: If the data set is not there, or not as published.
-        LocalProcessError: If an owner's command fails.
+        TesseraError: If a linkage key cannot be passed on.
     """
     setup, random = SETUPS[name], np.random.default_rng(seed)
     table = setup.read(data)
