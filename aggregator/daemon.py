@@ -183,6 +183,7 @@ class AggregatorDaemon:
             renewals=renewals,
             schemas=OfferedSchemas(section.state_dir),
             trust_domain=section.trust_domain,
+            signer=credentials,
             clock=time.time,
         )
 

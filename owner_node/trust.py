@@ -76,7 +76,8 @@ class Trust:
         verify_chain(leaf, intermediates, self._authorities(), moment, "server")
         if party_of_certificate(leaf) != self._aggregator:
             raise IdentityError(
-                f"a document of {self._aggregator.uri} comes with the certificate of another party",
+                f"a document of {self._aggregator.uri} comes with the certificate of "
+                f"{party_of_certificate(leaf).uri}",
                 "check [[aggregator]] name in owner.toml, and which aggregator its address leads to",
             )
         verify(leaf, domain, payload, signature)

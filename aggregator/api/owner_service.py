@@ -30,7 +30,9 @@ from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
 from common.trust.identity import fingerprint, party_of_certificate
+from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
+from common.wire.answers import NONCE_BYTES, signed_answer
 from common.wire.status import raises
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
@@ -63,6 +65,7 @@ class OwnerService(OwnerServiceServicer):
         renewals: Renews certificates.
         schemas: The schema files that are offered.
         trust_domain: The owners' trust domain.
+        signer: Signs answers.
         clock: The time in Unix seconds.
     """
 
@@ -79,8 +82,10 @@ class OwnerService(OwnerServiceServicer):
         renewals: Renewals,
         schemas: OfferedSchemas,
         trust_domain: str,
+        signer: SignerSource,
         clock: Callable[[], float],
     ) -> None:
+        self._signer = signer
         self._conductor = conductor
         self._journal = journal
         self._presence = presence
@@ -124,6 +129,7 @@ class OwnerService(OwnerServiceServicer):
         # No head comes with this call: they come with polls, consents and seals, once the owner has compared
         # its ledger with the one that is returned here. A restored ledger cannot replace it.
         response = wire.ConnectResponse(version=__version__, newest_ledger_head=self._newest_head(owner))
+        self._sign(response, owner, request.nonce)
         _log.info("owner connected", extra={"owner": owner, "version": version})
         return response
 
@@ -154,7 +160,10 @@ class OwnerService(OwnerServiceServicer):
                 if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
                     # The certificate may have expired, or been revoked, while the poll was held.
                     await self._caller(context)
-                    return wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
+                    response = wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
+                    if due:
+                        self._sign(response, owner, request.nonce)
+                    return response
 
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
@@ -309,6 +318,13 @@ class OwnerService(OwnerServiceServicer):
             signature=newest.signature,
             certificate=newest.certificate,
         )
+
+    def _sign(self, response: wire.ConnectResponse | wire.PollResponse, owner: str, nonce: bytes) -> None:
+        if len(nonce) > NONCE_BYTES:
+            raise ProtocolError("the nonce is too long", "the owner node must run a compatible version")
+        signer = self._signer.current_signer()
+        response.signature = signer.sign(Domain.ANSWER, signed_answer(owner, nonce, response))
+        response.certificate = signer.chain_pem.encode()
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)

@@ -41,6 +41,7 @@ class Domain(StrEnum):
     RECEIPT = "tessera/v1/receipt"
     MANIFEST = "tessera/v1/manifest"
     LEDGER_HEAD = "tessera/v1/ledger-head"
+    ANSWER = "tessera/v1/answer"
     LINKAGE_EXPORT = "tessera/v1/linkage-export"
 
 

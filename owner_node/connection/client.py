@@ -4,6 +4,7 @@
 loop, which returns the version and the clock of the aggregator.
 """
 
+import secrets
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from common.errors import IdentityError, IntegrityError, NotConnectedError, Prot
 from common.files import CHUNK_BYTES, read_chunks
 from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
+from common.trust.signing import Domain
 from common.trust.tls import (
     MESSAGE_LIMIT,
     TIME_KEY,
@@ -28,12 +30,14 @@ from common.trust.tls import (
     channel_options,
     explain_handshake,
 )
+from common.wire.answers import NONCE_BYTES, signed_answer
 from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceStub
 from owner_node.config import KnownAggregator
 from owner_node.connection.limits import check_lengths
 from owner_node.state.answers import Fragment, SignedHead
+from owner_node.trust import Trust
 
 PROTOCOL = 1
 _CALL_SECONDS = 20.0
@@ -77,7 +81,9 @@ class AggregatorClient:
     """
 
     def __init__(self, address: str, tls: TlsSection | Identity) -> None:
-        credentials = channel_credentials_of(read_identity(tls) if isinstance(tls, TlsSection) else tls)
+        identity = read_identity(tls) if isinstance(tls, TlsSection) else tls
+        self._owner, self._nonce = identity.signer.party.name, secrets.token_bytes(NONCE_BYTES)
+        credentials = channel_credentials_of(identity)
         self._channel = grpc.aio.secure_channel(address, credentials, options=channel_options())
         self._calls: Any = OwnerServiceStub(self._channel)
 
@@ -95,27 +101,55 @@ class AggregatorClient:
         """Hang up."""
         await self._channel.close(None)
 
-    async def connect(self, datasets: Sequence[str]) -> wire.ConnectResponse:
-        """Announce this owner; the response has the newest ledger head that the aggregator keeps."""
-        request = wire.ConnectRequest(protocol=PROTOCOL, version=__version__, datasets=datasets)
+    async def connect(self, datasets: Sequence[str], trust: Trust) -> wire.ConnectResponse:
+        """Announce this owner; the response has the newest ledger head that the aggregator keeps.
+
+        Args:
+            datasets: Names of the data sets that it offers.
+            trust: Knows the aggregator.
+
+        Raises:
+            IdentityError: If another aggregator answers.
+            IntegrityError: If the answer is not signed.
+        """
+        request = wire.ConnectRequest(
+            protocol=PROTOCOL, version=__version__, datasets=datasets, nonce=self._nonce
+        )
         response: wire.ConnectResponse = await _call(
             lambda: self._calls.Connect(request, timeout=_CALL_SECONDS)
         )
+        self._check(response, trust)
         return response
 
+    def _check(self, response: wire.ConnectResponse | wire.PollResponse, trust: Trust) -> None:
+        payload = signed_answer(self._owner, self._nonce, response)
+        trust.check(Domain.ANSWER, payload, response.signature, response.certificate)
+
     async def poll(
-        self, busy: Iterable[tuple[str, str]], head: SignedHead | None = None, shown: str = ""
+        self,
+        busy: Iterable[tuple[str, str]],
+        trust: Trust,
+        head: SignedHead | None = None,
+        shown: str = "",
     ) -> wire.PollResponse:
         """Wait for work other than the work in progress.
 
         Args:
             busy: Work in progress, as (release, step).
+            trust: Knows the aggregator.
             head: Head of this owner's ledger for the aggregator to keep; None if it has that one.
             shown: Hash of the newest head that the aggregator showed, which the ledger has.
+
+        Raises:
+            IdentityError: If another aggregator sends work.
+            IntegrityError: If the work is not signed.
         """
         keys = [wire.WorkKey(release=release, step=step) for release, step in busy]
-        request = wire.PollRequest(busy=keys, ledger_head=ledger_head(head) if head else None, shown=shown)
+        signed = ledger_head(head) if head else None
+        request = wire.PollRequest(busy=keys, ledger_head=signed, shown=shown, nonce=self._nonce)
         response: wire.PollResponse = await _call(lambda: self._calls.Poll(request, timeout=_POLL_SECONDS))
+        if response.work:
+            self._check(response, trust)
         return response
 
     async def answer(self, request: wire.AnswerRequest) -> None:

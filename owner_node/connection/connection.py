@@ -140,7 +140,7 @@ class Connection:
 
     async def _greet(self, client: AggregatorClient) -> None:
         self._guard.check()
-        response = await client.connect(self._datasets())
+        response = await client.connect(self._datasets(), self._trust)
         await self._examine(response)
         self._reason, self._reported = "", _head(response)
         await asyncio.to_thread(self._records.presence.connected, self._aggregator.name)
@@ -185,7 +185,7 @@ class Connection:
         self._rested.clear()
         head = await self._unreported_head()
         shown = self._reported.hash if self._reported else ""
-        poll = asyncio.create_task(client.poll(list(self._tasks), head, shown))
+        poll = asyncio.create_task(client.poll(list(self._tasks), self._trust, head, shown))
         changes: tuple[Coroutine[Any, Any, object], ...] = (
             self._rested.wait(),
             self._guard.broken.wait(),
@@ -214,7 +214,7 @@ class Connection:
         except IntegrityError:
             # Another copy of the state directory signed a head before. A new connection shows that head, and
             # examining it stops the work for all aggregators.
-            await self._examine(await client.connect(self._datasets()))
+            await self._examine(await client.connect(self._datasets(), self._trust))
             raise
 
     async def _unreported_head(self) -> SignedHead | None:

@@ -165,7 +165,7 @@ async def _ask(
     releases: list[Recalled] = []
     try:
         async with AggregatorClient(section.address, config.tls) as client:
-            response = await client.connect([dataset.name for dataset in config.datasets])
+            response = await client.connect([dataset.name for dataset in config.datasets], trust)
             async for item in _bounded(client.recall(), section.name):
                 places += [Head(each.sequence, each.hash) for each in item.heads]
                 if item.HasField("release"):

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
@@ -20,9 +20,11 @@ from common.settings import TlsSection
 from common.trust.credentials import Identity, read_identity
 from common.trust.signing import Domain, Signer
 from common.trust.tls import server_credentials
+from common.wire.answers import signed_answer
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer, add_OwnerServiceServicer_to_server
 
+_Signed = TypeVar("_Signed", wire.ConnectResponse, wire.PollResponse)
 _PATIENCE_SECONDS = 20.0
 _HELD_SECONDS = 0.2
 """Short, since a test may tell what the owner was busy with when it asked."""
@@ -63,7 +65,7 @@ class HostileAggregator(OwnerServiceServicer):
         response = wire.ConnectResponse(version="0")
         if self.head is not None:
             response.newest_ledger_head.CopyFrom(self.head)
-        return response
+        return self.signed(request, response)
 
     async def Poll(self, request: wire.PollRequest, context: Any) -> wire.PollResponse:
         """Tell what the test wants told: until it is answered, or once."""
@@ -76,7 +78,17 @@ class HostileAggregator(OwnerServiceServicer):
                 await self._news.wait()
         due = [work for work in self.due if (work.release, work.WhichOneof("step")) not in busy]
         due, self._once = [*self._once, *due], []
-        return wire.PollResponse(work=due)
+        return self.signed(request, wire.PollResponse(work=due))
+
+    def signed(
+        self, request: wire.ConnectRequest | wire.PollRequest, response: _Signed, by: Signer | None = None
+    ) -> _Signed:
+        """Return an answer signed, by itself or by whoever signs."""
+        signer = by or self.hub
+        payload = signed_answer(self.owner, request.nonce, response)
+        response.signature = signer.sign(Domain.ANSWER, payload)
+        response.certificate = signer.chain_pem.encode()
+        return response
 
     async def Answer(self, request: wire.AnswerRequest, context: Any) -> wire.AnswerResponse:
         """Keep the answer."""
@@ -257,9 +269,9 @@ def _identity(certificates: Path, name: str) -> Identity:
 
 
 @asynccontextmanager
-async def serving(hostile: HostileAggregator, certificates: Path) -> AsyncIterator[str]:
-    """Serve a hostile aggregator; yields its address."""
-    identity = _identity(certificates, "hub")
+async def serving(hostile: HostileAggregator, certificates: Path, name: str = "hub") -> AsyncIterator[str]:
+    """Serve a hostile aggregator with the certificate of a name; yields its address."""
+    identity = _identity(certificates, name)
     # It sends messages of any size; what it takes does not matter.
     server = grpc.aio.server(options=[("grpc.max_send_message_length", -1)])
     add_OwnerServiceServicer_to_server(hostile, server)

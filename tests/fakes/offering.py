@@ -85,8 +85,8 @@ class Offering:
         self.records = Records.open(self.config.owner.state_dir, self.now)
         signer = Signer.load(self.config.tls.key, self.config.tls.cert)
         authorities = load_chain(self.config.tls.ca)
-        trust = Trust(lambda: authorities, DOMAIN, "a", "hub", self.now)
-        self.node = Node(self.config, "hub", self.records, signer, trust, self.now)
+        self.trust = Trust(lambda: authorities, DOMAIN, "a", "hub", self.now)
+        self.node = Node(self.config, "hub", self.records, signer, self.trust, self.now)
 
     def write_source(self, seed: int) -> None:
         """Write the owner's file."""

@@ -79,7 +79,8 @@ def _works(offering: Offering) -> tuple[dict[str, wire.Work], dict[str, bytes]]:
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"))
     other = offering.plan(offering.node.invitations.describe("r3", "cohort"), release="r3", epsilon="5")
     offer = offering.offer(other)
-    addendum, signature = offering.addendum(plan, N_RECORDS)
+    # No addendum that this owner could mask under: a mutation may ask for linking first.
+    addendum, signature = offering.addendum(plan, N_RECORDS + 1)
     chain = offering.hub.chain_pem.encode()
     co_owner = wire.CoOwner(id="b", key_check="ab" * 32, signature=b"x", certificate=chain)
     consents = wire.Consents(co_owners=[co_owner]).SerializeToString()
@@ -184,9 +185,9 @@ async def test_answers_of_an_aggregator(offering: Offering, tmp_path: Path, call
 
     async def calls(client: AggregatorClient, number: int) -> None:
         if call == "connect":
-            await client.connect(["cohort"])
+            await client.connect(["cohort"], offering.trust)
         elif call == "poll":
-            await client.poll([])
+            await client.poll([], offering.trust)
         elif call == "answer":
             await client.answer(wire.AnswerRequest(release="r1"))
         elif call == "upload":

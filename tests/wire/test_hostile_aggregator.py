@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -20,9 +20,10 @@ from owner_node.ledger.ledger import Ledger
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import SessionState
-from tests.fakes.hostile_aggregator import HostileAggregator
+from tests.fakes.hostile_aggregator import HostileAggregator, serving
 from tests.fakes.ledgers import reserve
 from tests.wire.siege import Siege, besieged, now
+from tests.wire.test_owner_daemon import connection, owner, running
 
 
 @pytest.fixture
@@ -145,8 +146,8 @@ async def test_one_id_one_plan_one_charge(siege: Siege) -> None:
     changed = replace(plan, epsilon=Decimal("1.5"), purpose="care")
     assert await siege.refused(hostile.consent(changed)) in ("conflict", "protocol")
     assert siege.kinds() == ["reserve"]
-    again = [await hostile.ask(hostile.consent(plan)) for _ in range(2)]
-    assert again[0].consented.key_check == again[1].consented.key_check
+    agreed = [await hostile.ask(hostile.consent(plan)) for _ in range(2)]
+    assert agreed[0].consented.key_check == agreed[1].consented.key_check
     linked = [(await hostile.ask(hostile.link(plan))).linked for _ in range(3)]
     assert linked[0] == linked[1] == linked[2]
     sealed = [(await hostile.ask(hostile.mask(plan, 40))).sealed for _ in range(3)]
@@ -155,8 +156,12 @@ async def test_one_id_one_plan_one_charge(siege: Siege) -> None:
     assert await siege.refused(hostile.mask(plan, 39)) in ("protocol", "conflict")
     assert await siege.refused(hostile.consent(changed)) in ("conflict", "protocol")
     await hostile.ask(hostile.conclude("r1", "failed", reason="x"))
-    for work in (hostile.consent(plan), hostile.link(plan), hostile.mask(plan, 40), hostile.collect(plan)):
+    for work in (hostile.consent(plan), hostile.link(plan)):
         assert await siege.refused(work) == "protocol"
+    # What was paid for can still be had, and nothing else.
+    assert await siege.refused(hostile.mask(plan, 39)) == "protocol"
+    again = (await hostile.ask(hostile.mask(plan, 40))).sealed
+    assert again.fragment_digest == sealed[0].fragment_digest
     assert siege.kinds() == ["reserve", "spend"]
 
 
@@ -280,8 +285,8 @@ async def test_work_that_is_repeated_without_end(siege: Siege) -> None:
     hostile = siege.hostile
     work = wire.Work(release="r9", plan_digest="ab" * 32, link=wire.Link())
 
-    async def for_ever(_request: wire.PollRequest, _context: Any) -> wire.PollResponse:
-        return wire.PollResponse(work=[work])
+    async def for_ever(request: wire.PollRequest, _context: Any) -> wire.PollResponse:
+        return hostile.signed(request, wire.PollResponse(work=[work]))
 
     hostile.misbehave["Poll"] = for_ever
     for _ in range(20):
@@ -355,3 +360,69 @@ async def test_charges_of_its_own_are_told_with_a_poll(siege: Siege) -> None:
     statement = LedgerHead("a", head.sequence, head.hash)
     verify(certificate, Domain.LEDGER_HEAD, statement.to_bytes(), head.signature)
     del siege.hostile.misbehave["Poll"]
+
+
+WORK = wire.Work(release="r1", describe=wire.Describe(dataset="cohort"))
+
+
+def _of_another(hostile: HostileAggregator, request: wire.PollRequest) -> wire.PollResponse:
+    return hostile.signed(request, wire.PollResponse(work=[WORK]), hostile.other)
+
+
+def _unsigned(_hostile: HostileAggregator, _request: wire.PollRequest) -> wire.PollResponse:
+    return wire.PollResponse(work=[WORK])
+
+
+def _of_another_connection(hostile: HostileAggregator, _request: wire.PollRequest) -> wire.PollResponse:
+    return hostile.signed(wire.PollRequest(nonce=b"x" * 16), wire.PollResponse(work=[WORK]))
+
+
+def _with_more_work(hostile: HostileAggregator, request: wire.PollRequest) -> wire.PollResponse:
+    response = hostile.signed(request, wire.PollResponse(work=[WORK]))
+    response.work.add(release="r2", describe=wire.Describe(dataset="cohort"))
+    return response
+
+
+@pytest.mark.parametrize("lie", [_of_another, _unsigned, _of_another_connection, _with_more_work])
+async def test_work_that_the_aggregator_did_not_sign_is_not_done(
+    siege: Siege, lie: Callable[[HostileAggregator, wire.PollRequest], wire.PollResponse]
+) -> None:
+    """No work is done that the aggregator of owner.toml did not sign for this owner and connection."""
+    hostile, polls = siege.hostile, asyncio.Queue[wire.PollRequest]()
+
+    async def poll(request: wire.PollRequest, _context: Any) -> wire.PollResponse:
+        polls.put_nowait(request)
+        return lie(hostile, request)
+
+    hostile.misbehave["Poll"] = poll
+    async with asyncio.timeout(20):
+        nonces = {(await polls.get()).nonce for _ in range(3)}
+    del hostile.misbehave["Poll"]
+    # The connection was given up each time.
+    assert len(nonces) == 3
+    assert (siege.state("r1"), hostile.answers.empty()) == (None, True)
+
+
+async def test_another_aggregator_at_the_same_host_learns_nothing(
+    tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A certificate of the same CA for the same host is not enough: the aggregator is known by its name."""
+    monkeypatch.setattr("owner_node.connection.connection._LONGEST_WAIT_SECONDS", 0.02)
+    hostile = HostileAggregator(certificates)
+    hostile.hub, calls = hostile.other, asyncio.Queue[str]()
+    for call in ("Poll", "Answer", "UploadState", "Upload"):
+
+        async def note(_request: object, _context: object, call: str = call) -> None:
+            calls.put_nowait(call)
+
+        hostile.misbehave[call] = note
+    async with serving(hostile, certificates, "other") as address:
+        config = owner(tmp_path / "a", "a", address, certificates)
+        async with running(config), asyncio.timeout(20):
+            for _ in range(3):
+                hostile.connected.clear()
+                await hostile.connected.wait()
+            assert "comes with the certificate of spiffe://release.test/aggregator/other" in (
+                connection(config).reason
+            )
+    assert calls.empty()

@@ -86,10 +86,13 @@ class ConnectRequest(_message.Message):
     PROTOCOL_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     DATASETS_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
     protocol: _builtins.int
     """1"""
     version: _builtins.str
     """software version"""
+    nonce: _builtins.bytes
+    """random; signed with the answer"""
     @_builtins.property
     def datasets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of the data sets that can be invited"""
@@ -100,10 +103,11 @@ class ConnectRequest(_message.Message):
         protocol: _builtins.int = ...,
         version: _builtins.str = ...,
         datasets: _abc.Iterable[_builtins.str] | None = ...,
+        nonce: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "protocol", b"protocol", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["datasets", b"datasets", "nonce", b"nonce", "protocol", b"protocol", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -115,7 +119,13 @@ class ConnectResponse(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     NEWEST_LEDGER_HEAD_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
+    signature: _builtins.bytes
+    """over tessera/v1/answer, by the aggregator (common/wire/answers.py)"""
+    certificate: _builtins.bytes
+    """PEM chain of the aggregator"""
     @_builtins.property
     def newest_ledger_head(self) -> Global___LedgerHead:
         """absent if the aggregator has none"""
@@ -125,10 +135,12 @@ class ConnectResponse(_message.Message):
         *,
         version: _builtins.str = ...,
         newest_ledger_head: Global___LedgerHead | None = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "newest_ledger_head", b"newest_ledger_head", "signature", b"signature", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -141,10 +153,13 @@ class PollRequest(_message.Message):
     BUSY_FIELD_NUMBER: _builtins.int
     LEDGER_HEAD_FIELD_NUMBER: _builtins.int
     SHOWN_FIELD_NUMBER: _builtins.int
+    NONCE_FIELD_NUMBER: _builtins.int
     shown: _builtins.str
     """Hash of the newest head that this connection was shown. If the aggregator keeps another one by now, it answers
     at once with that and keeps nothing: the owner has to compare first.
     """
+    nonce: _builtins.bytes
+    """random; signed with the answer"""
     @_builtins.property
     def busy(self) -> _containers.RepeatedCompositeFieldContainer[Global___WorkKey]:
         """Work that the owner is busy with and does not need to be told again."""
@@ -159,10 +174,11 @@ class PollRequest(_message.Message):
         busy: _abc.Iterable[Global___WorkKey] | None = ...,
         ledger_head: Global___LedgerHead | None = ...,
         shown: _builtins.str = ...,
+        nonce: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ledger_head", b"ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "ledger_head", b"ledger_head", "shown", b"shown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "ledger_head", b"ledger_head", "nonce", b"nonce", "shown", b"shown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -197,6 +213,11 @@ class PollResponse(_message.Message):
 
     WORK_FIELD_NUMBER: _builtins.int
     NEWEST_LEDGER_HEAD_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    signature: _builtins.bytes
+    """where there is work: as in ConnectResponse"""
+    certificate: _builtins.bytes
     @_builtins.property
     def work(self) -> _containers.RepeatedCompositeFieldContainer[Global___Work]:
         """empty when the wait ended without any"""
@@ -210,10 +231,12 @@ class PollResponse(_message.Message):
         *,
         work: _abc.Iterable[Global___Work] | None = ...,
         newest_ledger_head: Global___LedgerHead | None = ...,
+        signature: _builtins.bytes = ...,
+        certificate: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["newest_ledger_head", b"newest_ledger_head", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "newest_ledger_head", b"newest_ledger_head", "signature", b"signature", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,28 @@
+"""What an aggregator signs when it answers `Connect`, and `Poll` with work.
+
+A TLS session shows an owner only that its aggregator's host was dialled. The signature shows that the
+aggregator of that name answers, to this owner, now: another aggregator under the same CA, at the same host,
+gets no schema, no token and no fragment.
+"""
+
+from common.canonical import canonical, digest
+from common.wire.v1 import owner_pb2 as wire
+
+NONCE_BYTES = 16
+"""Size of the nonce that an owner makes for a connection."""
+
+
+def signed_answer(owner: str, nonce: bytes, answer: wire.ConnectResponse | wire.PollResponse) -> bytes:
+    """Return the bytes that are signed: who is answered, its nonce, and the answer without its signature.
+
+    Args:
+        owner: Id of the owner that called.
+        nonce: From its call.
+        answer: The answer.
+    """
+    content = type(answer)()
+    content.MergeFrom(answer)  # type: ignore[arg-type]  # both are of the same type
+    content.ClearField("signature")
+    content.ClearField("certificate")
+    said = digest(content.SerializeToString(deterministic=True))
+    return canonical({"owner": owner, "nonce": nonce.hex(), "kind": answer.DESCRIPTOR.name, "answer": said})
