@@ -242,14 +242,19 @@ def show_request(document: dict[str, Any], *, details: bool) -> None:
 
 
 def _fields(document: dict[str, Any]) -> None:
-    approval = document["approval"]
+    approval, needed = document["approval"], document["approvers"]
     fields: dict[str, object] = {
         "asked by rule": document["rule"],
         "reason": document["reason"],
         "approved": ""
         if approval is None
         else f"by {approval['by']} until {moment_text(approval['until'])}"
-        + ("" if approval["valid"] else " (ended)"),
+        + ("" if approval["valid"] else " (ended)")
+        + (
+            f"; {len(document['approved_by'])} of {document['approvers']} persons"
+            if document["approvers"] > 1
+            else ""
+        ),
         "purpose": document["purpose"],
         "data set": document["dataset"],
     }
@@ -510,14 +515,19 @@ def approve(
         # The approval is for the plan that was shown: a new plan that arrives meanwhile is a conflict.
         digest = digest or session.plan_digest
         session, approval = decisions.approve(release, digest, this_person(), duration)
+        have, needed = len(decisions.approvals.held(session)), owner.policy.approvers
     notified = ring(owner.owner.state_dir)
     if as_json:
         until = approval.until.isoformat()
-        console.print_json({**named(session), "by": approval.by, "until": until, "daemon_told": notified})
+        about = {"by": approval.by, "until": until, "approvals": have, "approvers": needed}
+        console.print_json({**named(session), **about, "daemon_told": notified})
         return ExitCode.DONE
     what = f"release {session.release} of {session.aggregator}"
     console.print_line(f"{approval.by} approved {what} until {moment_text(approval.until)}")
     console.print_line(f"plan digest: {session.plan_digest}")
+    if have < needed:
+        console.print_line(f"{have} of {needed} persons have approved it; another person has to approve, too")
+        return ExitCode.DONE
     console.print_line(
         "the daemon continues with it" if notified else "the daemon is not running: owner-node run"
     )

@@ -61,6 +61,8 @@ class PolicyConfig(Section):
     """Whether the policy alone accepts, or a person must approve every plan."""
     manual_above_epsilon: Epsilon | None = None
     """Charge above which a person must approve; None: no such charge."""
+    approvers: Annotated[int, Field(ge=1, le=10)] = 1
+    """How many different persons must approve a plan, where a person must."""
     accounting: Accounting = "joint"
     """Whether the ledger takes epsilon_joint or the plain epsilon of each centroid."""
     max_zero_noise_share: Share | None = None

@@ -44,6 +44,8 @@ class Approval:
     plan_digest: str
     by: str
     """User name of the person."""
+    person: str
+    """What tells persons apart: the user who logged in, where the kernel knows it, else the user name."""
     given: datetime
     until: datetime
     line: int
@@ -86,6 +88,11 @@ class Approvals:
             raise InternalError("an approval that was just recorded is missing")
         return _approval(found)
 
+    def of(self, session: Session) -> tuple[Approval, ...]:
+        """Return the newest approval of every person for a session's plan, valid or not, oldest first."""
+        newest = {each.person: each for each in map(_approval, self._given(session))}
+        return tuple(sorted(newest.values(), key=lambda each: each.line))
+
     def newest(self, session: Session) -> Approval | None:
         """Return the newest approval of a session's plan, whether it still holds or not."""
         line = self._newest(session)
@@ -98,44 +105,48 @@ class Approvals:
             return False
         return (now if seen is None else max(now, seen)) < approval.until
 
-    def valid(self, session: Session) -> Approval | None:
-        """Return the approval of a session's plan that holds now, or None."""
-        found = self.newest(session)
-        return found if found is not None and self.holds(found) else None
+    def held(self, session: Session) -> tuple[Approval, ...]:
+        """Return the approvals of a session's plan that hold now, one for each person, oldest first."""
+        return tuple(each for each in self.of(session) if self.holds(each))
 
     def note_expired(self, tx: Transaction, session: Session) -> bool:
-        """Record, once, that a session's approval expired before it was used.
+        """Record, once for each, that approvals of a session expired before they were used.
 
         Returns:
-            Whether it was recorded now.
+            Whether one was recorded now.
         """
-        found = self.newest(session)
-        if found is None or self.holds(found):
-            return False
         lines = self._history.entries(session.aggregator, session.release)
-        if any(line.event == EXPIRED and line.sequence > found.line for line in lines):
-            return False
-        self._history.record(
-            tx, aggregator=session.aggregator, release=session.release, event=EXPIRED,
-            purpose=session.purpose, plan_digest=session.plan_digest,
-            details={"by": found.by, "until": found.until.isoformat()},
-        )  # fmt: skip
-        return True
+        noted = {line.details.get("approval") for line in lines if line.event == EXPIRED}
+        expired = [each for each in self.of(session) if str(each.line) not in noted and not self.holds(each)]
+        for each in expired:
+            self._history.record(
+                tx, aggregator=session.aggregator, release=session.release, event=EXPIRED,
+                purpose=session.purpose, plan_digest=session.plan_digest,
+                details={"by": each.by, "until": each.until.isoformat(), "approval": str(each.line)},
+            )  # fmt: skip
+        return bool(expired)
 
     def _newest(self, session: Session) -> Line | None:
-        lines = self._history.entries(session.aggregator, session.release)
+        given = self._given(session)
+        return given[-1] if given else None
+
+    def _given(self, session: Session) -> list[Line]:
+        if not session.plan_digest:
+            return []
         # The person saw the forecast for these data. If they changed, the approval was for other data.
         approved = (APPROVED, session.plan_digest, session.source_digest)
-        given = [
+        lines = self._history.entries(session.aggregator, session.release)
+        return [
             each
             for each in lines
             if (each.event, each.plan_digest, each.details.get("source", "")) == approved
         ]
-        return given[-1] if given and session.plan_digest else None
 
 
 def _approval(line: Line) -> Approval:
     given = datetime.fromisoformat(line.time)
     # A line that was changed outside this program may lack its end: then it has expired.
     until = datetime.fromisoformat(line.details["until"]) if "until" in line.details else given
-    return Approval(line.plan_digest, str(line.details.get("by", "")), given, until, line.sequence)
+    by = str(line.details.get("by", ""))
+    person = str(line.details.get("login_user", by))
+    return Approval(line.plan_digest, by, person, given, until, line.sequence)

@@ -176,7 +176,12 @@ class Invitations:
         """Whether a release no longer waits for a person: it was approved, refused, or has ended."""
         session = self._cases.records.sessions.get(self._cases.aggregator, release)
         waits = session is not None and session.state is SessionState.AWAITING_APPROVAL
-        return session is None or not waits or self._cases.records.approvals.valid(session) is not None
+        return session is None or not waits or bool(self._approvals(session))
+
+    def _approvals(self, session: Session) -> tuple[Approval, ...]:
+        """Return the approvals that hold, if as many persons have approved as the policy wants."""
+        held = self._cases.records.approvals.held(session)
+        return held if len(held) >= self._cases.config.policy.approvers else ()
 
     def _decide(self, plan: Plan, assignment: Assignment, session: Session, key: ReleaseKey | None) -> bool:
         """Judge a plan now, and accept it if no person has to decide; return whether it was accepted.
@@ -221,12 +226,12 @@ class Invitations:
             session = self._cases.open(plan.release, plan.digest)
             others = session.source_digest not in ("", found.source_digest)
             session = records.sessions.foresee(tx, session, **found.facts)
-            approval = records.approvals.valid(session) if verdict.asks else None
-            waits = bool(verdict.asks) and approval is None
+            approvals = self._approvals(session) if verdict.asks else ()
+            waits = bool(verdict.asks) and not approvals
             if waits:
                 self._wait(tx, session, verdict, anew=others)
             else:
-                self._reserve(tx, session, plan, verdict, approval)
+                self._reserve(tx, session, plan, verdict, approvals)
                 records.sessions.advance(tx, session, SessionEvent.ACCEPT, **_agreed_with(key))
         return waits
 
@@ -318,7 +323,7 @@ class Invitations:
         )
 
     def _reserve(
-        self, tx: Transaction, session: Session, plan: Plan, verdict: Accept, approval: Approval | None
+        self, tx: Transaction, session: Session, plan: Plan, verdict: Accept, approvals: tuple[Approval, ...]
     ) -> None:
         dataset = self._cases.config.dataset(session.dataset)
         self._cases.records.ledger.reserve(
@@ -336,12 +341,15 @@ class Invitations:
             rank_loss=verdict.rank_loss,
             total_rank_loss=self._cases.config.policy.total_rank_loss,
         )
-        by = {} if approval is None else {"approved_by": approval.by, "approval": approval.line}
+        by = {
+            "approved_by": ", ".join(each.by for each in approvals),
+            "approval": ", ".join(str(each.line) for each in approvals),
+        }
         self._cases.records.history.record(
             tx, aggregator=self._cases.aggregator, release=plan.release, event="accepted", decision="accept",
             rule=verdict.asks or 'policy.approval = "auto"', purpose=plan.purpose,
             epsilon=format(verdict.epsilon, "f"), plan_digest=plan.digest,
-            details={**_charged(verdict), **by, **_found(session)},
+            details={**_charged(verdict), **(by if approvals else {}), **_found(session)},
         )  # fmt: skip
 
 

@@ -45,8 +45,10 @@ def plan_document(
         db: The owner's database, for balances.
         decisions: The owner's decisions.
     """
-    approval = decisions.approvals.newest(session)
+    approval, held = decisions.approvals.newest(session), decisions.approvals.held(session)
     known: dict[str, Any] = {
+        "approvers": owner.policy.approvers,
+        "approved_by": [each.by for each in held],
         "rule": decisions.asked_by(session),
         "approval": None
         if approval is None
@@ -54,7 +56,7 @@ def plan_document(
             "by": approval.by,
             "given": approval.given.isoformat(),
             "until": approval.until.isoformat(),
-            "valid": decisions.approvals.holds(approval),
+            "valid": approval in held,
         },
     }
     plan = decisions.plan(session)

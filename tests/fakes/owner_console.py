@@ -84,9 +84,9 @@ class OwnerConsole:
 
 
 @contextmanager
-def owner_console(folder: Path, purpose: str = "research") -> Iterator[OwnerConsole]:
+def owner_console(folder: Path, purpose: str = "research", approvers: int = 1) -> Iterator[OwnerConsole]:
     """Make an owner that asks a person about every plan, ask it for one, and serve its pages."""
-    offering = Offering(folder, PolicyConfig(approval="manual"))
+    offering = Offering(folder, PolicyConfig(approval="manual", approvers=approvers))
     plan = offering.plan(offering.node.invitations.describe("r1", "cohort"), "r1", k="5", purpose=purpose)
     assert offering.node.invitations.consent("r1", plan.digest, offering.offer(plan)) is None
     listener = socket.create_server(("127.0.0.1", 0))

@@ -245,7 +245,7 @@ def test_the_reason_of_an_end_is_one_line(offering: Offering, capsys: pytest.Cap
     plan = asked(offering)
     offering.node.conclude("r1", "cancelled", "because\nWhat is promised\n- all", "")
     view = request_view(session(offering), plan, offering.config, None)
-    show_request({**view, "budget": "cohort", "rule": "", "approval": None}, details=True)
+    show_request({**view, "budget": "cohort", "rule": "", "approval": None, "approvers": 1}, details=True)
     lines = capsys.readouterr().out.splitlines()
     assert lines.count("What is promised") == 1
     assert any("because\\nWhat is promised" in line for line in lines)

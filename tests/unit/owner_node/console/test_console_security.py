@@ -161,6 +161,17 @@ def test_a_person_refuses(console):
     assert "refused by vera: not our question" in console.ask("GET", PLAN).body
 
 
+def test_one_visit_approves_nothing_that_needs_two_persons(tmp_path):
+    """A second approval of the same person counts once; another person's approval is the second."""
+    with owner_console(tmp_path, approvers=2) as console:
+        node = console.offering.node
+        for name, agreed in (("vera", False), ("vera", False), ("otto", True)):
+            console.sign_in(name)
+            assert console.ask("POST", f"{PLAN}/approve", approval(console)).status == 303
+            assert node.invitations.decided("r1") is agreed
+        assert "2 of 2 different persons have approved it: vera, otto" in console.ask("GET", PLAN).body
+
+
 @pytest.mark.parametrize("body", [b"x" * 70_000, b"\xff\xfe", b"csrf"])
 def test_forms_that_cannot_be_read(console, body):
     """A body that is too long or no form ends with an answer, not with a fault."""

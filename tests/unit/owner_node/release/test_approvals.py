@@ -15,6 +15,7 @@ from owner_node.state.sessions import Session
 
 START = datetime(2026, 1, 2, 12, tzinfo=UTC)
 DAY = timedelta(hours=24)
+VERA = Person("vera", "root")
 SESSION = Session("hub", "r1", SessionState.AWAITING_APPROVAL, "patients", "study", plan_digest="a" * 64)
 
 
@@ -27,14 +28,14 @@ class Kept:
         self.history = History(db, lambda: self.now)
         self.approvals = Approvals(self.history, lambda: self.now)
 
-    def approve(self, session: Session = SESSION) -> None:
+    def approve(self, session: Session = SESSION, person: Person = VERA) -> None:
         """Approve for a day."""
         with self.db.transaction() as tx:
-            self.approvals.approve(tx, session, Person("vera", "root"), DAY)
+            self.approvals.approve(tx, session, person, DAY)
 
     def valid(self, session: Session = SESSION) -> bool:
         """Whether an approval holds."""
-        return self.approvals.valid(session) is not None
+        return bool(self.approvals.held(session))
 
     def note(self, release: str = "other") -> None:
         """Write some other line."""
@@ -56,7 +57,7 @@ def test_who_approved_what_and_when(kept: Kept) -> None:
     assert (line.event, line.decision, line.plan_digest) == ("approved", "approve", "a" * 64)
     until = (START + DAY).isoformat()
     assert line.details == {"by": "vera", "sudo_user_stated": "root", "until": until, "source": ""}
-    found = kept.approvals.valid(SESSION)
+    found = kept.approvals.newest(SESSION)
     assert found is not None
     assert (found.by, found.given, found.until, found.line) == ("vera", START, START + DAY, 1)
     kept.history.verify()
@@ -129,3 +130,17 @@ def test_an_end_unused_is_noted_once(kept: Kept) -> None:
     assert [line.event for line in kept.history.entries("hub", "r1")] == ["approved", EXPIRED]
     kept.approve()
     assert not note()
+
+
+def test_persons_are_counted_once(kept: Kept) -> None:
+    """Whoever approves again, also as another user after the same login, is still one person."""
+    for person in (Person("vera"), Person("vera"), Person("root", login="vera"), Person("otto")):
+        kept.approve(person=person)
+        kept.now += timedelta(minutes=1)
+    assert [each.by for each in kept.approvals.held(SESSION)] == ["root", "otto"]
+    kept.now = START + DAY + timedelta(minutes=2, seconds=30)
+    assert [each.by for each in kept.approvals.held(SESSION)] == ["otto"]
+    with kept.db.transaction() as tx:
+        assert kept.approvals.note_expired(tx, SESSION)
+    with kept.db.transaction() as tx:
+        assert not kept.approvals.note_expired(tx, SESSION)
