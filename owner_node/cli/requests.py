@@ -250,11 +250,7 @@ def _fields(document: dict[str, Any]) -> None:
         if approval is None
         else f"by {approval['by']} until {moment_text(approval['until'])}"
         + ("" if approval["valid"] else " (ended)")
-        + (
-            f"; {len(document['approved_by'])} of {document['approvers']} persons"
-            if document["approvers"] > 1
-            else ""
-        ),
+        + (f"; {len(document['approved_by'])} of {needed} persons" if needed > 1 else ""),
         "purpose": document["purpose"],
         "data set": document["dataset"],
     }
