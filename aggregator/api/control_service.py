@@ -141,6 +141,7 @@ class ControlService(ControlServiceServicer):
                 max_overlap=request.max_overlap,
                 on_mismatch=request.on_mismatch,
                 min_common=request.min_common,
+                owner_column=request.owner_column,
                 purpose=request.purpose,
                 formats=tuple(request.formats),
                 out=request.out,

@@ -49,6 +49,9 @@ ReleaseId = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, print how to watch it, and return.")]
+OwnerColumn = Annotated[
+    bool, typer.Option("--owner-column", help="Release the owner of every record as a column.")
+]
 Details = Annotated[bool, typer.Option("--details", help="Show the whole plan, not one page.")]
 MinCommon = Annotated[
     str,
@@ -78,6 +81,7 @@ def plan(
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
     min_common: MinCommon = "",
+    owner_column: OwnerColumn = False,
     details: Details = False,
     config: console.ConfigOption = None,
     as_json: console.JsonOption = False,
@@ -85,7 +89,7 @@ def plan(
     """Check the owners' schemas and show the plan, without a charge to any budget."""
     release(
         dataset, layout, epsilon, k, owners, groups, mechanism, attributes, budget_split, weights, purpose,
-        formats, out, release_id, rank_noise, max_overlap, on_mismatch, min_common,
+        formats, out, release_id, rank_noise, max_overlap, on_mismatch, min_common, owner_column,
         dry_run=True, details=details, config=config, as_json=as_json,
     )  # fmt: skip
 
@@ -109,6 +113,7 @@ def release(
     max_overlap: MaxOverlap = "1",
     on_mismatch: OnMismatch = "stop",
     min_common: MinCommon = "",
+    owner_column: OwnerColumn = False,
     dry_run: DryRun = False,
     yes: console.YesOption = False,
     detach: Detach = False,
@@ -133,6 +138,7 @@ def release(
         max_overlap=max_overlap,
         on_mismatch=on_mismatch,
         min_common=min_common,
+        owner_column=owner_column,
         purpose=purpose,
         formats=split_names(formats),
         out=str(out.absolute()) if out else "",

@@ -30,7 +30,7 @@ def join(plan: Plan, parts: Mapping[str, pa.Table], permutation: Int64Array) -> 
             (`common.arrays.random_order`): neither a record's owner nor its token shows in its number.
 
     Returns:
-        The table to release: `record` from 1, then the plan's attributes in release types.
+        The table to release: `record` from 1, then the plan's columns in release types.
 
     Raises:
         IntegrityError: If the groups do not hold the same persons, or more owners hold one than agreed.
@@ -45,6 +45,11 @@ def join(plan: Plan, parts: Mapping[str, pa.Table], permutation: Int64Array) -> 
         raise IntegrityError("the fragments do not have the number of records that linking found")
     group_of = {attribute.name: task.group for task in plan.tasks for attribute in task.attributes}
     columns = [pa.array(np.arange(1, len(permutation) + 1, dtype=np.int64))]
+    for group, column in plan.owner_columns.items():
+        owners = [parts[owner].num_rows for owner in plan.owners_of(group)]
+        in_group = positions[group]
+        chosen = permutation if in_group is None else in_group[permutation]
+        columns.append(from_units(column, np.repeat(np.arange(len(owners)), owners)[chosen]))
     for attribute in plan.attributes:
         group = group_of[attribute.name]
         in_group = positions[group]

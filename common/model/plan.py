@@ -6,7 +6,7 @@ signs it; every owner checks it as untrusted input (`owner_node.consent.judge`).
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
@@ -14,10 +14,10 @@ from heapq import nlargest
 from typing import Any, Literal
 from unicodedata import category
 
-from common.canonical import Document, Positive, digest
+from common.canonical import OMITTED, Document, Positive, digest
 from common.model.mechanisms import PublicNumbers, carrier_reason
 from common.model.privacy import total, total_or_unbounded
-from common.model.schema import Attribute, IdentifierRules
+from common.model.schema import Attribute, AttributeType, IdentifierRules
 from common.model.task import Assignment, PlannedAttribute, Task
 
 RELEASE_ID = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
@@ -27,6 +27,8 @@ LONGEST_PURPOSE = 400
 LARGEST_PLAN = 3 << 20
 """Most bytes of a plan: with what goes around it, it has to fit the largest message."""
 
+OWNER_COLUMN = "owner"
+"""Name of the column with the owner of every record; with several groups, the number of the group follows."""
 LinkingFound = Literal["disjoint", "overlapping", "equal", "intersected", "asserted"]
 """What linking can have found: parts hold different persons, or share some; groups hold the same, or only
 what they have in common is masked; or nothing was compared."""
@@ -133,6 +135,8 @@ class Plan(Document):
     """What linking compares."""
     tasks: tuple[Task, ...]
     """Every owner's share, group by group."""
+    owner_column: bool = field(default=False, metadata=OMITTED)
+    """Whether the release states the owner of every record."""
 
     def __post_init__(self) -> None:
         if not RELEASE_ID.fullmatch(self.release):
@@ -153,6 +157,10 @@ class Plan(Document):
             raise ValueError("every attribute belongs to exactly one group")
         if self.n_groups > 1 and not self.linking.tokens:
             raise ValueError("groups of attributes can only be aligned on tokens")
+        if self.owner_column and not self.owner_columns:
+            raise ValueError("where every attribute has one owner, no column states it")
+        if any(column.name in names for column in self.owner_columns.values()):
+            raise ValueError("an attribute has the name of a column of owners")
         self._check_linking()
 
     def _check_linking(self) -> None:
@@ -193,6 +201,26 @@ class Plan(Document):
     def owners_of(self, group: int) -> tuple[str, ...]:
         """Return the owners of one attribute group, in the order of their tasks."""
         return self.groups[group]
+
+    @cached_property
+    def owner_columns(self) -> dict[int, Attribute]:
+        """By group: the released column with the owner of every record; empty unless it is planned.
+
+        A group of one owner needs none.
+        """
+        several = [(group, owners) for group, owners in enumerate(self.groups) if len(owners) > 1]
+        return {
+            group: Attribute(
+                OWNER_COLUMN if self.n_groups == 1 else f"{OWNER_COLUMN}_{group + 1}",
+                AttributeType.CATEGORY, 0, len(owners) - 1, categories=owners,
+            )
+            for group, owners in (several if self.owner_column else ())
+        }  # fmt: skip
+
+    @cached_property
+    def columns(self) -> tuple[Attribute, ...]:
+        """The columns of the release after the number of the record: owners, then attributes."""
+        return (*self.owner_columns.values(), *self.attributes)
 
     @cached_property
     def assignments(self) -> dict[str, Assignment]:

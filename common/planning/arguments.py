@@ -256,6 +256,8 @@ class ReleaseArguments:
     """What happens if groups hold different persons (`common.model.plan.ON_MISMATCH`)."""
     min_common: int = 0
     """Fewest common persons to go on with where groups are intersected; 0: the largest k."""
+    owner_column: bool = False
+    """Whether the release states the owner of every record."""
     purpose: str = ""
     formats: tuple[str, ...] = FORMATS
     """Data formats of the release folder."""
@@ -311,6 +313,7 @@ def parse_arguments(
     max_overlap: str = "",
     on_mismatch: str = "",
     min_common: str = "",
+    owner_column: bool = False,
     purpose: str = "",
     formats: Sequence[str] = (),
     out: str = "",
@@ -333,6 +336,7 @@ def parse_arguments(
         max_overlap: How many owners of a group may hold the same person, as text; empty for one.
         on_mismatch: "stop" or "intersect"; empty for stop.
         min_common: Fewest common persons, as text; only with "intersect"; empty for the largest k.
+        owner_column: Whether the release states the owner of every record.
         purpose: What the release is for, as `common.model.plan.is_purpose` wants it.
         formats: Data formats; empty for all.
         out: Folder for a copy; empty for none.
@@ -369,6 +373,7 @@ def parse_arguments(
         max_overlap=_overlap(max_overlap, groups),
         on_mismatch=mismatch,
         min_common=_common(min_common, mismatch, groups),
+        owner_column=_owner_column(owner_column, groups),
         purpose=purpose,
         formats=tuple(one_of("format", each, FORMATS) for each in distinct("format", formats)) or FORMATS,
         out=out,
@@ -464,6 +469,16 @@ def _common(text: str, mismatch: str, groups: Sequence[Sequence[str]]) -> int:
             "leave --on-mismatch out, or name several groups",
         )
     return _count("min-common", text) if text else 0
+
+
+def _owner_column(wanted: bool, groups: Sequence[Sequence[str]]) -> bool:  # noqa: FBT001 - as it was asked
+    """Check that a column of owners has something to say."""
+    if wanted and all(len(owners) == 1 for owners in groups):
+        raise UsageError(
+            "every attribute has one owner, which the plan states: a column of owners would say nothing",
+            "leave --owner-column out",
+        )
+    return wanted
 
 
 def _count(option: str, text: str) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 
 from common.errors import RefusedError
+from common.model.mechanisms import MECHANISMS
 from common.model.plan import Layout, Plan
 from common.model.privacy import charge
 from common.model.schema import Limits, Schema
@@ -23,7 +24,7 @@ def by_layout(limits: Limits, layout: Layout) -> Iterator[str]:
 def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
     """Object to mechanisms that a policy does not list, and to k below its minimum."""
     for mechanism in dict.fromkeys(each.mechanism for each in attributes):
-        if limits.mechanisms and mechanism not in limits.mechanisms:
+        if mechanism not in (limits.mechanisms or MECHANISMS):
             yield f"policy.mechanisms does not list {mechanism!r}"
     for each in attributes:
         if each.k is not None and each.k < limits.min_k:

@@ -10,7 +10,8 @@ References:
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from common.model.plan import Linking, Plan
+from common.errors import UsageError
+from common.model.plan import OWNER_COLUMN, Linking, Plan
 from common.model.schema import Attribute, Schema
 from common.model.task import Task
 from common.planning.arguments import ReleaseArguments
@@ -83,7 +84,24 @@ def make_plan(
         max_records_per_person=g,
         linking=_linking(arguments, tasks, tokens=identifier is not None),
         tasks=tasks,
+        owner_column=_checked_owner_column(arguments, names),
     )
+
+
+def _checked_owner_column(arguments: ReleaseArguments, names: Sequence[Sequence[str]]) -> bool:
+    """Return whether owners get a column, whose name no attribute may have.
+
+    Raises:
+        UsageError: If one has it.
+    """
+    columns = {OWNER_COLUMN, *(f"{OWNER_COLUMN}_{group + 1}" for group in range(len(names)))}
+    taken = sorted(columns & {name for group in names for name in group})
+    if arguments.owner_column and taken:
+        raise UsageError(
+            f"attribute {taken[0]!r} has the name of the column of owners",
+            "leave --owner-column out, or rename the attribute at the owners",
+        )
+    return arguments.owner_column
 
 
 def _linking(arguments: ReleaseArguments, tasks: Sequence[Task], *, tokens: bool) -> Linking:

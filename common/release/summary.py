@@ -80,5 +80,5 @@ def _schema(plan: Plan) -> list[dict[str, Any]]:
     types = release_schema(plan)
     return [
         {"name": RECORD_COLUMN, "column": str(types.field(RECORD_COLUMN).type)},
-        *({**a.to_document(), "column": str(types.field(a.name).type)} for a in plan.attributes),
+        *({**a.to_document(), "column": str(types.field(a.name).type)} for a in plan.columns),
     ]

@@ -1,9 +1,9 @@
 """The table of a release: its columns, its values in resolution units and in release types, and its CSV form.
 
-The columns are `record` (int64 from 1), then the attributes in plan order as int64, double, date32,
-dictionary<string> or bool. A number is the double nearest to it, from which its decimal digits follow
-exactly; where its domain has more than 15 digits they would not, and it is a decimal128. Every column carries
-its description as field metadata.
+The columns are `record` (int64 from 1), the owner of the record where the plan says so (dictionary<string>),
+then the attributes in plan order as int64, double, date32, dictionary<string> or bool. A number is the double
+nearest to it, from which its decimal digits follow exactly; where its domain has more than 15 digits they
+would not, and it is a decimal128. Every column carries its description as field metadata.
 
 CSV is UTF-8 and RFC 4180, with every value exactly as the release means it. Arrow's own CSV writer ends lines
 with a single line feed and writes small decimals with an exponent. Therefore the lines are assembled here,
@@ -25,7 +25,7 @@ from common.model.schema import Attribute, AttributeType
 from common.model.task import PlannedAttribute
 
 RECORD_COLUMN = "record"
-"""Number of the released record, from 1; says nothing about where it came from."""
+"""Number of the released record, from 1, in random order."""
 _MOST_DIGITS = 15
 """Decimal numbers of up to this many digits survive the conversion to a double and back."""
 
@@ -53,7 +53,8 @@ def _digits(attribute: Attribute) -> int:
 
 def release_schema(plan: Plan) -> pa.Schema:
     """Return the schema of a release, with the description of every attribute as metadata of its field."""
-    record = {"description": "number of the released record, from 1; says nothing about where it came from"}
+    record = {"description": "number of the released record, from 1, in random order"}
+    owner = {"description": "owner that the record came from"}
     ways: dict[str, list[PlannedAttribute]] = {each.name: [] for each in plan.attributes}
     for task in plan.tasks:
         for planned in task.attributes:
@@ -61,6 +62,10 @@ def release_schema(plan: Plan) -> pa.Schema:
     return pa.schema(
         [
             pa.field(RECORD_COLUMN, pa.int64(), nullable=False, metadata=record),
+            *(
+                pa.field(each.name, release_type(each), nullable=False, metadata=owner)
+                for each in plan.owner_columns.values()
+            ),
             *(_field(each, ways[each.name]) for each in plan.attributes),
         ]
     )

@@ -125,9 +125,7 @@ def check_descriptions(schema: pa.Schema, plan: Plan, manifest: Mapping[str, Any
 
 def _are_plausible(metadata: pq.FileMetaData, plan: Plan) -> bool:
     """Whether no column of a Parquet file states more bytes than its records and labels can take."""
-    labels = {
-        each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.attributes
-    }
+    labels = {each.name: sum(len(label.encode()) + 4 for label in each.categories) for each in plan.columns}
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     chunks = [(group.num_rows, group.column(i)) for group in groups for i in range(group.num_columns)]
     return all(
@@ -152,7 +150,7 @@ def check_values(tables: Mapping[str, pa.Table], plan: Plan) -> None:
         if not numbers.equals(pa.chunked_array([np.arange(1, len(numbers) + 1, dtype=np.int64)])):
             raise IntegrityError(f"the records of {name} are not numbered from 1")
     # One attribute at a time: the values of all would be as large as the files.
-    for attribute in plan.attributes:
+    for attribute in plan.columns:
         first: pa.ChunkedArray | None = None
         for name, table in tables.items():
             units = _units(name, table, attribute)

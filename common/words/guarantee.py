@@ -295,7 +295,8 @@ def _not_hidden_in_short(plan: Plan) -> str:
     size = ", the size of the noise" if INDIVIDUAL in _notions(plan) else ""
     known = "; anyone who knows many original values of a person can often re-identify its record"
     return (
-        f"Not hidden: numbers of records, often their owner, missing values{size}"
+        f"Not hidden: numbers of records, {'' if plan.owner_column else 'often '}their owner, missing "
+        f"values{size}"
         f"{known if _has_lists(plan) else ''}."
     )
 
@@ -388,7 +389,7 @@ def invariants(plan: Plan) -> tuple[str, ...]:
     return (
         "The exact number of records, of the release and of every owner.",
         "That a record exists: the values of a record are protected, not its existence.",
-        "Which owner a record came from.",
+        *_shown_of_owners(plan),
         "Which values are missing, where a record was left out or a category stands for a missing value.",
         *(["That the owners' attributes are about the same records."] if several else []),
         *([_INTERSECTED] if plan.linking.intersects else []),
@@ -411,6 +412,20 @@ def _in_arbitrary_order(plan: Plan) -> tuple[str, ...]:
         "any way."
     )
     return (averages,)
+
+
+def _shown_of_owners(plan: Plan) -> tuple[str, ...]:
+    """Return what is known about the owner of a record."""
+    if plan.owner_columns:
+        names = ", ".join(f"`{column.name}`" for column in plan.owner_columns.values())
+        return (f"Which owner a record came from: the release states it ({names}).",)
+    if all(len(owners) == 1 for owners in plan.groups):
+        return ("Which owner the values came from: the plan states it, attribute by attribute.",)
+    inferred = (
+        "Which owner a record came from: records are numbered in random order and no column names an owner, "
+        "but the owner can often be inferred from the released values."
+    )
+    return (inferred,)
 
 
 def _shown_by_scales(plan: Plan) -> tuple[str, ...]:

@@ -75,6 +75,8 @@ class PolicyConfig(Section):
     """Most owners of the same attributes that may hold the same person."""
     allow_intersect: bool = False
     """Whether masking only the persons common to all groups of owners is allowed, if groups differ."""
+    allow_owner_column: bool = True
+    """Whether a release may state the owner of every record in a column."""
     min_rank_noise: Share = Decimal(0)
     """Smallest rank noise of a mechanism that releases a list."""
     total_rank_loss: Epsilon | None = None

@@ -77,10 +77,12 @@ def names(request: Request) -> Iterator[Objection]:
 
 
 def linking(request: Request) -> Iterator[Objection]:
-    """Object to linking that the policy does not allow."""
+    """Object to linking, and to a column of owners, that the policy does not allow."""
     policy, bounds = request.policy, request.plan.linking
     if bounds.max_overlap > policy.max_overlap:
         yield Objection(f"policy.max_overlap = {policy.max_overlap}, the plan allows {bounds.max_overlap}")
+    if request.plan.owner_column and not policy.allow_owner_column:
+        yield Objection("policy.allow_owner_column = false, and the release states the owner of every record")
     if bounds.intersects and not policy.allow_intersect:
         yield Objection("policy.allow_intersect = false, and the plan intersects groups that differ")
 

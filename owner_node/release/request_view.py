@@ -112,6 +112,8 @@ def _leaves(plan: Plan, assignment: Assignment) -> list[str]:
     lines = ["the exact number of records, to the aggregator and to the users of the release"]
     if plan.linking.tokens:
         lines.append("one keyed pseudonym per record, to the aggregator, which compares and deletes them")
+    if plan.owner_column:
+        lines.append("the owner of every record, as a column, to the users of the release")
     lines.append(
         f"one masked value of every attribute for every record ({names}), once all owners have masked"
     )

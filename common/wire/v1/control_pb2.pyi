@@ -211,6 +211,7 @@ class StartRequest(_message.Message):
     ON_MISMATCH_FIELD_NUMBER: _builtins.int
     MIN_COMMON_FIELD_NUMBER: _builtins.int
     RANK_NOISE_FIELD_NUMBER: _builtins.int
+    OWNER_COLUMN_FIELD_NUMBER: _builtins.int
     release: _builtins.str
     """empty: the daemon chooses"""
     dataset: _builtins.str
@@ -233,6 +234,8 @@ class StartRequest(_message.Message):
     """"stop" or "intersect"; empty: stop"""
     min_common: _builtins.str
     """with intersect: fewest common persons; empty: the largest k"""
+    owner_column: _builtins.bool
+    """release the owner of every record as a column"""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnerGroup]:
         """horizontal: one; vertical: one owner each"""
@@ -273,10 +276,11 @@ class StartRequest(_message.Message):
         on_mismatch: _builtins.str = ...,
         min_common: _builtins.str = ...,
         rank_noise: _abc.Iterable[_builtins.str] | None = ...,
+        owner_column: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "budget_split", b"budget_split", "confirmed", b"confirmed", "dataset", b"dataset", "dry_run", b"dry_run", "epsilon", b"epsilon", "formats", b"formats", "groups", b"groups", "k", b"k", "layout", b"layout", "max_overlap", b"max_overlap", "mechanism", b"mechanism", "min_common", b"min_common", "on_mismatch", b"on_mismatch", "out", b"out", "owner_column", b"owner_column", "purpose", b"purpose", "rank_noise", b"rank_noise", "release", b"release", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -122,6 +122,7 @@ def test_an_owner_twice_goes_with_the_mixed_layout_alone():
         ({"on_mismatch": "intersect", "min_common": "-1"}, "no count"),
         ({"min_common": "5"}, "goes with groups that are intersected"),
         ({"layout": "horizontal", "groups": [("a", "b")], "on_mismatch": "intersect"}, "nothing to be"),
+        ({"layout": "vertical", "groups": [("a",), ("b",)], "owner_column": True}, "would say nothing"),
     ],
 )
 def test_bounds_for_linking_that_mean_nothing(changed, said):
@@ -139,6 +140,13 @@ def test_bounds_for_linking_come_into_the_plan():
     assert (linking.max_overlap, linking.intersects, linking.min_common) == (2, True, 5)
     named = make_plan(mixed(*OVERLAPPING, **bounds, min_common=12), schemas, **MADE)
     assert named.linking.min_common == 12
+    assert not named.owner_column
+    columns = make_plan(mixed(*OVERLAPPING, owner_column=True), schemas, **MADE)
+    assert [each.name for each in columns.owner_columns.values()] == ["owner_1", "owner_2"]
+    assert Plan.from_bytes(columns.to_bytes()) == columns
+    taken = {owner: schema("owner_1", *each.names) for owner, each in schemas.items()}
+    with pytest.raises(UsageError, match="'owner_1' has the name of the column"):
+        make_plan(mixed(*OVERLAPPING, owner_column=True), taken, **MADE)
     assert Plan.from_bytes(named.to_bytes()) == named
     asked = mixed(*OVERLAPPING, **bounds)
     assert ReleaseArguments.from_document(asked.to_document()) == asked

@@ -22,6 +22,7 @@ from common.files import check_out
 from common.model.schema import Attribute, AttributeType
 from common.release.table import from_units, release_schema, to_units, write_csv
 from common.release.verification import read_units, verify_release
+from common.wire.decoding import decode
 from tests.fakes.published import NAMES, make_release
 from tests.fakes.releases import ATTRIBUTES, make_plan, random_columns
 
@@ -46,6 +47,40 @@ def test_folder_is_complete(made):
     assert sorted(manifest["files"]) == ["data.csv", "data.parquet", "report.html"]
     assert made.manifest_digest == digest((made.folder / "manifest.json").read_bytes())
     assert sorted(each.name for each in made.folder.parent.iterdir()) == [made.plan.release]
+
+
+def test_owners_get_columns_where_the_plan_says_so(tmp_path):
+    """Every record of a group of several owners states its owner, in both formats; verify accepts it."""
+    plan = make_plan([(["age"], ["a", "b"]), (["income"], ["c", "d"]), (["ward"], ["e"])])
+    plan = replace(plan, owner_column=True)
+    n_records = 60
+    columns = random_columns(np.random.default_rng(5), plan.attributes, n_records)
+    # Different values show which fragment a record came from.
+    columns |= {name: np.arange(n_records) for name in ("age", "income")}
+    made = make_release(tmp_path, plan=plan, columns=columns, n_records=n_records)
+    table = pq.read_table(made.folder / "data.parquet")
+    assert table.column_names == ["record", "owner_1", "owner_2", "age", "income", "ward"]
+    for name, column, owners in (("age", "owner_1", "ab"), ("income", "owner_2", "cd")):
+        units = to_units(plan.attribute(name), table.column(name)).to_numpy()
+        stated = np.array(table.column(column).to_pylist())
+        for owner in owners:
+            held = decode(made.fragments[owner], plan, plan.assignment_of(owner), 30).column(name).to_pylist()
+            assert sorted(units[stated == owner].tolist()) == sorted(held)
+    rows = read_csv((made.folder / "data.csv").read_bytes())
+    assert [row[1] for row in rows[1:]] == table.column("owner_1").to_pylist()
+    assert verify_release(made.folder, made.ca_file(tmp_path)).n_records == n_records
+    manifest = json.loads((made.folder / "manifest.json").read_bytes())
+    assert "the release states it (`owner_1`, `owner_2`)" in " ".join(manifest["invariants"])
+    assert "<code>owner_1</code>, <code>owner_2</code>" in (made.folder / "report.html").read_text("utf-8")
+
+
+def test_without_a_column_the_owner_is_not_called_hidden(made):
+    """Report and manifest agree: the number of a record does not show its owner, its values often do."""
+    manifest = json.loads((made.folder / "manifest.json").read_bytes())
+    assert "the owner can often be inferred from the released values" in " ".join(manifest["invariants"])
+    report = (made.folder / "report.html").read_text("utf-8")
+    assert "says nothing about where" not in report
+    assert "The released values often do" in report
 
 
 def test_manifest_says_what_design_asks(made):

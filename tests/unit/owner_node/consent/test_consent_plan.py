@@ -209,6 +209,14 @@ def test_exceptions_of_linking() -> None:
     assert isinstance(judged(intersect, policy=PolicyConfig(allow_intersect=True)), Accept)
 
 
+def test_a_column_of_owners_needs_the_policy() -> None:
+    """A release that states the owner of every record is accepted unless the policy forbids it."""
+    stated = replace(PLAN, owner_column=True)
+    assert isinstance(judged(stated), Accept)
+    rule = only_rule(judged(stated, policy=PolicyConfig(allow_owner_column=False)))
+    assert rule.startswith("policy.allow_owner_column = false")
+
+
 @pytest.mark.parametrize(
     "linking",
     [
