@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from common.canonical import OMITTED, Document
-from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, Accounting
+from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, Accounting, is_rank_noise
 
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
@@ -231,6 +231,8 @@ class Schema(Document):
     """Number of records, rounded down to its leading digit."""
     limits: Limits = field(default_factory=Limits)
     """What the owner's policy refuses in any case."""
+    rank_noise: Decimal | None = field(default=None, metadata=OMITTED)
+    """The smallest rank noise that the owner's data need; None: it states none, and the default holds."""
     by_name: Mapping[str, Attribute] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -239,6 +241,8 @@ class Schema(Document):
             raise ValueError("an attribute is declared twice")
         if self.max_records_per_person < 1 or self.records_rounded < 0:
             raise ValueError("counts of records cannot be negative or, per person, zero")
+        if self.rank_noise is not None and not is_rank_noise(self.rank_noise):
+            raise ValueError("rank noise is a share of the ranks from 0 to 1")
         object.__setattr__(self, "by_name", by_name)
 
     @property

@@ -25,7 +25,7 @@ from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, is_rank_noise, parse
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
-"""The default: naming a mechanism does not remove this protection."""
+"""Where neither operator nor owner states any: naming a mechanism does not remove this protection."""
 _HINT = (
     "write a share of the ranks from 0 to 1 for all attributes, or for some by name: --rank-noise 0.03, "
     "--rank-noise age=0.1,ward=0"
@@ -36,16 +36,27 @@ _HINT = (
 class RankNoise:
     """The requested rank noise, for all attributes and for single ones."""
 
-    everywhere: Decimal = DEFAULT
-    """w of all attributes that are not named."""
+    everywhere: Decimal | None = None
+    """w of all attributes that are not named; None: each owner's own, or else the default."""
     by_attribute: tuple[tuple[str, Decimal], ...] = ()
     """Attributes and their own w."""
 
-    def of(self, attribute: str, mechanism: str) -> Decimal:
-        """Return w of an attribute: 0 where its mechanism releases no list."""
+    def of(self, attribute: str, mechanism: str, owners: Decimal | None = None) -> Decimal:
+        """Return w of an attribute: the larger of the requested one and the owner's.
+
+        Args:
+            attribute: Its name.
+            mechanism: Its mechanism; w is 0 if it releases no list.
+            owners: What the owner of the data states; None for nothing.
+        """
         if not rules_of(mechanism).listed:
             return NO_RANK_NOISE
-        return dict(self.by_attribute).get(attribute, self.everywhere)
+        stated = [
+            each
+            for each in (dict(self.by_attribute).get(attribute, self.everywhere), owners)
+            if each is not None
+        ]
+        return max(stated, default=DEFAULT)
 
     def check_names(self, attributes: Iterable[str]) -> None:
         """Check that only attributes are named that are there.
@@ -65,7 +76,7 @@ class RankNoise:
     def to_texts(self) -> list[str]:
         """Return it as `parse_rank_noise` reads it."""
         named = [f"{name}={value:f}" for name, value in self.by_attribute]
-        return [f"{self.everywhere:f}", *named]
+        return named if self.everywhere is None else [f"{self.everywhere:f}", *named]
 
 
 NONE = RankNoise(NO_RANK_NOISE)
@@ -97,7 +108,7 @@ def parse_rank_noise(texts: Sequence[str], mechanism: str = DEFAULT_MECHANISM) -
     fault = fault_of_rank_noise(mechanism, max([everywhere or NO_RANK_NOISE, *named.values()]))
     if fault:
         raise UsageError(f"mechanism {fault}", "leave --rank-noise out, or choose another mechanism")
-    return RankNoise(DEFAULT if everywhere is None else everywhere, tuple(named.items()))
+    return RankNoise(everywhere, tuple(named.items()))
 
 
 def _share(text: str, value: str) -> Decimal:

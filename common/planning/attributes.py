@@ -32,6 +32,7 @@ def plan_attribute(
     g: int = 1,
     least_k: int = SMALLEST_K,
     rank_noise: RankNoise = NONE,
+    owners_rank_noise: Decimal | None = None,
 ) -> PlannedAttribute:
     """Plan one attribute.
 
@@ -48,6 +49,7 @@ def plan_attribute(
         g: The most records that one person has.
         least_k: The smallest k that all policies accept.
         rank_noise: The requested rank noise.
+        owners_rank_noise: What the owner's schema states; None for nothing.
 
     Raises:
         UsageError: If it has too many possible values to be counted.
@@ -56,7 +58,9 @@ def plan_attribute(
     fewest = records_rounded if fewest_records is None else fewest_records
     chosen = resolve(attribute, mechanism, replace(public, n_records=fewest))
     size = (k if chosen.clustered else None) or chosen.choose_k(public, least_k)
-    return stated(attribute, chosen, size, public, rank_noise.of(attribute.name, chosen.id))
+    return stated(
+        attribute, chosen, size, public, rank_noise.of(attribute.name, chosen.id, owners_rank_noise)
+    )
 
 
 def stated(

@@ -62,6 +62,7 @@ def make_plan(
                     g=g,
                     least_k=least_k,
                     rank_noise=arguments.rank_noise,
+                    owners_rank_noise=schemas[owner].rank_noise,
                 )
                 for attribute in attributes
             ),

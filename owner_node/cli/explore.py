@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from common.clock import utc_now
 from common.errors import ConfigurationError, UsageError
 from common.files import write_atomic
 from common.model.mechanisms import rules_of
-from common.model.privacy import parse_epsilon
+from common.model.privacy import NO_RANK_NOISE, parse_epsilon
 from common.planning.arguments import (
     distinct,
     one_of,
@@ -26,12 +26,14 @@ from common.planning.arguments import (
 from owner_node import config
 from owner_node.cli.progress_bar import progress_bar
 from owner_node.config import DatasetConfig, OwnerConfig
+from owner_node.config.editing import set_rank_noise
 from owner_node.explore.advice import percent
-from owner_node.explore.assessment import ALL_MEASURES, Grid
+from owner_node.explore.assessment import ALL_MEASURES, Grid, GridSetting
 from owner_node.explore.models import INSTALLED_WITH, is_installed
 from owner_node.explore.page import render_page, without_noise
-from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
+from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_known, check_question
 from owner_node.explore.sweep import explore as sweep
+from owner_node.explore.target import Target, find_rank_noise, sentences
 from owner_node.masking.engine import MemoryEngine
 from owner_node.risk.attacks import ATTACKS, INFERENCE
 from owner_node.risk.trials import DRAWS, Randomness
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from owner_node.explore.results import CellResult, Results
 
 
-EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,1,2", "auto", "0,0.03,0.1,0.3", 5
+EPSILONS, KS, RANK_NOISES, REPETITIONS = "0.1,0.5,2", "auto", "0,0.03,0.1,0.3", 5
 NONE = "none"
 MOST_REPETITIONS = 1000
 FORMATS = (".html", ".json")
@@ -78,6 +80,14 @@ MeasuresOption = Annotated[
     typer.Option("--measures", help="Beside the mean SSE; or none.", show_default="all that are installed"),
 ]
 AttacksOption = Annotated[str | None, typer.Option("--attacks", help="Or none.", show_default="all")]
+MaxReidentifiedOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-reidentified",
+        help="Find the smallest rank noise at which no attack re-identifies a larger share of persons.",
+        show_default=False,
+    ),
+]
 OutOption = Annotated[
     Path | None, typer.Option("--out", help="File to write, .html or .json.", show_default=False)
 ]
@@ -96,15 +106,27 @@ def explore(
     known: KnownOption = None,
     measures: MeasuresOption = None,
     attacks: AttacksOption = None,
+    max_reidentified: MaxReidentifiedOption = None,
+    yes: console.YesOption = False,
     out: OutOption = None,
     as_json: console.JsonOption = False,
 ) -> None:
     """Try settings on one data set: what is left of the data, and what an intruder finds. Charges nothing.
 
-    All draws are made for this alone, and none of them is released. The results are for the owner.
+    All draws are made for this alone, and none of them is released. The results are for the owner. With
+    --max-reidentified, one setting is tried (default: epsilon 1) with more and more rank noise.
     """
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
+    if max_reidentified is not None:
+        setting = _one_setting("1" if epsilon == EPSILONS else epsilon, k, mechanism)
+        most, given = _share(max_reidentified), split_names(known)
+        table = _table(owner, chosen, split_names(attributes), as_json=as_json)
+        check_known(table, given)
+        with progress_bar("rank noises", silent=as_json) as progress:
+            target = find_rank_noise(table, setting, most, given, Randomness.of_system(), progress)
+        _report(target, owner, chosen.name, yes=yes, as_json=as_json)
+        return
     _check_out(out)
     grid = _grid(epsilon, k, mechanism, rank_noise)
     question = _question(grid, repetitions, class_attribute, known=known, measures=measures, attacks=attacks)
@@ -126,15 +148,56 @@ def _explored(
     as_json: bool,
 ) -> "Results":
     check_question(question)
+    table = _table(owner, dataset, attributes, as_json=as_json)
+    about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
+    with progress_bar("settings", silent=as_json) as progress:
+        return sweep(table, question, about, Randomness.of_system(), progress)
+
+
+def _table(
+    owner: OwnerConfig, dataset: DatasetConfig, attributes: Sequence[str], *, as_json: bool
+) -> ExploredTable:
     if not as_json:
         console.note(f"loading data set {dataset.name!r}")
     allowed = tuple(attributes) or owner.policy.attributes
     loaded = load(dataset, allowed or None)
     schema = schema_of(dataset, allowed, loaded.n_records, owner.policy.limits)
-    table = ExploredTable(dataset.name, schema, MemoryEngine(loaded.columns), dataset.taxonomies)
-    about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
-    with progress_bar("settings", silent=as_json) as progress:
-        return sweep(table, question, about, Randomness.of_system(), progress)
+    return ExploredTable(dataset.name, schema, MemoryEngine(loaded.columns), dataset.taxonomies)
+
+
+def _one_setting(epsilon: str, k: str, mechanism: str | None) -> GridSetting:
+    settings = _grid(epsilon, k, mechanism, "0").settings()
+    if len(settings) > 1:
+        raise UsageError("--max-reidentified tries one epsilon, k and mechanism", "name one of each")
+    return settings[0]
+
+
+def _share(text: str) -> Decimal:
+    try:
+        share = Decimal(text)
+    except InvalidOperation:
+        share = Decimal("NaN")
+    if share.is_finite() and 0 < share <= 1:
+        return share
+    raise UsageError(f"--max-reidentified is a share above 0 and up to 1, not {text!r}", "for example 0.05")
+
+
+def _report(target: Target, owner: OwnerConfig, dataset: str, *, yes: bool, as_json: bool) -> None:
+    """Print the result of a search, and write it into the configuration if a person agrees."""
+    if not as_json:
+        for line in sentences(target):
+            console.print_line(line)
+    found, written = target.rank_noise, False
+    if found is not None:
+        line = f'rank_noise = "{found:f}"'
+        written = yes or (console.can_ask() and console.confirm(f"Write {line} into {owner.path}?"))
+        if written:
+            set_rank_noise(owner.path, dataset, found)
+            console.note(f"{owner.path} has {line} for data set {dataset!r}; restart the daemon to use it")
+        elif not as_json:
+            console.print_line(f"Not written (--yes writes it): {line}, below [[dataset]] in {owner.path}.")
+    if as_json:
+        console.print_json({**target.to_document(), "written": written})
 
 
 def _grid(epsilon: str, k: str, mechanism: str | None, rank_noise: str) -> "Grid":
@@ -156,7 +219,7 @@ def _rank_noises(texts: Sequence[str]) -> tuple[tuple[Decimal, ...], tuple[tuple
     """Return the rank noises that are tried, and those of single attributes, the same in every setting."""
     own = [each for each in texts if "=" in each]
     tried = [each for each in texts if "=" not in each] or (split_names(RANK_NOISES) if own else [])
-    noises = tuple(parse_rank_noise([each]).everywhere for each in tried)
+    noises = tuple(parse_rank_noise([each]).everywhere or NO_RANK_NOISE for each in tried)
     return noises, parse_rank_noise(own).by_attribute
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo
 
-from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, one_of
+from common.daemon.settings import Duration, Epsilon, Label, Names, OneOrSeveralNames, Share, one_of
 from common.model.schema import (
     MISSING_CATEGORY,
     MOST_DECIMALS,
@@ -319,6 +319,8 @@ class DatasetSettings(Section):
     """Most records that one identifier may have."""
     missing: Missing = "error"
     """Treatment of a missing value of an identifier, and of an attribute without a treatment of its own."""
+    rank_noise: Share | None = None
+    """Smallest rank noise of its attributes in any plan, which aggregators see; None: none is stated."""
     csv: CsvOptions = field(default_factory=CsvOptions)
     """How a CSV source is written."""
 

@@ -71,6 +71,10 @@ class PolicyConfig(Section):
     """Largest expected share of a fragment's values, and of its records, that may leave unchanged."""
     max_unchanged_record_share: Share | None = None
     """Largest expected share of a fragment's records that may leave unchanged as a whole."""
+    max_reidentified: Share | None = None
+    """Largest share of persons whose record an intruder may find in a fragment; None sets no limit."""
+    known: Names = ()
+    """Attributes that this intruder knows exactly of everybody; empty for all."""
     max_overlap: Annotated[int, Field(ge=1)] = 1
     """Most owners of the same attributes that may hold the same person."""
     allow_intersect: bool = False

@@ -6,14 +6,14 @@ itself. Layouts, aggregators, co-owners, purposes and linking concern releases o
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from common.planning.limits import by_charge, by_layout, by_mechanism, by_rank_noise
 from owner_node.consent.plan_rules import Objection, PlannedWork, Request
 from owner_node.ledger.rank_losses import objection
-from owner_node.masking.foreseen import Forecast
+from owner_node.masking.foreseen import Forecast, as_share
 
 if TYPE_CHECKING:
     from owner_node.config import PolicyConfig
@@ -45,10 +45,17 @@ def mechanisms(work: PlannedWork) -> Iterator[Objection]:
 
 
 def rank_noise(work: PlannedWork) -> Iterator[Objection]:
-    """Object to rank noise below the policy's minimum, and to a rank loss above its limit."""
+    """Object to rank noise below the least of policy or data set, and to a rank loss above its limit."""
     for rule in by_rank_noise(work.policy.limits, work.assignment.attributes):
         yield Objection(rule)
-    rule = objection(work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, work.dataset.budget)
+    dataset, least = work.dataset, work.dataset.rank_noise or Decimal(0)
+    for planned in work.assignment.attributes:
+        if planned.rules.listed and planned.rank_noise < least:
+            yield Objection(
+                f"rank_noise of data set {dataset.name!r} = {least:f}, {planned.name!r} is planned with rank "
+                f"noise {planned.rank_noise:f}"
+            )
+    rule = objection(work.rank_lost, work.most.rank_loss, work.policy.total_rank_loss, dataset.budget)
     if rule:
         yield Objection(rule)
 
@@ -124,7 +131,12 @@ def forecast_objections(forecast: Forecast, policy: "PolicyConfig") -> tuple[str
 
 def has_limits(policy: "PolicyConfig") -> bool:
     """Whether a policy limits a forecast, so that an acceptance discloses data-dependent information."""
-    limits = (policy.max_zero_noise_share, policy.max_unchanged_share, policy.max_unchanged_record_share)
+    limits = (
+        policy.max_zero_noise_share,
+        policy.max_unchanged_share,
+        policy.max_unchanged_record_share,
+        policy.max_reidentified,
+    )
     return any(each is not None for each in limits)
 
 
@@ -147,11 +159,18 @@ def _limits(forecast: Forecast, policy: "PolicyConfig") -> Iterator[_Limit]:
             "the records are expected to leave unchanged as a whole",
         ),
     )
+    reidentified = (
+        forecast.reidentified,
+        Decimal(0),
+        "the persons would be re-identified by an intruder who knows "
+        + (", ".join(policy.known) or "all attributes"),
+    )
     for key, most, number in (
         ("max_zero_noise_share", policy.max_zero_noise_share, zero_noise),
         # It also bounds records: a record is unchanged only with all its values, so no more of them can be.
         ("max_unchanged_share", policy.max_unchanged_share, values),
         ("max_unchanged_record_share", policy.max_unchanged_record_share, records),
+        ("max_reidentified", policy.max_reidentified, reidentified),
     ):
         if most is not None:
             yield _Limit(key, most, *number)
@@ -168,6 +187,12 @@ def foresee(records: "Engine", tasks: "Sequence[AttributeTask]", policy: "Policy
         policy: The owner's policy.
     """
     from owner_node.masking.forecast import forecast
+    from owner_node.risk.trials import Randomness, reidentified_share
 
     found = forecast(records.columns, tasks)
-    return forecast(records.columns, tasks, closely=True) if is_close(found, policy) else found
+    if is_close(found, policy):
+        found = forecast(records.columns, tasks, closely=True)
+    if policy.max_reidentified is None:
+        return found
+    share = reidentified_share(records.columns, tasks, policy.known, Randomness.of_system())
+    return replace(found, reidentified=as_share(share.mean))

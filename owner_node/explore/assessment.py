@@ -117,7 +117,10 @@ def plan_cell(setting: GridSetting, schema: Schema, taxonomies: Mapping[str, Tax
         rank_noise=RankNoise(setting.rank_noise, setting.own_rank_noises),
     )  # fmt: skip
     try:
-        plan = make_plan(arguments, {"owner": schema}, aggregator="local", created="", version="")
+        # What the data set states is for plans: here every rank noise is tried.
+        plan = make_plan(
+            arguments, {"owner": replace(schema, rank_noise=None)}, aggregator="local", created="", version=""
+        )
     except (UsageError, UnusableDataError) as error:
         return Cell(setting, problem=error.message)
     (task,) = plan.tasks

@@ -140,6 +140,15 @@ def check_question(question: ExploreRequest) -> None:
         check_installed()
 
 
+def check_known(table: ExploredTable, known: Sequence[str]) -> None:
+    """Check what an intruder is said to know.
+
+    Raises:
+        UsageError: Naming attributes that do not exist.
+    """
+    _numbers(table.schema.names, known)
+
+
 def _wanted(table: ExploredTable, question: ExploreRequest) -> Wanted:
     names = table.schema.names
     known = _numbers(names, question.known or names)

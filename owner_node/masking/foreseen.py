@@ -54,6 +54,8 @@ class Forecast:
     """Share of all values that get no noise."""
     deviation: Decimal
     """Standard error of `unchanged_values`; 0 where it is exact."""
+    reidentified: Decimal = Decimal(0)
+    """Expected share of persons whose record an intruder finds (`owner_node.risk`); 0 without a limit."""
 
     @property
     def mean_sse_of_means(self) -> Decimal:
@@ -82,6 +84,7 @@ class Forecast:
             "unchanged_records": self.unchanged_records,
             "zero_noise": self.zero_noise,
             "deviation": self.deviation,
+            "reidentified": self.reidentified,
         }
 
     def to_text(self) -> str:
@@ -101,5 +104,7 @@ class Forecast:
             )
             for each in document["attributes"]
         )
-        names = ("mean_sse", "unchanged_values", "unchanged_records", "zero_noise", "deviation")
+        names = (
+            "mean_sse", "unchanged_values", "unchanged_records", "zero_noise", "deviation", "reidentified",
+        )  # fmt: skip
         return cls(attributes, *(Decimal(document[name]) for name in names))

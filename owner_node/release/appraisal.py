@@ -236,7 +236,8 @@ class Appraisal:
         self._count(session, rules[0])
         raise RefusedError(
             rules[0],
-            "nothing was spent; a smaller epsilon, a larger k or other attributes lower the expected share",
+            "nothing was spent; a smaller epsilon, a larger k, more rank noise or other attributes lower "
+            "the expected share",
             {"release": session.release, "rule": rules[0], "rules": list(rules)},
         )
 

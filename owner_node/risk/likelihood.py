@@ -20,9 +20,9 @@ References:
     Sinkhorn 1967, "Diagonal equivalence to matrices with prescribed row and column sums".
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, log
+from math import ceil
 
 import numpy as np
 
@@ -35,12 +35,15 @@ _ROUNDING = 1e-9
 """Logarithms that differ by at most this are equal."""
 _TAIL, _GRID = 40, 20_001
 """Range of noise beyond the ranks, in units of its scale, and number of grid points."""
+_KINDS_PER_COMBINATION = 16
+"""Attributes are looked up together if there are so many times fewer combinations than kinds of records."""
+_TINY = float(np.finfo(np.float64).tiny)
 _PEOPLE_PER_BLOCK, _KINDS_PER_BLOCK = 32, 2**12
 _PAIRS = 2**21
 """People times kinds of records for a first estimate of how probable a record is for others."""
-_UNSEEN = log(0.05)
+_UNSEEN = 0.05
 """Weight of single attributes in that estimate: a record that fits none of these people fits somebody."""
-_SHORTLIST = 6
+_SHORTLIST = 4
 """Records of each person that are compared with everybody."""
 
 
@@ -153,12 +156,11 @@ class Carried:
         return cls(channel, _ends(known), channel.noisy(shares), shares, groups / n_records, group[value])
 
     def likely(self, people: PositionArray) -> Float64Array:
-        """Return logarithms of the probability of each group, `(n_groups, n_people)`."""
+        """Return the probability of each group, `(n_groups, n_people)`."""
         found = self.channel.probabilities(self.ends[people], self.noisy)
         if not np.array_equal(self.groups, self.parts):
             found = self._regrouped(found)
-        np.maximum(found, _IMPOSSIBLE, out=found)
-        return np.log(found, out=found)
+        return np.maximum(found, _IMPOSSIBLE, out=found)
 
     def _regrouped(self, of_parts: Float64Array) -> Float64Array:
         """Return probabilities of groups from those of parts, uniform within them; `(n_parts, n_people)`."""
@@ -188,13 +190,45 @@ def _with_zero(ends: Int64Array) -> Int64Array:
 
 
 @dataclass(frozen=True, slots=True)
+class Factor:
+    """One attribute, or several of few values whose combinations are looked up at once."""
+
+    attributes: tuple[int, ...]
+    """Their numbers."""
+    groups: tuple[PositionArray, ...]
+    """Group of each combination in each of them, `(n_combinations,)`."""
+    of_kind: PositionArray
+    """Combination of each kind of record, `(n_kinds,)`."""
+
+    def with_other(self, other: "Factor") -> "Factor":
+        """Return the combinations of both."""
+        width = other.groups[0].size
+        found, of_kind = np.unique(self.of_kind * width + other.of_kind, return_inverse=True)
+        groups = (
+            *(each[found // width] for each in self.groups),
+            *(each[found % width] for each in other.groups),
+        )
+        return Factor(self.attributes + other.attributes, groups, of_kind)
+
+    def table(self, by_attribute: Sequence[Float64Array]) -> Float64Array:
+        """Return the probability of each combination from those of groups, `(n_combinations, n_people)`."""
+        pairs = zip(self.attributes, self.groups, strict=True)
+        return _product(by_attribute[number][groups] for number, groups in pairs)
+
+
+@dataclass(frozen=True, slots=True)
 class Likelihoods:
-    """Probabilities of every kind of released record, for people of one owner."""
+    """Probabilities of every kind of released record, for people of one owner.
+
+    A product that underflows is 0: such a record is nobody's.
+    """
 
     attributes: tuple[Carried, ...]
     """The known attributes."""
-    values: tuple[PositionArray, ...]
-    """Group of each kind of record, `(n_kinds,)` by attribute."""
+    factors: tuple[Factor, ...]
+    """The same, as few as possible."""
+    independent: Float64Array
+    """Share of records of each kind if attributes were independent, `(n_kinds,)`."""
     kind_of: PositionArray
     """Kind of each released record, `(n_records,)`."""
     counts: Int64Array
@@ -203,22 +237,35 @@ class Likelihoods:
     @classmethod
     def of(cls, attributes: Sequence[Carried]) -> "Likelihoods":
         """Put records into kinds: those of one kind are equally likely for everybody."""
-        groups = [each.group for each in attributes]
         _, first, kind_of, counts = np.unique(
-            codes(groups), return_index=True, return_inverse=True, return_counts=True
+            codes([each.group for each in attributes]),
+            return_index=True,
+            return_inverse=True,
+            return_counts=True,
         )
-        return cls(tuple(attributes), tuple(group[first] for group in groups), kind_of, counts)
+        shares = [np.diff(each.groups)[each.group[first]] for each in attributes]
+        single = [
+            Factor((i,), (np.arange(each.groups.size - 1),), each.group[first])
+            for i, each in enumerate(attributes)
+        ]
+        factors: list[Factor] = []
+        for each in sorted(single, key=lambda factor: factor.groups[0].size):
+            joined = factors[-1].with_other(each) if factors else each
+            if factors and joined.groups[0].size * _KINDS_PER_COMBINATION <= counts.size:
+                factors[-1] = joined
+            else:
+                factors.append(each)
+        return cls(tuple(attributes), tuple(factors), _product(shares), kind_of, counts)
 
     def tables(self, people: PositionArray) -> list[Float64Array]:
-        """Return the logarithms of all groups for people, `(n_groups, n_people)` by attribute."""
-        return [each.likely(people) for each in self.attributes]
+        """Return the probabilities of all combinations for people, `(n_combinations, n_people)` by factor."""
+        by_attribute = [each.likely(people) for each in self.attributes]
+        return [each.table(by_attribute) for each in self.factors]
 
     def of_kinds(self, tables: Sequence[Float64Array], kinds: slice | PositionArray) -> Float64Array:
-        """Return the logarithms of kinds of records from those of groups, `(n_kinds, n_people)`."""
-        found: Float64Array = tables[0][self.values[0][kinds]]
-        for table, values in zip(tables[1:], self.values[1:], strict=True):
-            found += table[values[kinds]]
-        return found
+        """Return the probabilities of kinds of records from those of combinations, `(n_kinds, n_people)`."""
+        pairs = zip(tables, self.factors, strict=True)
+        return _product(table[factor.of_kind[kinds]] for table, factor in pairs)
 
     def total(self, people: PositionArray, kinds: PositionArray) -> Float64Array:
         """Return the sums of the probabilities of kinds over people, `(n_kinds,)`."""
@@ -226,23 +273,22 @@ class Likelihoods:
         for some in _blocks(people):
             tables = self.tables(some)
             for block in _slices(kinds.size):
-                total[block] += np.exp(self.of_kinds(tables, kinds[block])).sum(axis=1)
+                total[block] += self.of_kinds(tables, kinds[block]).sum(axis=1)
         return total
 
     def for_others(self, others: PositionArray) -> Float64Array:
-        """Estimate the logarithm of the mean over everybody, from people in random order, `(n_kinds,)`."""
+        """Estimate the mean probability over everybody, from people in random order, `(n_kinds,)`."""
         people = others[: max(1, _PAIRS // self.counts.size)]
         total = self.total(people, np.arange(self.counts.size))
-        seen = np.log(np.maximum(total / people.size, np.finfo(np.float64).tiny))
-        independent = np.sum(
-            [
-                np.log(np.diff(each.groups))[values]
-                for each, values in zip(self.attributes, self.values, strict=True)
-            ],
-            axis=0,
-        )
-        found: Float64Array = np.logaddexp(seen, independent + _UNSEEN)
-        return found
+        found: Float64Array = total / people.size + _UNSEEN * self.independent
+        return np.maximum(found, _TINY)
+
+
+def _product(factors: Iterable[Float64Array]) -> Float64Array:
+    first, *others = factors
+    for each in others:
+        first *= each
+    return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +320,13 @@ def linked_by_likelihood(known: Sequence[Known], targets: PositionArray, others:
         block = slice(start, start + _PEOPLE_PER_BLOCK)
         shortlists = listed[:, block]
         columns = np.arange(shortlists.shape[1])
-        for table, values in zip(likelihoods.tables(targets[block]), likelihoods.values, strict=True):
-            likely[:, block] += table[values[shortlists], columns]
+        pairs = zip(likelihoods.tables(targets[block]), likelihoods.factors, strict=True)
+        likely[:, block] = _product(table[factor.of_kind[shortlists], columns] for table, factor in pairs)
     kinds, of_listed = np.unique(listed, return_inverse=True)
     everybody = likelihoods.total(others, kinds)[of_listed.reshape(listed.shape)]
     outside = targets >= others.size
-    everybody[:, outside] += np.exp(likely[:, outside])
-    likely -= np.log(np.maximum(everybody, np.finfo(np.float64).tiny))
+    everybody[:, outside] += likely[:, outside]
+    likely = np.log(np.maximum(likely, _TINY)) - np.log(np.maximum(everybody, _TINY))
     surest = likely.max(axis=0)
     best = likely >= surest - _ROUNDING
     own = np.zeros(listed.shape, dtype=np.bool_)
@@ -294,7 +340,7 @@ def _shortlist(likelihoods: Likelihoods, for_others: Float64Array, people: Posit
     tables = likelihoods.tables(people)
     ratios = np.empty((likelihoods.counts.size, people.size))
     for kinds in _slices(likelihoods.counts.size):
-        np.subtract(likelihoods.of_kinds(tables, kinds), for_others[kinds, None], out=ratios[kinds])
+        np.divide(likelihoods.of_kinds(tables, kinds), for_others[kinds, None], out=ratios[kinds])
     n_listed = min(_SHORTLIST, len(ratios))
     return np.argpartition(ratios, len(ratios) - n_listed, axis=0)[-n_listed:]
 

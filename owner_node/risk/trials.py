@@ -8,7 +8,7 @@ out. The attack assumes that an intruder can tell which rows belong together, an
 releases: it is an upper bound. It masks again with the earlier plans; no earlier fragment is kept or read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,14 +35,14 @@ from owner_node.risk.attacks import (
 )
 from owner_node.risk.draws import SortedAttribute
 from owner_node.risk.likelihood import linked_by_likelihood
-from owner_node.risk.risks import Risk
+from owner_node.risk.risks import Risk, reidentified
 from owner_node.risk.scales import LISTS, told_from_scales
-from owner_node.risk.utility import OriginalRecords, share
+from owner_node.risk.utility import Estimate, OriginalRecords, share
 
 DRAWS = 3
 """Default number of attacked draws."""
 MOST_TARGETS = 1000
-MOST_PERSONS = 200
+MOST_PERSONS = 150
 """Records that attacks by likelihood and by inference use: both take longer."""
 CONTROL_SHARE, MOST_CONTROLS = 10, 300
 """One record in `CONTROL_SHARE`, at most `MOST_CONTROLS`, is left out of the attacked releases."""
@@ -185,6 +185,44 @@ def risks_of(
         rate = share(rates, LISTS * len(rates))
         risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), MEANINGS[SCALES]))
     return tuple(risks)
+
+
+def reidentified_share(
+    columns: Mapping[str, Int64Array],
+    tasks: Sequence[AttributeTask],
+    known: Collection[str],
+    randomness: Randomness,
+    draws: int = 2 * DRAWS,
+) -> Estimate:
+    """Return the share of persons that the best attack re-identifies; 0 if no known attribute is masked.
+
+    Args:
+        columns: Original values by attribute, `(n_records,)` each, in resolution units.
+        tasks: How each attribute is masked.
+        known: Attributes that an intruder knows exactly of everybody; empty for all.
+        randomness: Where noise and choices come from.
+        draws: Draws that are attacked.
+    """
+    people = people_of(columns, tasks, randomness, max(task.k or 1 for task in tasks))
+    return attacked_share(tasks, people, known, randomness, draws)
+
+
+def attacked_share(
+    tasks: Sequence[AttributeTask],
+    people: People,
+    known: Collection[str],
+    randomness: Randomness,
+    draws: int = 2 * DRAWS,
+) -> Estimate:
+    """Return the same for people who were left out before; arguments as in `reidentified_share`."""
+    names = [task.attribute.name for task in tasks]
+    intersection = [name for name in names if name in known]
+    if known and not intersection:
+        return Estimate(0.0, 0.0, 0.0)
+    (intruder, *_) = knowledge_of(names, intersection)
+    aims = Aims(LINKING, (intruder,), np.empty(0, dtype=np.int64), draws)
+    found = reidentified(risks_of(tasks, people, aims, randomness))
+    return found.rate if found else Estimate(0.0, 0.0, 0.0)
 
 
 def _attacked(

@@ -119,6 +119,7 @@ def schema_of(
         dataset.max_records_per_person,
         round_to_leading_digit(n_records),
         limits or Limits(),
+        dataset.rank_noise,
     )
 
 

@@ -40,6 +40,7 @@ def offering(tmp_path: Path) -> Iterator[Offering]:
 LIMITS = {
     "max_unchanged_share": {"epsilon": "3"},
     "max_unchanged_record_share": {"epsilon": "3"},
+    "max_reidentified": {"epsilon": "3"},
 }
 
 

@@ -41,10 +41,10 @@ def planned(noise: RankNoise = USUAL, records: int = 1000, **changes) -> Plan:
 @pytest.mark.parametrize(
     ("texts", "expected"),
     [
-        ([], RankNoise(DEFAULT)),
+        ([], RankNoise()),
         (["0"], NONE),
         (["0.10"], RankNoise(Decimal("0.1"))),
-        (["age=0.1", "ward=0"], RankNoise(DEFAULT, (("age", Decimal("0.1")), ("ward", Decimal(0))))),
+        (["age=0.1", "ward=0"], RankNoise(None, (("age", Decimal("0.1")), ("ward", Decimal(0))))),
         ([" age = 0.1 ", "0.2"], RankNoise(Decimal("0.2"), (("age", Decimal("0.1")),))),
     ],
 )
@@ -233,6 +233,30 @@ def test_too_many_values_for_counts():
     many = Attribute("many", AttributeType.INTEGER, 0, MOST_HISTOGRAM_VALUES)
     with pytest.raises(UsageError, match="too many for it"):
         make_plan(request("a", k=None, mechanism="dp-hist"), {"a": schema(attributes=(many,))}, **MADE)
+
+
+@pytest.mark.parametrize(
+    ("texts", "owners", "expected"),
+    [
+        ([], None, (DEFAULT, DEFAULT)),
+        ([], "0.01", (Decimal("0.01"),) * 2),
+        ([], "0.2", (Decimal("0.2"),) * 2),
+        (["0.1"], "0.2", (Decimal("0.2"),) * 2),
+        (["0.1", "few=0.3"], "0.2", (Decimal("0.2"), Decimal("0.3"))),
+        (["0"], "0.05", (Decimal("0.05"),) * 2),
+    ],
+)
+def test_the_larger_of_the_operators_and_the_owners(texts, owners, expected):
+    """By attribute; without either the default. The other owner of the release keeps its own."""
+    own = schema(attributes=(WIDE, FEW), records=1000)
+    stating = replace(own, rank_noise=None if owners is None else Decimal(owners))
+    asked = request("a", "b", k=None, rank_noise=parse_rank_noise(texts))
+    plan = make_plan(asked, {"a": stating, "b": own}, **MADE)
+    first, second = (tuple(each.rank_noise for each in task.attributes) for task in plan.tasks)
+    assert first == expected
+    assert second == tuple(parse_rank_noise(texts).of(each.name, "idp-joint") for each in (WIDE, FEW))
+    assert Schema.from_document(stating.to_document()) == stating
+    assert "rank_noise" not in own.to_document()
 
 
 def test_rank_noise_of_an_attribute_that_is_not_released():

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from common.cli import console
+from owner_node import config
 from owner_node.cli import application
 from tests.fakes.owner_folder import ask_mask, make_owner_folder, spends
 
@@ -140,6 +142,29 @@ def test_arguments_that_cannot_be(folder, capsys, arguments, told):
     code, out, err = ask(capsys, *arguments)
     assert (code, out) == (2, "")
     assert told in err
+
+
+def test_rank_noise_for_a_stated_risk(folder, capsys):
+    """It is found, and written into the file only if that is agreed to; then plans have it."""
+    before = (folder / "owner.toml").read_text()
+    asked = ("--max-reidentified", "0.9", "--known", "age", "--attributes", "age,income")
+    code, out, _ = ask(capsys, *asked)
+    assert code == 0
+    assert "Rank noise 0.03: an intruder who knows age" in out
+    assert "--yes writes it" in out
+    assert (folder / "owner.toml").read_text() == before
+    code, out, err = ask(capsys, *asked, "--yes", "--json")
+    document = json.loads(out)
+    assert (code, document["rank_noise"], document["written"]) == (0, "0.03", True)
+    assert (folder / "owner.toml").read_text() != before
+    assert config.load(folder / "owner.toml").datasets[0].rank_noise == Decimal("0.03")
+    for wrong, words in (("0", "above 0"), ("x", "above 0")):
+        code, _, err = ask(capsys, "--max-reidentified", wrong)
+        assert (code, words in err) == (2, True)
+    code, _, err = ask(capsys, "--max-reidentified", "0.1", "--k", "5,6")
+    assert (code, "one epsilon, k and mechanism" in err) == (2, True)
+    code, _, err = ask(capsys, "--max-reidentified", "0.1", "--known", "shoe")
+    assert (code, "'shoe'" in err) == (2, True)
 
 
 def test_without_scikit_learn(folder, capsys, monkeypatch):

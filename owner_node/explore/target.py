@@ -1,0 +1,152 @@
+"""The smallest rank noise at which no attack re-identifies more than a stated share of persons."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+from common.canonical import Document
+from common.errors import UnusableDataError
+from common.planning.arguments import DEFAULT
+from owner_node.explore.advice import percent
+from owner_node.explore.assessment import GridSetting, plan_cell
+from owner_node.explore.sweep import ExploredTable
+from owner_node.masking.tasks import AttributeTask
+from owner_node.risk.measures import mean_sse_of_means
+from owner_node.risk.trials import Randomness, attacked_share, people_of, sorted_records
+from owner_node.risk.utility import CORRELATION, Estimate, OriginalRecords, measure
+
+RANK_NOISES = (
+    *(DEFAULT + n * Decimal("0.01") for n in range(3)),
+    *map(
+        Decimal,
+        ("0.06", "0.08", "0.1", "0.12", "0.15", "0.2", "0.25", "0.3", "0.4", "0.5", "0.6", "0.8", "1"),
+    ),
+)
+"""The shares that are tried: from the default on, in steps of about a quarter."""
+_REPETITIONS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Trial(Document):
+    """What attacks find with one rank noise, and what is left of the data."""
+
+    rank_noise: Decimal
+    reidentified: Estimate
+    """Share of persons whose record the best attack finds."""
+    mean_sse: Estimate | None
+    correlation_error: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Target(Document):
+    """The result of a search."""
+
+    max_reidentified: Decimal
+    """The share that is accepted."""
+    known: tuple[str, ...]
+    """What the intruder knows of everybody."""
+    rank_noise: Decimal | None
+    """The smallest rank noise that was found; None if none up to 1 is enough."""
+    trials: tuple[Trial, ...]
+    """By rank noise; the first one is the default."""
+    mean_sse_of_means: float
+    """Mean SSE of replacing every value by its attribute's mean."""
+
+
+def find_rank_noise(
+    table: ExploredTable,
+    setting: GridSetting,
+    most: Decimal,
+    known: Sequence[str],
+    randomness: Randomness,
+    progress: Callable[[int, int], None],
+) -> Target:
+    """Search by bisection, with fresh draws for every rank noise.
+
+    Args:
+        table: The records.
+        setting: How they are masked, but for rank noise.
+        most: The share of persons that is accepted.
+        known: Attributes that an intruder knows exactly of everybody; empty for all.
+        randomness: Source of noise and choices.
+        progress: Called with the number of finished trials and of all.
+
+    Raises:
+        UnusableDataError: If the data cannot be masked so.
+        UsageError: If there is only one record.
+    """
+    trials: dict[int, Trial] = {}
+    n_trials = 1 + len(RANK_NOISES).bit_length()
+    planned = plan_cell(replace(setting, rank_noise=DEFAULT), table.schema, table.taxonomies)
+    if planned.problem:
+        raise UnusableDataError(planned.problem, "--mechanism, --k or --epsilon with other values")
+    table.records.check(planned.tasks)
+    whole = sorted_records(table.records.columns, planned.tasks, randomness.bits)
+    fewest = max(task.k or 1 for task in planned.tasks)
+    people = people_of(table.records.columns, planned.tasks, randomness, fewest)
+
+    def is_enough(number: int) -> bool:
+        cell = plan_cell(replace(setting, rank_noise=RANK_NOISES[number]), table.schema, table.taxonomies)
+        found = attacked_share(cell.tasks, people, known, randomness)
+        trials[number] = Trial(RANK_NOISES[number], found, *_left(whole, cell.tasks, randomness))
+        progress(len(trials), max(n_trials, len(trials)))
+        return found.mean <= most
+
+    low, high = 0, len(RANK_NOISES) - 1
+    chosen = low if is_enough(low) else high if is_enough(high) else None
+    if chosen == high:
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if is_enough(middle) else (middle, high)
+        chosen = high
+    return Target(
+        most,
+        tuple(known) or table.schema.names,
+        None if chosen is None else RANK_NOISES[chosen],
+        tuple(trials[number] for number in sorted(trials)),
+        mean_sse_of_means([each.scale for each in whole.attributes]),
+    )
+
+
+def _left(
+    whole: OriginalRecords, tasks: Sequence[AttributeTask], randomness: Randomness
+) -> tuple[Estimate | None, Estimate | None]:
+    found = measure(whole, tasks, _REPETITIONS, (CORRELATION,), randomness.bits)
+    return found.mean_sse(), found.overall(CORRELATION)
+
+
+def sentences(target: Target) -> list[str]:
+    """Return the result in plain words."""
+    by_noise = {each.rank_noise: each for each in target.trials}
+    default, last = by_noise[DEFAULT], target.trials[-1]
+    most = percent(float(target.max_reidentified))
+    who = f"an intruder who knows {', '.join(target.known)} of everybody"
+    if target.rank_noise is None:
+        return [
+            f"No rank noise up to {last.rank_noise:f} is enough.",
+            f"With it {who} re-identifies {_interval(last.reidentified)} of the persons; accepted: {most}.",
+            "Release fewer attributes (--attributes), or do not release these data.",
+        ]
+    found = by_noise[target.rank_noise]
+    share = _interval(found.reidentified)
+    lines = [
+        f"Rank noise {found.rank_noise:f}: {who} re-identifies {share} of the persons; {most} are accepted."
+    ]
+    if found is default:
+        return [*lines, "It is the default: less was not tried."]
+    lines.append(f"With the default of {DEFAULT:f} the share is {_interval(default.reidentified)}.")
+    if found.mean_sse and default.mean_sse:
+        lines.append(
+            f"The cost: mean SSE {found.mean_sse.mean:.3g} instead of {default.mean_sse.mean:.3g} "
+            f"({target.mean_sse_of_means:.3g} if every value is replaced by its attribute's mean)."
+        )
+    if found.correlation_error and default.correlation_error:
+        lines.append(
+            f"Correlations are off by {found.correlation_error.mean:.2g} on average instead of "
+            f"{default.correlation_error.mean:.2g}."
+        )
+    return lines
+
+
+def _interval(share: Estimate) -> str:
+    return f"{percent(share.mean)} ({percent(share.low)} to {percent(share.high)})"
