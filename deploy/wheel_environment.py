@@ -24,7 +24,7 @@ from common.errors import TesseraError
 
 PROJECT = Path(__file__).resolve().parents[1]
 KEPT = PROJECT / "build" / "wheel"
-PACKAGES = ("aggregator", "common", "owner_node")
+PACKAGES = ("aggregator", "common", "owner_node", "tessera")
 """Packages in the wheel."""
 _COMPLETE = "complete"
 _SOURCES = "sources"

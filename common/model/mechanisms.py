@@ -292,6 +292,8 @@ class Mechanism:
     joint_factor: Decimal | None = Decimal(1)
     """epsilon_joint of the attribute's rank-ordered list of released values, as a multiple of epsilon; None
     where the multiple is the number of clusters."""
+    by_values: bool = False
+    """Whether the scale of its noise follows the spread of the values and not the width of the domain."""
     needed_k: Callable[[int], int] = _k_of_any_release
     """The smallest k for g records per person; not asked without clusters."""
     scales_show: str = ""
@@ -439,12 +441,12 @@ MECHANISMS: Mapping[str, Mechanism] = {
         Mechanism(
             "idp-cbls", INDIVIDUAL, CLUSTERS, f"{_PER_VALUE}; {_WHOLE_LIST_JOINT}, {_GROWS}",
             "every cluster may change, and each is calibrated to itself alone",
-            _error_of_own_scales, joint_factor=None, needed_k=_k_of_trimmed_means,
+            _error_of_own_scales, joint_factor=None, by_values=True, needed_k=_k_of_trimmed_means,
         ),
         Mechanism(
             "idp-joint", INDIVIDUAL, CLUSTERS, _WHOLE_LIST,
             "one scale for the whole list of centroids",
-            _error_of_clusters, _k_of_monotone_lists, needed_k=_k_of_trimmed_means,
+            _error_of_clusters, _k_of_monotone_lists, by_values=True, needed_k=_k_of_trimmed_means,
             scales_show=(
                 "Measured for idp-joint at ε = 1: whether one record had the median or the end of the domain "
                 "was inferred from an attribute's released list with an AUC of 0.96 on Wine Quality, where ε "
@@ -454,7 +456,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
         Mechanism(
             "idp-quantiles", INDIVIDUAL, QUANTILES, f"{_WHOLE_LIST} {_RISES}",
             "one scale for the whole list of centroids; the rest of the list follows from them",
-            _error_of_linear_lists, _k_of_linear_lists, needed_k=_k_of_deeply_trimmed_means,
+            _error_of_linear_lists, _k_of_linear_lists, by_values=True, needed_k=_k_of_deeply_trimmed_means,
             scales_show=(
                 "Measured for idp-quantiles at ε = 1: whether one record had the median or the end of the "
                 "domain was inferred from an attribute's released list with an AUC of 0.60 on Wine Quality, "

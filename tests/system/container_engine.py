@@ -40,7 +40,7 @@ try:
 except OSError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
-_CONTEXT = ("common", "aggregator", "owner_node", "deploy")
+_CONTEXT = ("common", "aggregator", "owner_node", "tessera", "deploy")
 _FILES = (".dockerignore", "pyproject.toml", "README.md", "requirements.lock")
 
 

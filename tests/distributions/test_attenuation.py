@@ -1,0 +1,128 @@
+"""Corrections of released correlations and slopes, against values that the real masking code masked."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.model.schema import Attribute, AttributeType
+from common.release.attenuation import MaskedValues, Way, joint_ranks
+from tests.fakes.masked_releases import draws, masked, plan_of
+from tests.papers.data_sets import wine
+
+N_RECORDS = 6000
+PLACES = 2
+
+
+def number(name: str) -> Attribute:
+    """A number from -10 to 10."""
+    return Attribute(name, AttributeType.NUMBER, -1000, 1000, decimals=PLACES)
+
+
+def related(correlation: float, shape) -> dict[str, np.ndarray]:
+    """Two related attributes of the form of `shape`, in resolution units."""
+    rng = np.random.default_rng(5)
+    first = rng.normal(size=N_RECORDS)
+    second = correlation * first + (1 - correlation**2) ** 0.5 * rng.normal(size=N_RECORDS)
+    return {
+        name: np.clip(np.rint(shape(values) * 10**PLACES), -1000, 1000).astype(np.int64)
+        for name, values in (("x", first), ("y", second))
+    }
+
+
+def slope(response, regressor) -> float:
+    """The least-squares slope."""
+    return float(np.cov(response, regressor)[0, 1] / np.var(regressor, ddof=1))
+
+
+@pytest.mark.parametrize("scale", [0.001, 0.03, 0.4, 3.0])
+def test_ranks_keep_their_number(scale):
+    """Every record gets one rank and every rank one record; larger noise moves them farther."""
+    joint = joint_ranks(200, scale)
+    assert np.all(joint > -1e-12)
+    assert np.allclose(joint.sum(axis=0), 1, atol=1e-9)
+    assert np.allclose(joint.sum(axis=1), 1, atol=1e-9)
+    assert np.allclose(joint, joint_ranks(200, scale)[::-1, ::-1])
+    assert np.trace(joint) > np.trace(joint_ranks(200, 2 * scale))
+
+
+@pytest.mark.parametrize("mechanism", ["idp-joint", "idp-quantiles", "dp-quantiles", "dp-hist"])
+@pytest.mark.parametrize("rank_noise", ["0", "0.05", "0.3"])
+def test_attenuation_is_that_of_masking(mechanism, rank_noise):
+    """λ, computed from the released values alone, is the slope of released on original values."""
+    columns = related(0.5, lambda values: values)
+    plan = plan_of([number("x"), number("y")], N_RECORDS, "40", mechanism=mechanism, rank_noise=[rank_noise])
+    (task,) = plan.tasks
+    found, measured = [], []
+    for seed in range(4):
+        released = masked(plan, columns, seed)
+        for planned in task.attributes:
+            values = MaskedValues(
+                plan.attribute(planned.name), [Way(planned, N_RECORDS, 1)], released[planned.name]
+            )
+            distortion = values.distortion()
+            assert distortion.attenuation is not None
+            found.append(distortion.attenuation)
+            measured.append(slope(released[planned.name], columns[planned.name]))
+    assert np.mean(measured) == pytest.approx(np.mean(found), abs=0.02)
+    assert bool(np.mean(found) < 0.9) is (rank_noise == "0.3")
+
+
+@pytest.mark.parametrize("shape", [lambda values: values, lambda values: np.exp(values) / 3])
+@pytest.mark.parametrize("owners", ["a", "abc"])
+def test_corrected_slopes_hold_the_original(shape, owners):
+    """Released slopes are far too small; corrected ones have the original within their intervals."""
+    columns = related(0.7, shape)
+    plan = plan_of(
+        [number("x"), number("y")], N_RECORDS, "4", owners=owners, mechanism="idp-quantiles",
+        rank_noise=["0.1"],
+    )  # fmt: skip
+    original = slope(columns["y"], columns["x"])
+    correlation = np.corrcoef(columns["x"], columns["y"])[0, 1]
+    with tempfile.TemporaryDirectory() as directory:
+        releases = draws(Path(directory), plan, columns, 8)
+    lines = [each.regress("y", "x").loc["x"] for each in releases]
+    assert all(line.released < 0.85 * original for line in lines)
+    assert sum(line.low <= original <= line.high for line in lines) >= 7
+    assert np.mean(np.array([line["corrected"] for line in lines], float)) == pytest.approx(
+        original, rel=0.08
+    )
+    found = np.array([each.correlations(["x", "y"]).to_numpy()[0, 1] for each in releases])
+    assert np.mean(found) == pytest.approx(correlation, abs=0.05)
+
+
+def test_without_rank_noise_nothing_is_corrected():
+    """Where records keep their ranks and clusters one value, released slopes are the corrected ones."""
+    columns = related(0.7, lambda values: values)
+    plan = plan_of([number("x"), number("y")], N_RECORDS, "4", mechanism="idp-joint", rank_noise=["0"])
+    with tempfile.TemporaryDirectory() as directory:
+        (release,) = draws(Path(directory), plan, columns, 1)
+    line = release.regress("y", "x").loc["x"]
+    assert line.corrected == pytest.approx(line.released, rel=1e-9)
+    assert release.codebook["attenuation"].tolist() == pytest.approx([1, 1])
+
+
+@pytest.mark.needs("data")
+def test_slopes_of_wine():
+    """On Wine Quality the originals lie within their intervals, which few released slopes are near."""
+    data = wine(Path(os.environ["TESSERA_DATA"]))
+    names = ("residual_sugar", "density", "ph", "alcohol")
+    columns = {name: data.columns[name] for name in names}
+    attributes = [each for each in data.attributes if each.name in names]
+    plan = plan_of(attributes, data.n_records, "2", mechanism="idp-quantiles", rank_noise=["0.1"])
+    with tempfile.TemporaryDirectory() as directory:
+        releases = draws(Path(directory), plan, columns, 6)
+    places = {each.name: each.decimals for each in attributes}
+    for response, regressor in (
+        ("density", "alcohol"),
+        ("density", "residual_sugar"),
+        ("alcohol", "density"),
+    ):
+        original = slope(columns[response], columns[regressor]) * 10.0 ** (
+            places[regressor] - places[response]
+        )
+        lines = [each.regress(response, regressor).loc[regressor] for each in releases]
+        assert all(abs(line.released / original) < 0.9 for line in lines)
+        assert sum(line.low <= original <= line.high for line in lines) >= 5

@@ -1,0 +1,153 @@
+"""Reading a release for analysis: verified first, in types for computation, with what is known about it."""
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import tessera
+from common.errors import IntegrityError, UsageError
+from common.model.schema import Attribute, AttributeType
+from common.release.verification import verify_release
+from tests.fakes.masked_releases import plan_of, publish_masked
+from tests.fakes.published import make_release
+from tests.fakes.releases import ATTRIBUTES, LABELS
+
+WARDS = ("medicine", "surgery", "children")
+STUDY = (
+    Attribute("age", AttributeType.INTEGER, 0, 120),
+    Attribute("cost", AttributeType.NUMBER, 0, 100_000, decimals=2),
+    Attribute("ward", AttributeType.CATEGORY, 0, 2, categories=WARDS),
+    Attribute("smoker", AttributeType.BOOLEAN, 0, 1),
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A published release of two owners, in both formats, with every type of attribute."""
+    return make_release(tmp_path_factory.mktemp("made"), n_records=60)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A release of 3,000 really masked records, by the default mechanisms."""
+    rng = np.random.default_rng(3)
+    age = rng.integers(18, 95, 3000)
+    columns = {
+        "age": age,
+        "cost": np.clip(500 * age + rng.normal(0, 9000, 3000), 0, 100_000).astype(np.int64),
+        "ward": rng.integers(0, 3, 3000),
+        "smoker": rng.integers(0, 2, 3000),
+    }
+    plan = plan_of(STUDY, 3000, "4", rank_noise=["0.05"])
+    return tessera.read_release(publish_masked(tmp_path_factory.mktemp("study"), plan, columns).folder)
+
+
+def test_types_for_computation(made, tmp_path):
+    """A frame has numpy's types, all declared categories, and the record's number as index."""
+    release = tessera.read_release(made.folder, ca=made.ca_file(tmp_path))
+    frame = release.frame
+    assert {name: str(kind) for name, kind in frame.dtypes.items()} == {
+        "age": "int64", "income": "float64", "admitted": "datetime64[s]", "ward": "category",
+        "smoker": "bool", "dose": "float64",
+    }  # fmt: skip
+    assert (frame.index.name, frame.index.tolist()) == ("record", list(range(1, 61)))
+    assert frame["ward"].cat.categories.tolist() == list(LABELS)
+    for each in ATTRIBUTES[:2]:
+        units = np.rint(frame[each.name] * 10**each.decimals).astype(int)
+        assert sorted(units) == sorted(made.columns[each.name])
+    assert repr(release) == (
+        "<release demo-1: 60 records, 6 attributes, 2 owners, ε = 1; verified, identities checked>"
+    )
+    assert not release.caveats
+    assert release.guarantee == verify_release(made.folder).guarantee
+
+
+def test_either_file_gives_the_same(made, tmp_path):
+    """A release of CSV alone reads as one of Parquet."""
+    made_of_csv = make_release(tmp_path, n_records=60, formats=("csv",))
+    text, typed = (tessera.read_release(each.folder) for each in (made_of_csv, made))
+    assert text.table.schema == typed.table.schema
+    first, second = (
+        each.frame.sort_values(["age", "income", "dose"]).reset_index(drop=True) for each in (text, typed)
+    )
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_what_does_not_verify_is_not_read(made, tmp_path):
+    """A changed or missing file, a folder of something else: an error that says which, and what to do."""
+    with pytest.raises(UsageError, match="there is no folder"):
+        tessera.read_release(tmp_path / "none")
+    folder = shutil.copytree(made.folder, tmp_path / "copy")
+    data = (folder / "data.csv").read_bytes()
+    (folder / "data.csv").write_bytes(data.replace(b"1", b"2", 1))
+    with pytest.raises(IntegrityError, match=r"data\.csv was changed") as caught:
+        tessera.read_release(folder)
+    assert caught.value.hint.startswith("do not use this folder")
+    (folder / "data.csv").unlink()
+    with pytest.raises(IntegrityError, match=r"data\.csv is missing"):
+        tessera.read_release(folder)
+
+
+def test_identities_that_were_not_checked_are_named(made):
+    """Without a CA the release says so wherever it shows itself."""
+    release = tessera.read_release(made.folder)
+    assert repr(release).endswith("verified, identities not checked>")
+    assert "not checked against a CA" in release.caveats[0]
+    with pytest.raises(IntegrityError, match="another key"):
+        tessera.read_release(made.folder, owners={"a": "ab" * 32})
+
+
+def test_codebook(study):
+    """One line per attribute with what was agreed, and what masking did to it."""
+    book = study.codebook
+    assert book.index.tolist() == ["age", "cost", "ward", "smoker"]
+    line = book.loc["cost"]
+    assert line[["type", "domain", "resolution", "epsilon", "rank_noise"]].tolist() == [
+        "number", "0.00 to 1000.00", "0.01", "1", "0.05",
+    ]  # fmt: skip
+    assert line["mechanism"].endswith(("idp-joint", "quantiles"))
+    assert int(line["k"]) > 3
+    assert 0.8 < line["attenuation"] < 1
+    # √2·b, with the range of the values, or its triple, as the width.
+    spread = study.frame["cost"].max() - study.frame["cost"].min()
+    assert 1.4 * spread <= line["value_noise"] * int(line["k"]) <= 1.42 * 1000
+    assert line["assignment_noise"] == pytest.approx(
+        study.frame["cost"].std() * (2 * (1 - line["attenuation"])) ** 0.5, rel=1e-3
+    )
+    assert book.loc["ward", "mechanism"] == "dp-hist"
+    assert book.loc["ward", "note"] == "its labels have no order"
+    assert 0 < book.loc["ward", "assignment_noise"] < 0.5
+    # The noise of a count: a discrete Laplace of scale 2/ε.
+    assert book.loc["ward", "value_noise"] == pytest.approx(2 * 2**0.5)
+    assert 0.5 < book.loc["smoker", "attenuation"] < 1
+
+
+def test_what_cannot_be_corrected_is_refused(study, tmp_path):
+    """Categories, unknown names, noise on every record: a reason and a way out, never a number."""
+    with pytest.raises(UsageError, match="'ward' cannot be corrected: it is a category"):
+        study.regress("cost", "ward")
+    with pytest.raises(UsageError, match="no attribute 'income'"):
+        study.correlations(["age", "income"])
+    with pytest.raises(UsageError, match="named twice"):
+        study.regress("cost", ["age", "age"])
+    columns = {"age": np.arange(300) % 80, "cost": np.arange(300)}
+    plan = plan_of(STUDY[:2], 300, "1", mechanism="dp", rank_noise=["0"])
+    release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
+    assert release.codebook["attenuation"].isna().all()
+    with pytest.raises(UsageError, match="every record has noise of its own"):
+        release.regress("cost", "age")
+
+
+def test_few_records_and_much_noise_are_said(tmp_path):
+    """Where noise outweighs the values nothing is corrected, and the codebook says why."""
+    columns = {"age": np.arange(40) % 5 + 30, "cost": np.arange(40)}
+    plan = plan_of(STUDY[:2], 40, "0.1", k="20", mechanism="dp-ir", rank_noise=["0"])
+    release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
+    assert set(release.codebook["note"]) <= {
+        "the noise of its values is too large",
+        "all released values are equal",
+    }
+    with pytest.raises(UsageError, match="no attribute can be corrected"):
+        release.correlations()
