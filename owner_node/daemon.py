@@ -23,6 +23,7 @@ from owner_node.connection.recall import LedgerGuard
 from owner_node.connection.worker import STEP_SECONDS
 from owner_node.release.node import Node
 from owner_node.release.records import Records
+from owner_node.release.trial import trial_config, trial_folder
 from owner_node.state.history import AuditFeed
 from owner_node.state.presence import Doorbell, daemon_lock
 from owner_node.state.session import SessionState
@@ -140,7 +141,7 @@ class OwnerDaemon:
             credentials = own_credentials(self._config, utc_now)
             records = self._open(stack)
             audit = self._audit(records)
-            connections = self._connections(records, credentials)
+            connections = self._connections(records, self._trial_records(stack), credentials)
 
             def look_again() -> None:
                 audit.wake()
@@ -174,6 +175,15 @@ class OwnerDaemon:
         stack.callback(records.presence.stopped)
         return records
 
+    def _trial_records(self, stack: AsyncExitStack) -> Records | None:
+        """Open the state of trials, if the policy allows them; the daemon's lock covers it."""
+        if not self._config.policy.allow_trials:
+            return None
+        records = Records.open(trial_folder(self._config.owner.state_dir), utc_now)
+        stack.callback(records.db.close)
+        records.clean_outbox()
+        return records
+
     def _audit(self, records: Records) -> Delivery:
         """Return the task that copies the history to the configured sinks after every commit."""
         feed = AuditFeed(records.db, records.history, self._config.owner.id)
@@ -181,16 +191,24 @@ class OwnerDaemon:
         records.db.committed = delivery.wake
         return delivery
 
-    def _connections(self, records: Records, credentials: Credentials) -> list[Connection]:
+    def _connections(
+        self, records: Records, trials: Records | None, credentials: Credentials
+    ) -> list[Connection]:
         owner, tls = self._config.owner, self._config.tls
         guard = LedgerGuard(records, owner.id)
         renewal = Renewal(credentials, tls, own_party(self._config), utc_now)
 
         def connection(aggregator: KnownAggregator) -> Connection:
             trust = Trust(credentials.authorities, owner.trust_domain, owner.id, aggregator.name, utc_now)
-            node = Node(self._config, aggregator.name, records, credentials, trust, utc_now)
+            parties = (credentials, trust, utc_now)
+            node = Node(self._config, aggregator.name, records, *parties)
+            trial = (
+                None
+                if trials is None
+                else Node(trial_config(self._config), aggregator.name, trials, *parties)
+            )
             return Connection(
-                self._config, aggregator, node, records, trust, credentials, renewal, guard, utc_now
+                self._config, aggregator, node, records, trust, credentials, renewal, guard, utc_now, trial
             )
 
         return [connection(aggregator) for aggregator in self._config.aggregators]

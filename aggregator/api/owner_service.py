@@ -29,6 +29,7 @@ from aggregator.store.schemas import OfferedSchemas
 from common import __version__
 from common.errors import NotConnectedError, ProtocolError, UsageError
 from common.files import CHUNK_BYTES
+from common.model.plan import is_trial
 from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
@@ -230,7 +231,7 @@ class OwnerService(OwnerServiceServicer):
         newest_at = self._journal.heads.newest_at(owner)
         places = self._journal.heads.places(owner)
         yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
-        for release in self._conductor.releases:
+        for release in (each for each in self._conductor.releases if not is_trial(each.id)):
             signed = _recalled(release, owner, newest_at)
             if signed is not None:
                 yield wire.RecallItem(release=signed)

@@ -1,5 +1,6 @@
 """`aggregator plan` and `aggregator release`: start a release and watch it to its end."""
 
+import secrets
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -26,7 +27,7 @@ from common.cli.release_options import (
     Weights,
 )
 from common.errors import ExitCode, NotConnectedError, UsageError
-from common.model.plan import Plan
+from common.model.plan import TRIAL, Plan, is_trial
 from common.planning.arguments import split_groups, split_names
 from common.wire.v1.control_pb2 import OwnerGroup, ReleaseRequest, StartRequest
 
@@ -46,6 +47,9 @@ Out = Annotated[
 ]
 ReleaseId = Annotated[
     str | None, typer.Option("--id", help="Id of the release; chosen if absent.", show_default=False)
+]
+Trial = Annotated[
+    bool, typer.Option("--trial", help="Try it on simulated records: no charge, no attempt, no real data.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start, print how to watch it, and return.")]
@@ -94,6 +98,17 @@ def plan(
     )  # fmt: skip
 
 
+def named_id(named: str | None, *, trial: bool) -> str:
+    """Return the id of a release, which says whether it is a trial; empty to have one chosen."""
+    if not trial:
+        if named is not None and is_trial(named):
+            raise UsageError(
+                f"ids that begin with {TRIAL!r} are those of trials", "add --trial, or choose another id"
+            )
+        return named or ""
+    return named if named is not None and is_trial(named) else f"{TRIAL}{named or secrets.token_hex(4)}"
+
+
 def release(
     dataset: Dataset,
     layout: LayoutName,
@@ -114,6 +129,7 @@ def release(
     on_mismatch: OnMismatch = "stop",
     min_common: MinCommon = "",
     owner_column: OwnerColumn = False,
+    trial: Trial = False,
     dry_run: DryRun = False,
     yes: console.YesOption = False,
     detach: Detach = False,
@@ -124,7 +140,7 @@ def release(
     """Make a release: plan it, ask for confirmation, then wait for all owners and show their progress."""
     # As text: the daemon checks the arguments.
     request = StartRequest(
-        release=release_id or "",
+        release=named_id(release_id, trial=trial),
         dataset=dataset,
         layout=layout,
         groups=[OwnerGroup(owners=group) for group in split_groups(layout, owners, groups)],

@@ -66,6 +66,18 @@ _PILED = re.compile(
 """Piles of combining marks, which reach into other lines, and rows of one sign, which draw a line."""
 
 
+TRIAL = "trial-"
+"""Beginning of the ids of trials."""
+
+
+def is_trial(release: str) -> bool:
+    """Whether a release is a trial: owners simulate its records, and charge it to no budget.
+
+    The id alone says it, so that nothing that names a release or is signed for one can hide it.
+    """
+    return release.startswith(TRIAL)
+
+
 class Layout(StrEnum):
     """How the records and attributes of a release lie with its owners (DESIGN §2)."""
 

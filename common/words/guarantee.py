@@ -22,7 +22,7 @@ from decimal import ROUND_CEILING, Decimal
 from typing import NamedTuple
 
 from common.model.mechanisms import GLOBAL, INDIVIDUAL, MECHANISMS, follows_arbitrary_order
-from common.model.plan import Plan
+from common.model.plan import Plan, is_trial
 from common.model.privacy import rank_loss
 from common.model.schema import CategoryOrder
 from common.model.task import PlannedAttribute
@@ -234,9 +234,18 @@ class _Kind(NamedTuple):
     by_frequency: bool
 
 
+def _trial(plan: Plan) -> tuple[str, ...]:
+    text = (
+        "This is a trial: the owners made up every record from the declared domains. It says nothing about "
+        "any person, and no budget is charged."
+    )
+    return (text,) if is_trial(plan.release) else ()
+
+
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     return (
+        *_trial(plan),
         *_meanings(plan),
         *_attribute_promises(plan),
         *_in_arbitrary_order(plan),
@@ -259,7 +268,7 @@ def essentials(plan: Plan) -> tuple[str, ...]:
         lines.append(f"A person may be at {linking.max_overlap} owners and is charged at each of them.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
-    return (*lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
+    return (*_trial(plan), *lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
 
 
 def _promise_in_short(plan: Plan) -> str:

@@ -9,12 +9,14 @@ import typer
 from common.cli import console
 from common.clock import utc_now
 from common.errors import UsageError
+from common.model.plan import is_trial
 from common.release.verification import parse_pins, verify_release
 from common.trust.identity import Party
 from owner_node import config
 from owner_node.config import OwnerConfig
 from owner_node.connection.download import download as fetch
 from owner_node.release.own_fragment import check_told, verify_own
+from owner_node.release.trial import trial_folder
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.sessions import Sessions
@@ -94,7 +96,8 @@ def verify(
 
 def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVerified":
     aggregator, release = Party.parse(verified.plan.aggregator).name, verified.plan.release
-    with OwnerDatabase(own.owner.state_dir, make=False) as db:
+    state_dir = trial_folder(own.owner.state_dir) if is_trial(release) else own.owner.state_dir
+    with OwnerDatabase(state_dir, make=False) as db:
         session = Sessions(db, utc_now).get(aggregator, release)
     if session is None or own.owner.id not in verified.plan.owners:
         raise UsageError(
@@ -102,6 +105,6 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
             "check a release of others without an owner's records: aggregator verify",
         )
     check_told(session, verified)
-    fragment = Outbox(own.owner.state_dir).path(aggregator, release)
+    fragment = Outbox(state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
     return verify_own(folder, verified, own.owner.id, fragment, session.fragment_digest, signature)

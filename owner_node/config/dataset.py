@@ -387,6 +387,9 @@ class DatasetConfig(DatasetSettings):
     taxonomies: Mapping[str, Taxonomy] = field(default_factory=dict)
     """Taxonomies by attribute, if it has one; including the category of missing values."""
 
+    simulated: int | None = None
+    """The owner's place in its group whose records are simulated for a trial; None: the source is read."""
+
     @property
     def dropping(self) -> frozenset[str]:
         """The attributes and identifier columns whose missing values drop the record."""

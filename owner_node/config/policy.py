@@ -77,6 +77,8 @@ class PolicyConfig(Section):
     """Attributes that this intruder knows exactly of everybody; empty for all."""
     max_overlap: Annotated[int, Field(ge=1)] = 1
     """Most owners of the same attributes that may hold the same person."""
+    allow_trials: bool = False
+    """Whether trials are answered, with simulated records and without a charge."""
     allow_intersect: bool = False
     """Whether masking only the persons common to all groups of owners is allowed, if groups differ."""
     allow_owner_column: bool = True

@@ -74,6 +74,7 @@ class Connection:
         renewal: Renews the certificate.
         guard: Stops the work for all aggregators.
         clock: Returns the time.
+        trials: Does the work of trials; None where the policy allows none.
     """
 
     def __init__(
@@ -87,12 +88,13 @@ class Connection:
         renewal: Renewal,
         guard: LedgerGuard,
         clock: Callable[[], datetime],
+        trials: Node | None = None,
     ) -> None:
         self._config, self._aggregator, self._node, self._guard = config, aggregator, node, guard
         self._records, self._trust, self._clock = records, trust, clock
         self._credentials, self._renewal = credentials, renewal
         self._identity = credentials.current
-        self._worker = Worker(node)
+        self._worker = Worker(node, trials)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         # Work that waits for a person: it is reported to the aggregator as busy, and no task works on it.
         self._waiting: set[tuple[str, str]] = set()

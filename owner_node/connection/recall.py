@@ -12,7 +12,7 @@ from datetime import datetime
 
 from common.errors import IntegrityError, NotConnectedError, TesseraError
 from common.model.fragment import MOST_ENTRIES, Consent, FragmentStatement, LedgerHead
-from common.model.plan import Plan
+from common.model.plan import Plan, is_trial
 from common.trust.signing import Domain, load_chain
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.config import KnownAggregator, OwnerConfig
@@ -168,7 +168,8 @@ async def _ask(
             response = await client.connect([dataset.name for dataset in config.datasets], trust)
             async for item in _bounded(client.recall(), section.name):
                 places += [Head(each.sequence, each.hash) for each in item.heads]
-                if item.HasField("release"):
+                # No trial was ever charged.
+                if item.HasField("release") and not is_trial(item.release.release):
                     releases.append(_checked(item.release, config.owner.id, section.name, records, trust))
     except NotConnectedError as error:
         found = explain(section, config.tls, clock()) or error

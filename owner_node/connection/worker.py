@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from common.daemon.metrics import step_histogram
 from common.daemon.process import in_thread
 from common.errors import InternalError, NotConnectedError, ProtocolError, TesseraError
+from common.model.plan import is_trial
 from common.wire.v1 import owner_pb2 as wire
 from owner_node.connection.client import AggregatorClient, NotTakenError, ledger_head
 from owner_node.connection.limits import check_lengths
@@ -72,11 +73,12 @@ class Worker:
     """Does work for one aggregator.
 
     Args:
-        node: Does it.
+        node: Does it, and signs the ledger head.
+        trials: Does it for trials; None where the policy allows none.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node: Node, trials: Node | None = None) -> None:
+        self._node, self._trials = node, trials
         self._connected: AggregatorClient | None = None
         self._loading: asyncio.Task[None] | None = None
         self._turn = asyncio.Lock()
@@ -98,6 +100,9 @@ class Worker:
         if self._connected is None:
             raise NotConnectedError("there is no connection to the aggregator yet")
         return self._connected
+
+    def _node_for(self, work: wire.Work) -> Node:
+        return self._trials if self._trials is not None and is_trial(work.release) else self._node
 
     async def do(self, work: wire.Work) -> WorkOutcome:
         """Do one work request and answer it; a refusal or failure is answered as well.
@@ -152,17 +157,17 @@ class Worker:
                 raise
 
     async def _failure(self, work: wire.Work, error: TesseraError) -> wire.AnswerRequest:
-        return _failure(await in_thread(self._node.fail, work.release, error))
+        return _failure(await in_thread(self._node_for(work).fail, work.release, error))
 
     async def _describe(self, work: wire.Work) -> wire.AnswerRequest:
-        describe = self._node.invitations.describe
+        describe = self._node_for(work).invitations.describe
         schema = await in_thread(describe, work.release, work.describe.dataset)
         # The libraries for masking are loaded while other owners answer.
         self._loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
         return wire.AnswerRequest(described=wire.Described(schema=schema))
 
     async def _consent(self, work: wire.Work) -> wire.AnswerRequest:
-        asked, accept = work.consent, self._node.invitations.consent
+        asked, accept = work.consent, self._node_for(work).invitations.consent
         async with self._in_turn():
             plan = await self._client.document(work.release, work.plan_digest)
             offer = Offer(plan, asked.signature, asked.certificate, asked.deadline or None)
@@ -180,9 +185,9 @@ class Worker:
         )
 
     async def _link(self, work: wire.Work) -> wire.AnswerRequest:
-        shown, link = [], self._node.production.link
+        shown, link = [], self._node_for(work).production.link
         async with self._in_turn():
-            if self._node.production.checks_co_owners:
+            if self._node_for(work).production.checks_co_owners:
                 consents = await self._client.document(work.release, work.link.consents_digest)
                 shown = [
                     CoOwner(each.id, each.key_check, each.signature, each.certificate, each.key_generation)
@@ -195,12 +200,12 @@ class Worker:
         return wire.AnswerRequest(linked=wire.Linked(n_records=linked.n_records, tokens_digest=name))
 
     async def _mask(self, work: wire.Work) -> wire.AnswerRequest:
-        mask, asked = self._node.production.mask, work.mask
+        mask, asked = self._node_for(work).production.mask, work.mask
         names, selection = (work.release, work.plan_digest), b""
         async with self._in_turn():
             addendum = await self._client.document(work.release, asked.addendum_digest)
             signed = (addendum, asked.signature, asked.certificate)
-            size = await in_thread(self._node.production.selection_size, *names, addendum)
+            size = await in_thread(self._node_for(work).production.selection_size, *names, addendum)
             if size:
                 selection = await self._client.selection(*names, size)
             sealed = await in_thread(mask, *names, *signed, selection)
@@ -216,7 +221,7 @@ class Worker:
         )
 
     async def _collect(self, work: wire.Work) -> None:
-        production, names = self._node.production, (work.release, work.plan_digest)
+        production, names = self._node_for(work).production, (work.release, work.plan_digest)
         fragment = await in_thread(production.fragment, *names)
         received = await self._client.upload_fragment(*names, fragment)
         signed = (received.receipt, received.signature, received.certificate)
@@ -224,7 +229,7 @@ class Worker:
 
     async def _conclude(self, work: wire.Work) -> wire.AnswerRequest:
         said = work.conclude
-        conclude = self._node.conclude
+        conclude = self._node_for(work).conclude
         await in_thread(conclude, work.release, said.state, said.reason, said.manifest_digest)
         _log.info("concluded", extra={"release": work.release, "state": said.state})
         return wire.AnswerRequest(acknowledged=wire.Acknowledged())

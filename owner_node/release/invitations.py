@@ -10,7 +10,7 @@ from typing import Any
 from common.canonical import canonical, digest
 from common.errors import BalanceError, ConflictError, ProtocolError, RefusedError
 from common.model.fragment import Consent
-from common.model.plan import RELEASE_ID, Plan
+from common.model.plan import RELEASE_ID, Plan, is_trial
 from common.model.schema import Schema
 from common.model.task import Assignment
 from common.trust.signing import Domain, SignerSource
@@ -102,6 +102,8 @@ class Invitations:
         """
         if not RELEASE_ID.fullmatch(release):
             raise ProtocolError("the release id is malformed")
+        if is_trial(release) and not self._cases.config.policy.allow_trials:
+            raise RefusedError("policy.allow_trials: trials are not answered", "set allow_trials = true")
         dataset = self._cases.config.dataset(dataset_name)
         known = self._cases.records.sessions.get(self._cases.aggregator, release)
         if known is None:

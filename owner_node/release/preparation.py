@@ -27,6 +27,7 @@ from owner_node.linking.tokens import tokens
 from owner_node.masking.engine import Engine, MemoryEngine
 from owner_node.masking.mask import mask_table
 from owner_node.masking.tasks import AttributeTask, mask_tasks
+from owner_node.release.trial import placed
 from owner_node.sources import load, schema_of
 from owner_node.state.outbox import Outbox
 from owner_node.values.normal_forms import normalise
@@ -147,6 +148,7 @@ def prepare(
         UnusableDataError: If it cannot be masked as planned, fewer than k records included.
     """
     names = [attribute.name for attribute in assignment.attributes]
+    dataset = placed(dataset, plan, assignment.owner)
     loaded = load(dataset, names, others=source_key is not None)
     if assignment.most_records is not None and loaded.n_records > assignment.most_records:
         # The number of clusters, and with it the joint bound, was planned for at most that many records.

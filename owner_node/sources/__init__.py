@@ -172,7 +172,12 @@ def _with_missing_category(dataset: DatasetConfig) -> tuple[Attribute, ...]:
 @contextmanager
 def _opened(dataset: DatasetConfig, findings: Findings) -> Iterator[Source]:
     """Open a file or a database query, and close it at the end."""
-    if is_url(dataset.source):
+    source: Source | None
+    if dataset.simulated is not None:
+        from owner_node.sources.simulated import SimulatedSource
+
+        source = SimulatedSource(dataset)
+    elif is_url(dataset.source):
         from owner_node.sources.sql import open_query
 
         source = open_query(dataset, findings)
