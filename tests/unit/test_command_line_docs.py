@@ -42,4 +42,4 @@ def test_every_option_of_a_release_is_described():
     described = set(re.findall(r"^\| `(--[a-z-]+)` \|", PAGE, flags=re.MULTILINE))
     common = {"--config", "--json", "--help"}
     assert found["aggregator plan"] - common == described
-    assert found["aggregator release"] - common == described | {"--dry-run", "--yes", "--detach"}
+    assert found["aggregator release"] - common == described | {"--trial", "--dry-run", "--yes", "--detach"}
