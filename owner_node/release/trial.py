@@ -31,7 +31,8 @@ def trial_config(config: OwnerConfig) -> OwnerConfig:
     """
     policy = replace(
         config.policy, approval="auto", manual_above_epsilon=None, max_zero_noise_share=None,
-        max_unchanged_share=None, max_unchanged_record_share=None, total_rank_loss=None,
+        max_unchanged_share=None, max_unchanged_record_share=None, max_reidentified=None, known=(),
+        total_rank_loss=None,
     )  # fmt: skip
     datasets = tuple(
         replace(
