@@ -177,7 +177,7 @@ class AggregatorDaemon:
             journal=journal,
             presence=presence,
             statements=statements,
-            answers=Answers(statements, intake, journal),
+            answers=Answers(statements, intake, journal, conductor.release),
             uploads=uploads,
             enrolment=enrolment,
             renewals=renewals,

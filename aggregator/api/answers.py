@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from datetime import datetime
 
 from aggregator.api.statements import Statements
@@ -36,12 +37,17 @@ class Answers:
         statements: Checks what owners sign.
         intake: What owners have uploaded.
         journal: Keeps the ledger heads that come with answers.
+        releases: Returns a release as it is now, by its id.
     """
 
-    def __init__(self, statements: Statements, intake: Intake, journal: Journal) -> None:
+    def __init__(
+        self, statements: Statements, intake: Intake, journal: Journal, releases: Callable[[str], Release]
+    ) -> None:
         self._statements = statements
         self._intake = intake
         self._journal = journal
+        self._releases = releases
+        self._reading = asyncio.Lock()
 
     async def event(self, release: Release, owner: str, request: wire.AnswerRequest, at: int) -> OwnerEvent:
         """Return the event of an answer.
@@ -58,7 +64,8 @@ class Answers:
         """
         kind = request.WhichOneof("answer")
         if kind == "described":
-            return Described(at=at, owner=owner, schema=read_schema(request.described.schema))
+            schema = await self._schema(release, owner, request.described.schema)
+            return Described(at=at, owner=owner, schema=schema)
         if kind == "acknowledged":
             return Acknowledged(at=at, owner=owner)
         check_plan(release, request.plan_digest)
@@ -71,6 +78,14 @@ class Answers:
         if kind == "sealed":
             return await self._sealed(release, owner, request.sealed, at)
         raise ProtocolError("the answer is empty or of an unknown kind", _COMPATIBLE)
+
+    async def _schema(self, release: Release, owner: str, data: bytes) -> str:
+        """Return the text of a schema. Reading takes long: one at a time, and only an owner's first."""
+        async with self._reading:
+            known = self._releases(release.id).progress[owner].described
+            if known is not None:
+                return data.decode("utf-8", "replace")
+            return await asyncio.to_thread(read_schema, data)
 
     def _consented(self, release: Release, owner: str, answer: wire.Consented, at: int) -> Consented:
         plan = release.the_plan()

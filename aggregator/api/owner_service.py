@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from cryptography import x509
 
 from aggregator.api.answers import Answers, check_plan
+from aggregator.api.rates import Rates
 from aggregator.api.statements import Statements
 from aggregator.api.uploads import Uploads, timely
 from aggregator.ca.enrolment import Enrolment
 from aggregator.ca.renewal import Renewals
 from aggregator.drive.conductor import Conductor
+from aggregator.drive.deadlines import elapsed
 from aggregator.drive.messages import bounded, work_message
 from aggregator.drive.presence import OwnerPresence, Turns, wait
 from aggregator.protocol.release import Release
@@ -34,7 +36,7 @@ from common.trust.identity import fingerprint, party_of_certificate
 from common.trust.signing import Domain, SignerSource
 from common.trust.tls import TIME_KEY, peer_certificate
 from common.wire.answers import NONCE_BYTES, signed_answer
-from common.wire.status import raises
+from common.wire.status import abort, raises
 from common.wire.v1 import owner_pb2 as wire
 from common.wire.v1.owner_pb2_grpc import OwnerServiceServicer
 
@@ -99,7 +101,7 @@ class OwnerService(OwnerServiceServicer):
         self._trust_domain = trust_domain
         self._clock = clock
         self._closing = False
-        self._turns = Turns()
+        self._turns, self._rates = Turns(), Rates(elapsed)
 
     def close(self) -> None:
         """End all pending polls; owners call again when the aggregator is back."""
@@ -109,7 +111,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Connect(self, request: wire.ConnectRequest, context: Context) -> wire.ConnectResponse:
         """Register a connected owner; returns the newest ledger head that it has signed."""
-        certificate = await self._certificate(context)
+        certificate = await self._admit(context, request.ByteSize())
         owner = party_of_certificate(certificate).name
         if request.protocol != PROTOCOL:
             raise ProtocolError(
@@ -137,7 +139,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Poll(self, request: wire.PollRequest, context: Context) -> wire.PollResponse:
         """Hold the call until there is something to do that the owner is not busy with."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         if request.HasField("ledger_head"):
             signed = self._statements.ledger_head(request.ledger_head, owner)
             newest = self._newest_head(owner)
@@ -160,7 +162,8 @@ class OwnerService(OwnerServiceServicer):
                 remaining = ends - time.monotonic()
                 if due or self._closing or not await wait(ticket, max(remaining, 0.0)):
                     # The certificate may have expired, or been revoked, while the poll was held.
-                    await self._caller(context)
+                    await self._turns.take()
+                    self._certificate(context)
                     response = wire.PollResponse(work=due, newest_ledger_head=self._newest_head(owner))
                     if due:
                         self._sign(response, owner, request.nonce)
@@ -169,7 +172,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Answer(self, request: wire.AnswerRequest, context: Context) -> wire.AnswerResponse:
         """Accept an owner's answer. Idempotent; an answer that differs from an earlier one is refused."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         self._presence.heard(owner)
         release = self._release(request.release, owner)
         now = int(self._clock())
@@ -189,7 +192,7 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.UploadStateRequest, context: Context
     ) -> wire.UploadStateResponse:
         """Return the offset at which an upload resumes."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         self._presence.heard(owner)
         release = self._release(request.blob.release, owner)
         return wire.UploadStateResponse(offset=await self._uploads.offset(release, owner, request.blob))
@@ -199,7 +202,7 @@ class OwnerService(OwnerServiceServicer):
         self, request_iterator: AsyncIterator[wire.UploadChunk], context: Context
     ) -> wire.UploadResponse:
         """Receive tokens or a fragment from the offset that `UploadState` returned."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context))
         chunks = timely(request_iterator)
         first = await anext(chunks, None)
         if first is None or not first.HasField("blob"):
@@ -211,7 +214,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Renew(self, request: wire.RenewRequest, context: Context) -> wire.RenewResponse:
         """Issue a certificate for a new key of the owner that calls."""
-        present = await self._certificate(context)
+        present = await self._admit(context, request.ByteSize())
         chain = await asyncio.to_thread(self._renewals.renew, present, request.request)
         _log.info("certificate renewed", extra={"owner": party_of_certificate(present).name})
         return wire.RenewResponse(certificate=chain)
@@ -221,13 +224,13 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.FetchSchemaRequest, context: Context
     ) -> wire.FetchSchemaResponse:
         """Send the schema file that is offered for a data set."""
-        await self._caller(context)
+        await self._admit(context, request.ByteSize())
         return wire.FetchSchemaResponse(schema=await asyncio.to_thread(self._schemas.find, request.dataset))
 
     @raises
     async def Recall(self, request: wire.RecallRequest, context: Context) -> AsyncIterator[wire.RecallItem]:
         """Send what the calling owner signed: its ledger heads, and for the releases that it accepted."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         newest_at = self._journal.heads.newest_at(owner)
         places = self._journal.heads.places(owner)
         yield wire.RecallItem(heads=[wire.LedgerHead(sequence=place, hash=mark) for place, mark in places])
@@ -240,7 +243,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Fetch(self, request: wire.FetchRequest, context: Context) -> AsyncIterator[wire.FetchChunk]:
         """Send the document that the work of a release names."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         release = self._release(request.release, owner)
         document = self._conductor.document(release.id)
         if document is None or document.digest != request.digest:
@@ -254,7 +257,7 @@ class OwnerService(OwnerServiceServicer):
     @raises
     async def Select(self, request: wire.SelectRequest, context: Context) -> AsyncIterator[wire.SelectChunk]:
         """Send an owner which of its own records all groups hold, until all owners have masked those."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         release = self._release(request.release, owner)
         check_plan(release, request.plan_digest)
         selected = release.addendum is not None and owner in release.addendum.selections
@@ -271,7 +274,7 @@ class OwnerService(OwnerServiceServicer):
         self, request: wire.DownloadRequest, context: Context
     ) -> AsyncIterator[wire.DownloadChunk]:
         """Send the listing or a file of a published release."""
-        owner = await self._caller(context)
+        owner = self._name(await self._admit(context, request.ByteSize()))
         release = self._release(request.release, owner)
         if release.state is not State.PUBLISHED:
             raise UsageError(f"release {release.id} is {release.state}, not published", "wait for its end")
@@ -301,9 +304,23 @@ class OwnerService(OwnerServiceServicer):
         async for data in _read(folder / request.file, request.offset):
             yield wire.DownloadChunk(data=data)
 
-    async def _certificate(self, context: Context) -> x509.Certificate:
-        """Wait for a turn; return the caller's certificate: valid now, an owner's, and not revoked."""
+    async def _admit(self, context: Context, n_bytes: int = 0) -> x509.Certificate:
+        """Wait until a call may be taken; returns the caller's certificate.
+
+        Raises:
+            IdentityError: As `_certificate`.
+            NotConnectedError: If the owner calls too often; not logged, as that could fill the disk.
+        """
+        owner = self._name(peer_certificate(context, self._trust_domain, self._now()))
+        try:
+            await self._rates.take(owner, n_bytes)
+        except NotConnectedError as error:
+            await abort(context, error)
         await self._turns.take()
+        return self._certificate(context)
+
+    def _certificate(self, context: Context) -> x509.Certificate:
+        """Return the caller's certificate: valid at this moment, an owner's, and not revoked."""
         certificate = peer_certificate(context, self._trust_domain, self._now())
         self._enrolment.check(certificate)
         return certificate
@@ -330,8 +347,9 @@ class OwnerService(OwnerServiceServicer):
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock(), UTC)
 
-    async def _caller(self, context: Context) -> str:
-        return party_of_certificate(await self._certificate(context)).name
+    @staticmethod
+    def _name(certificate: x509.Certificate) -> str:
+        return party_of_certificate(certificate).name
 
     def _release(self, release: str, owner: str) -> Release:
         """Return a release that an owner takes part in; the existence of others is not disclosed to it."""

@@ -36,6 +36,8 @@ from common.trust.signing import Signer
 
 MESSAGE_LIMIT = 4 * 1024 * 1024
 """Most bytes of one message, either way."""
+RECEIVE_LIMIT = 2304 * 1024
+"""Most bytes of a message of an owner: a schema has 2 MiB at most."""
 
 TIME_KEY = "tessera-time"
 """Metadata of the aggregator's answer to Connect: its clock, Unix time in whole seconds."""
@@ -82,14 +84,14 @@ def server_options(connections: int) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
         # An owner always waits with a poll, except while it works at its limit.
         ("grpc.max_connection_idle_ms", _IDLE_MS),
-        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_receive_message_length", RECEIVE_LIMIT),
         ("grpc.max_send_message_length", MESSAGE_LIMIT),
         ("grpc.keepalive_time_ms", 2 * _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 3),
         # An owner waits with one call and answers each piece of work that it does with another.
-        ("grpc.max_concurrent_streams", 256),
+        ("grpc.max_concurrent_streams", 32),
         # A second listener on a port would take a share of the owners' connections silently.
         ("grpc.so_reuseport", 0),
     ]

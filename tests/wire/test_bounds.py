@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
+from unittest.mock import Mock
 
 import grpc
 import pytest
 
+from aggregator.api import answers
 from aggregator.drive.messages import bounded
 from common.canonical import canonical
 from common.errors import UsageError
 from common.model.plan import Plan
 from common.model.schema import Attribute, AttributeType, IdentifierRules, Schema
 from common.planning.arguments import parse_arguments
+from common.wire.status import from_rpc_error
 from common.wire.v1 import owner_pb2 as wire
 from tests.fakes.scripted_owner import all_until
 from tests.wire.test_operations import pair, refused
@@ -179,3 +182,35 @@ def test_a_vertical_release_has_several_owners():
     with pytest.raises(UsageError, match="attributes of several owners") as caught:
         parse_arguments(release="r", dataset="d", layout="vertical", groups=[["a"]], epsilon="1")
     assert "horizontal" in caught.value.hint
+
+
+async def test_an_owner_that_calls_without_end(launch, records, monkeypatch, caplog):
+    """Its calls are refused without a line of the log for each; another owner is answered as ever."""
+    monkeypatch.setattr("aggregator.api.rates._BURST", 5)
+    monkeypatch.setattr("aggregator.api.rates._LONGEST_SECONDS", 0.0)
+    aggregator = await launch()
+    a, b = (aggregator.owner(name, ["age"], records) for name in "ab")
+    with caplog.at_level("INFO"):
+        for _ in range(4):
+            await a.connect()
+        ends = await asyncio.gather(*(a.connect() for _ in range(100)), return_exceptions=True)
+        codes = {from_rpc_error(each).code for each in ends if isinstance(each, grpc.aio.AioRpcError)}
+    assert codes == {"not_connected"}
+    lines = [record for record in caplog.records if getattr(record, "owner", "") == "a"]
+    n_taken = sum(not isinstance(each, BaseException) for each in ends)
+    assert len(lines) == 4 + n_taken + 1  # one for all that were refused
+    assert not [record for record in caplog.records if record.getMessage() == "call refused"]
+    await b.connect()
+
+
+async def test_a_schema_is_read_once(launch, records, monkeypatch):
+    """Reading takes long: a repeated schema is compared with the first, and is refused where it differs."""
+    reading = Mock(wraps=answers.read_schema)
+    monkeypatch.setattr(answers, "read_schema", reading)
+    aggregator = await launch()
+    owners = await pair(aggregator, records)
+    (work, *_) = await owners[0].poll()
+    other = wire.AnswerRequest(release="r1", described=wire.Described(schema=b"\xff"))
+    await asyncio.gather(*(owners[0].calls.Answer(owners[0].describe(work)) for _ in range(20)))
+    assert (await refused(owners[0].calls.Answer(other))).code == "conflict"
+    assert reading.call_count == 1
