@@ -27,6 +27,7 @@ _SETTINGS = (
     "fullfsync = ON",
     "foreign_keys = ON",
     "trusted_schema = OFF",
+    "secure_delete = ON",  # what is removed is overwritten, keys among it
 )
 _UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
@@ -127,6 +128,14 @@ class SqliteDatabase:
     def changes(self) -> int:
         """Return a number that is another one once any other connection has written."""
         return int(self.rows("PRAGMA data_version")[0][0])
+
+    def forget_removed(self) -> None:
+        """Empty the write-ahead log, which still has what was removed from the file.
+
+        If another process reads at this moment, the log is emptied by a later call.
+        """
+        with self._lock, self._explained():
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         """Close the database; it cannot be used afterwards."""

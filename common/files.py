@@ -312,3 +312,13 @@ def read_chunks(path: Path, offset: int = 0, chunk_bytes: int = CHUNK_BYTES) -> 
         stream.seek(offset)
         while n_bytes := stream.readinto(place):
             yield place[:n_bytes]
+
+
+def free_memory() -> int | None:
+    """Return the bytes of memory that are free or can be freed; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return int(found[0]) * 1024 if found else None

@@ -25,6 +25,7 @@ _MOST_ATTRIBUTES = 10_000
 _LONGEST_NAME = 256
 _MOST_RECORDS = 2**28
 """Most records of one owner: its tokens are compared and its fragment is joined in memory."""
+_MORE_COMPLETE = 100
 _MOST_PER_PERSON = 2**20
 _INT64 = 2**63
 _COMPATIBLE = "the owner node must run a compatible version"
@@ -240,11 +241,11 @@ def _check_sizes(schema: Schema) -> None:
 def most_linked(assignment: Assignment) -> int:
     """Return the most records that an owner may link: the number that its joint bounds hold for.
 
-    Where these do not depend on the number, memory sets the limit: an owner that leaves out records without a
-    value may have more records for a choice of its attributes than its schema counts.
+    Where these do not depend on the number, an owner that leaves out records without a value may have more
+    records for a choice of its attributes than its schema counts: up to `_MORE_COMPLETE` times as many.
     """
-    most = assignment.most_records
-    return max(_MOST_RECORDS, most_records(assignment.records_rounded)) if most is None else most
+    most, planned = assignment.most_records, most_records(assignment.records_rounded)
+    return max(min(_MORE_COMPLETE * planned, _MOST_RECORDS), planned) if most is None else most
 
 
 def _size_limit(release: Release, owner: str) -> int:

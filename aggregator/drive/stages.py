@@ -18,7 +18,7 @@ from aggregator.store.intake import BlobKind, Intake
 from common import __version__
 from common.canonical import digest
 from common.errors import IntegrityError, InternalError, TesseraError, UsageError
-from common.files import write_atomic
+from common.files import free_memory, write_atomic
 from common.model.fragment import Addendum, Consent
 from common.model.schema import Schema
 from common.model.task import Assignment
@@ -37,6 +37,8 @@ _log = logging.getLogger(__name__)
 _SMALLEST_CONSENT = 700
 """Bytes: signature and certificate. Those of all owners are one document."""
 _TOKEN_BYTES = 16
+_LINKING_MEMORY = 4
+"""Bytes of memory that linking takes per byte of tokens, at most."""
 
 
 def signed_plan(release: Release, signer: SignerSource, at: int) -> Planned:
@@ -118,9 +120,11 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     records = {owner: each.linked.records for owner, each in release.progress.items() if each.linked}
     tokens = {}
     if plan.linking.tokens:
+        _check_memory(sum(records.values()))
         for owner in plan.owners:
-            data = intake.path(release.id, owner, BlobKind.TOKENS).read_bytes()
-            tokens[owner] = np.frombuffer(data, dtype=np.uint8).reshape(-1, _TOKEN_BYTES)
+            # Mapped, not read: the system can drop its pages when memory is short.
+            path = intake.path(release.id, owner, BlobKind.TOKENS)
+            tokens[owner] = np.memmap(path, dtype=np.uint8, mode="r").reshape(-1, _TOKEN_BYTES)
     linked = link(plan, records, tokens)
     for owner, selection in linked.selections.items():
         # On disk before the addendum, which has its digest, is: owners ask for it until they have masked.
@@ -140,6 +144,22 @@ def signed_addendum(release: Release, intake: Intake, signer: SignerSource, at: 
     key = signer.current_signer()
     signature = key.sign(Domain.ADDENDUM, data).hex()
     return Addended(at=at, addendum=data.decode(), signature=signature, certificate=key.chain_pem)
+
+
+def _check_memory(n_records: int) -> None:
+    """Check, before any memory is taken, that comparing so many tokens fits into what is free.
+
+    Raises:
+        UsageError: If it does not; the release ends with nothing spent.
+    """
+    needed, free = _LINKING_MEMORY * _TOKEN_BYTES * n_records, free_memory()
+    if free is not None and needed > free:
+        raise UsageError(
+            f"comparing the tokens of {n_records:,} records needs {needed >> 20:,} MB of memory, "
+            f"{free >> 20:,} MB are free",
+            "link on a machine with more memory, or release fewer owners at a time; nothing was spent",
+            {"needed": needed, "free": free},
+        )
 
 
 class LostFragmentError(IntegrityError):

@@ -72,14 +72,22 @@ def _text(owners: list[str], generation: int) -> str:
 
 
 def distinct(tokens: SortableArray) -> SortableArray:
-    """Return the distinct tokens of a sorted list."""
-    found: SortableArray = tokens[_first(tokens)]
+    """Return the distinct tokens of a sorted list, without copying where all are distinct."""
+    first = _first(tokens)
+    found: SortableArray = tokens if first.all() else tokens[first]
     return found
 
 
 def union(lists: Sequence[SortableArray]) -> SortableArray:
-    """Return the distinct tokens of sorted lists; the stable sort merges sorted runs instead of sorting."""
-    return distinct(np.sort(np.concatenate(lists), kind="stable"))
+    """Return the distinct tokens of sorted lists."""
+    return distinct(lists[0] if len(lists) == 1 else _merged(lists))
+
+
+def _merged(lists: Sequence[SortableArray]) -> SortableArray:
+    """Return all tokens of sorted lists, sorted; the stable sort merges sorted runs instead of sorting."""
+    merged: SortableArray = np.concatenate(lists)
+    merged.sort(kind="stable")
+    return merged
 
 
 def count_holders(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64Array]:
@@ -91,7 +99,7 @@ def count_holders(lists: Sequence[SortableArray]) -> tuple[SortableArray, Int64A
     Returns:
         Tokens, sorted, of shape (n_persons,), and numbers of lists, of the same shape.
     """
-    merged = np.sort(np.concatenate([distinct(each) for each in lists]), kind="stable")
+    merged = _merged([distinct(each) for each in lists])
     begins = np.flatnonzero(_first(merged))
     return merged[begins], np.diff(begins, append=len(merged)).astype(np.int64, copy=False)
 
@@ -120,15 +128,16 @@ def shared_by_pairs(lists: Sequence[SortableArray]) -> dict[tuple[int, int], int
     """
     sets = [distinct(tokens) for tokens in lists]
     merged = np.concatenate(sets)
-    holder = np.repeat(np.arange(len(sets)), [len(each) for each in sets])
+    holder = np.repeat(np.arange(len(sets), dtype=np.int32), [len(each) for each in sets])
     order = np.argsort(merged, kind="stable")
     merged, holder = merged[order], holder[order]
+    del order
     pairs: Counter[tuple[int, int]] = Counter()
     for distance in range(1, len(sets)):
         same = merged[distance:] == merged[:-distance]
         if not same.any():
             break
-        codes = holder[:-distance][same] * len(sets) + holder[distance:][same]
+        codes = holder[:-distance][same].astype(np.int64) * len(sets) + holder[distance:][same]
         for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
             pairs[divmod(int(code), len(sets))] += int(count)
     return dict(sorted(pairs.items()))
@@ -238,6 +247,12 @@ def link(plan: Plan, records: Mapping[str, int], tokens: Mapping[str, TokenArray
     if not plan.linking.tokens:
         return LinkingResult("asserted", {owner: records[owner] for owner in plan.owners})
     lists = {owner: _checked(plan, owner, tokens.get(owner), records) for owner in plan.owners}
+    if plan.n_groups == 1:
+        # There is no other group to compare with, so nobody needs the union of the parts.
+        overlaps = _overlaps(plan, lists)
+        if overlaps:
+            raise _conflict(plan, overlaps, [], (), 0)
+        return _found(plan, lists, ())
     sets = [union([lists[owner] for owner in owners]) for owners in plan.groups]
     everybody = union(sets)
     differ = any(len(each) < len(everybody) for each in sets)

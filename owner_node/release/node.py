@@ -101,6 +101,7 @@ class Node:
         if not session.fragment_digest:
             records.outbox.destroy(self._cases.aggregator, release)
         records.drop_fragments()
+        records.db.forget_removed()
 
     def fail(self, release: str, error: TesseraError) -> Failure:
         """Roll back what can be rolled back, and return the failure to report to the aggregator.
@@ -130,6 +131,7 @@ class Node:
                 reason = error.message[:_LONGEST_REASON]
                 records.sessions.advance(tx, session, event, reason=reason, refusal=told)
         if stopped:
+            records.db.forget_removed()
             self._appraisal.forget(release)
             if session is not None and not session.fragment_digest:
                 records.outbox.destroy(self._cases.aggregator, release)

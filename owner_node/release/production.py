@@ -271,5 +271,7 @@ class Production:
                 fragment_signature=signer.sign(Domain.FRAGMENT, statement.to_bytes()),
                 fragment_certificate=signer.chain_pem.encode(),
             )  # fmt: skip
+        # The key of the release's tokens is not needed any more.
+        self._cases.records.db.forget_removed()
         self._appraisal.forget(plan.release)
         return session

@@ -50,6 +50,7 @@ class Records:
     def open(cls, state_dir: Path, clock: Clock) -> Self:
         """Open the state directory; it is created if absent."""
         db = OwnerDatabase(state_dir)
+        db.forget_removed()
         history, sessions = History(db, clock), Sessions(db, clock)
         return cls(
             db,

@@ -331,3 +331,21 @@ def test_own_head_is_believed_and_no_other(offering: Offering) -> None:
     assert not trust.is_own(Domain.LEDGER_HEAD, other, signed.signature, signed.certificate)
     assert not trust.is_own(Domain.LEDGER_HEAD, payload, signed.signature, offering.hub.chain_pem.encode())
     assert not trust.is_own(Domain.LEDGER_HEAD, payload, signed.signature, b"no certificate")
+
+
+@pytest.mark.parametrize("end", ["sealed", "cancelled"])
+def test_the_key_of_a_release_is_gone_from_the_disk(offering: Offering, end: str) -> None:
+    """Once a fragment is sealed, or the release has ended, no file of the state directory has its key."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    session = offering.records.sessions.get("hub", "r1")
+    assert session is not None
+    key = session.release_key
+    assert key is not None
+    files = [offering.records.db.path, offering.records.db.path.with_name("owner.db-wal")]
+    assert any(key in path.read_bytes() for path in files)
+    if end == "sealed":
+        offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    else:
+        offering.node.conclude("r1", end, "", "")
+    assert not any(key in path.read_bytes() for path in files)

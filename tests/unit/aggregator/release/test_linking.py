@@ -1,12 +1,17 @@
 """Linking: counts and verdicts against plain Python sets."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aggregator.api.answers import most_linked
+from aggregator.drive import stages
 from aggregator.release.linking import link
-from common.errors import ConflictError, ProtocolError, UnusableDataError
+from common.errors import ConflictError, ProtocolError, UnusableDataError, UsageError
+from common.model.schema import most_records
 from tests.fakes.releases import by_token, make_plan, random_tokens
 
 
@@ -137,3 +142,42 @@ def test_intersecting_is_proposed_only_where_persons_are_common():
             link(plan, {"a": 3, "b": 3}, lists)
         assert ("--on-mismatch intersect" in caught.value.hint) is proposed
         assert ("--min-common" in caught.value.hint) is proposed
+
+
+@pytest.mark.parametrize("owners_per_group", [(2,), (4,), (1, 1), (2, 2)])
+def test_memory_is_a_small_multiple_of_the_tokens(owners_per_group):
+    """What linking takes beside the lists themselves is what the check before it expects at most."""
+    n = 20_000
+    plan = grid(owners_per_group)
+    numbers = np.random.default_rng(5)
+    whole = random_tokens(numbers, n * max(owners_per_group))
+    tokens = {}
+    for owners in plan.groups:
+        parts = np.array_split(whole, len(owners))
+        tokens |= {owner: part[by_token(part)] for owner, part in zip(owners, parts, strict=True)}
+    records = {owner: len(each) for owner, each in tokens.items()}
+    size = sum(each.nbytes for each in tokens.values())
+    link(plan, records, tokens)
+    tracemalloc.start()
+    try:
+        link(plan, records, tokens)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= stages._LINKING_MEMORY * size
+
+
+def test_tokens_that_fit_no_memory_are_not_compared(monkeypatch):
+    """A release whose tokens need more memory than there is ends with words, not with the daemon."""
+    monkeypatch.setattr("aggregator.drive.stages.free_memory", lambda: 1 << 20)
+    stages._check_memory(10_000)
+    with pytest.raises(UsageError, match="needs 6 MB of memory, 1 MB are free"):
+        stages._check_memory(100_000)
+
+
+def test_more_records_than_were_planned_are_bounded():
+    """An owner that leaves out incomplete records may have more for some attributes, and not any number."""
+    assignment = next(iter(grid((2,)).assignments.values()))
+    assert assignment.most_records is None
+    planned = most_records(assignment.records_rounded)
+    assert planned <= most_linked(assignment) <= 100 * planned
