@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 _SMALLEST_CONSENT = 700
 """Bytes: signature and certificate. Those of all owners are one document."""
 _TOKEN_BYTES = 16
-_LINKING_MEMORY = 4
+_LINKING_MEMORY = 6
 """Bytes of memory that linking takes per byte of tokens, at most."""
 
 
