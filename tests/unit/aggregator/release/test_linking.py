@@ -151,7 +151,7 @@ def test_memory_is_a_small_multiple_of_the_tokens(owners_per_group):
     plan = grid(owners_per_group)
     numbers = np.random.default_rng(5)
     whole = random_tokens(numbers, n * max(owners_per_group))
-    tokens = {}
+    tokens: dict[str, np.ndarray] = {}
     for owners in plan.groups:
         parts = np.array_split(whole, len(owners))
         tokens |= {owner: part[by_token(part)] for owner, part in zip(owners, parts, strict=True)}
