@@ -19,19 +19,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from common import __version__
 from common.canonical import canonical, digest
 from common.errors import IntegrityError
 from common.files import check_out, flushed, remove_leftover, whole_folder
 from common.model.plan import Plan
 from common.planning.arguments import FORMATS
 from common.release.evidence import Evidence
-from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, promised, verify_release
+from common.release.summary import manifest_document
+from common.release.verification import MANIFEST_FILE, REPORT_FILE, SIGNATURE_FILE, verify_release
 from common.trust.signing import Domain, Signer
-from common.words.guarantee import composition
-
-FORMAT = 1
-"""Version of the manifest's form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,44 +38,6 @@ class ReleasedFile:
     """SHA-256 of its bytes."""
     size: int
     """Number of bytes."""
-
-
-def manifest_document(
-    evidence: Evidence, aggregator_certificates: str, published: datetime
-) -> dict[str, Any]:
-    """Return the manifest, still without the digests of the files.
-
-    Args:
-        evidence: The signed documents.
-        aggregator_certificates: PEM chain of the aggregator that will sign the manifest.
-        published: The moment at which the release will be judged, with a time zone.
-
-    Returns:
-        A document for `to_bytes`.
-    """
-    # This imports pyarrow; commands that only check their options stay quick without it.
-    from common.release.summary import summary
-
-    plan, addendum = evidence.plan, evidence.addendum
-    derived = summary(plan, addendum)
-    guarantee, not_hidden = promised(evidence)
-    return {
-        "format": FORMAT,
-        "release": plan.release,
-        "version": __version__,
-        "layout": str(plan.layout),
-        "purpose": plan.purpose,
-        "times": {"planned": plan.created, "published": published.isoformat(timespec="seconds")},
-        "totals": derived["totals"],
-        "composition": composition(plan),
-        "guarantee": guarantee,
-        "invariants": not_hidden,
-        "schema": derived["schema"],
-        "owners": [{**owner, **evidence.owners[owner["id"]].to_document()} for owner in derived["owners"]],
-        "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},
-        "plan": evidence.plan_signed.to_document(plan),
-        "addendum": evidence.addendum_signed.to_document(addendum),
-    }
 
 
 def to_bytes(document: Mapping[str, Any], files: Mapping[str, ReleasedFile]) -> bytes:
@@ -238,7 +196,7 @@ def _write_data(
 def _write_report(
     folder: Path, document: Mapping[str, Any], evidence: Evidence, table: Any, formats: Sequence[str]
 ) -> None:
-    from aggregator.release.report import render_report
+    from common.release.report import render_report
 
     data_files = [_FILES[each] for each in FORMATS if each in formats]
     try:

@@ -1,17 +1,21 @@
-"""The numbers of a release that follow from its plan and addendum.
+"""The numbers and sentences of a manifest that follow from what was signed.
 
 The manifest shows them to people; verification computes them again and compares, so that what a manifest
 shows is what the owners signed.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from common import __version__
 from common.model.fragment import Addendum, multiples_of
 from common.model.plan import Plan
 from common.model.privacy import total, total_or_unbounded
 from common.model.task import Task
+from common.release.evidence import Evidence
 from common.release.table import RECORD_COLUMN, release_schema
+from common.words.guarantee import composition, invariants, promise_as_linked, promises
 
 
 def summary(plan: Plan, addendum: Addendum) -> dict[str, Any]:
@@ -82,3 +86,49 @@ def _schema(plan: Plan) -> list[dict[str, Any]]:
         {"name": RECORD_COLUMN, "column": str(types.field(RECORD_COLUMN).type)},
         *({**a.to_document(), "column": str(types.field(a.name).type)} for a in plan.columns),
     ]
+
+
+FORMAT = 1
+"""Version of the manifest's form."""
+
+
+def manifest_document(
+    evidence: Evidence, aggregator_certificates: str, published: datetime
+) -> dict[str, Any]:
+    """Return the manifest, still without the digests of the files.
+
+    Args:
+        evidence: The signed documents.
+        aggregator_certificates: PEM chain of the aggregator that will sign the manifest.
+        published: The moment at which the release will be judged, with a time zone.
+
+    Returns:
+        A document for `to_bytes`.
+    """
+    plan, addendum = evidence.plan, evidence.addendum
+    derived = summary(plan, addendum)
+    guarantee, not_hidden = promised(evidence)
+    return {
+        "format": FORMAT,
+        "release": plan.release,
+        "version": __version__,
+        "layout": str(plan.layout),
+        "purpose": plan.purpose,
+        "times": {"planned": plan.created, "published": published.isoformat(timespec="seconds")},
+        "totals": derived["totals"],
+        "composition": composition(plan),
+        "guarantee": guarantee,
+        "invariants": not_hidden,
+        "schema": derived["schema"],
+        "owners": [{**owner, **evidence.owners[owner["id"]].to_document()} for owner in derived["owners"]],
+        "aggregator": {"id": plan.aggregator, "certificates": aggregator_certificates},
+        "plan": evidence.plan_signed.to_document(plan),
+        "addendum": evidence.addendum_signed.to_document(addendum),
+    }
+
+
+def promised(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return what follows from what was signed: the sentences of the guarantee, and of the invariants."""
+    plan, multiples = evidence.plan, evidence.addendum.multiples
+    as_linked = [promise_as_linked(plan, multiples)] if multiples else []
+    return [*promises(plan), *as_linked], list(invariants(plan))

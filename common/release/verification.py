@@ -36,6 +36,7 @@ from common.model.matches import fit
 from common.model.plan import Plan
 from common.model.schema import Attribute
 from common.release.evidence import Evidence, OwnerEvidence, Signed
+from common.release.summary import manifest_document, n_records, promised, summary
 from common.release.table import RECORD_COLUMN, file_metadata, release_schema, to_units
 from common.trust.identity import (
     Party,
@@ -50,7 +51,7 @@ from common.trust.identity import (
     verify_chain,
 )
 from common.trust.signing import Domain, load_chain, verify, verify_document
-from common.words.guarantee import composition, invariants, promise_as_linked, promises
+from common.words.guarantee import composition
 from common.words.linking import found
 from common.words.numbers import bound_text
 
@@ -228,8 +229,6 @@ def check_derived(manifest: Mapping[str, Any], evidence: Evidence) -> None:
     Raises:
         IntegrityError: Naming the first thing that does not.
     """
-    from common.release.summary import summary
-
     plan = evidence.plan
     derived = json.loads(canonical(summary(plan, evidence.addendum)))
     shown_owners = [
@@ -262,13 +261,6 @@ def _says_what_follows(manifest: Mapping[str, Any], evidence: Evidence) -> bool:
     guarantee, not_hidden = promised(evidence)
     shown = manifest["guarantee"], manifest["invariants"], manifest["composition"]
     return bool(shown == (guarantee, not_hidden, composition(evidence.plan)))
-
-
-def promised(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """Return what follows from what was signed: the sentences of the guarantee, and of the invariants."""
-    plan, multiples = evidence.plan, evidence.addendum.multiples
-    as_linked = [promise_as_linked(plan, multiples)] if multiples else []
-    return [*promises(plan), *as_linked], list(invariants(plan))
 
 
 def _check_linking(evidence: Evidence) -> None:
@@ -318,6 +310,8 @@ class Verified:
     """What is not hidden, likewise."""
     words_of: str
     """Version whose wording the manifest has, if it is not what follows here; empty if it is."""
+    report_of: str
+    """Another version that wrote the report, which was not compared then; empty if it was, or is absent."""
 
     @property
     def plan_digest(self) -> str:
@@ -327,13 +321,20 @@ class Verified:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What was not checked, in plain words."""
-        return (*self._caveat_of_words(), *self._caveat_of_identities())
+        return (*self._caveat_of_words(), *self._caveat_of_report(), *self._caveat_of_identities())
 
     def _caveat_of_words(self) -> Iterator[str]:
         if self.words_of:
             yield (
                 f"version {self.words_of} wrote manifest and report, and other sentences about privacy than "
                 f"version {__version__} derives from the plan: rely on those of verify --json"
+            )
+
+    def _caveat_of_report(self) -> Iterator[str]:
+        if self.report_of:
+            yield (
+                f"{REPORT_FILE} was written by version {self.report_of} and not compared with the manifest: "
+                "rely on the manifest"
             )
 
     def _caveat_of_identities(self) -> Iterator[str]:
@@ -450,12 +451,16 @@ def verify_release(folder: Path, ca: Path | None = None, owners: Mapping[str, st
     with _step(MANIFEST_FILE):
         check_derived(manifest, evidence)
         files = {name: (str(f["digest"]), int(f["size"])) for name, f in manifest["files"].items()}
+        report_of = (
+            "" if manifest["version"] == __version__ or REPORT_FILE not in files else str(manifest["version"])
+        )
         words_of = "" if _says_what_follows(manifest, evidence) else str(manifest["version"])
     n_records = _check_files(folder, files, evidence, manifest)
     guarantee, not_hidden = promised(evidence)
     return Verified(
         evidence.plan, evidence.addendum, evidence.owners, digest(data), published, n_records,
         tuple(files), ca is not None, tuple(judge.pins), tuple(guarantee), tuple(not_hidden), words_of,
+        report_of,
     )  # fmt: skip
 
 
@@ -589,8 +594,6 @@ def _check_files(
     folder: Path, files: Mapping[str, tuple[str, int]], evidence: Evidence, manifest: Mapping[str, Any]
 ) -> int:
     """Check that the folder holds exactly the listed files, unchanged; returns the number of records."""
-    from common.release.summary import n_records
-
     if unknown := sorted(set(files) - {*DATA_FILES, REPORT_FILE}):
         raise IntegrityError(f"the manifest lists {', '.join(unknown)}, which no release has", _HINT)
     present = {path.name for path in folder.iterdir()} - {MANIFEST_FILE, SIGNATURE_FILE}
@@ -618,4 +621,18 @@ def _check_files(
                 check_descriptions(tables[name].schema, evidence.plan, manifest)
     with _step("the data"):
         check_values(tables, evidence.plan)
+    if REPORT_FILE in files and manifest["version"] == __version__:
+        _check_report(files[REPORT_FILE][0], evidence, manifest, tables[held[0]], held)
     return n_released
+
+
+def _check_report(
+    expected: str, evidence: Evidence, manifest: Mapping[str, Any], table: pa.Table, held: Sequence[str]
+) -> None:
+    """Check that the report is the page that manifest and data make."""
+    from common.release.report import render_report
+
+    published = datetime.fromisoformat(manifest["times"]["published"])
+    document = manifest_document(evidence, manifest["aggregator"]["certificates"], published)
+    if digest(render_report(document, evidence, table, held).encode()) != expected:
+        raise IntegrityError(f"{REPORT_FILE} is not the report of this manifest and these data", _HINT)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from aggregator.api.answers import read_schema
 from aggregator.release.conflicts import conflicts
-from aggregator.release.report import LEFT_OUT
 from common.arrays import Int64Array
 from common.canonical import canonical
 from common.model.plan import Plan
 from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, Schema, to_units
 from common.planning.planner import make_plan
+from common.release.report import LEFT_OUT
 from common.release.verification import REPORT_FILE, read_units, verify_release
 from tests.fakes.protocol_peers import RECORDS, request, schema, vertical
 from tests.fakes.published import make_release

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aggregator.release.report import LEFT_OUT
+from common.release.report import LEFT_OUT
 from common.release.verification import REPORT_FILE, verify_release
 from deploy.local_cluster import LocalCluster
 from deploy.local_setup import make_setup, share_linkage_key

@@ -31,7 +31,7 @@ def test_everything_is_in_it(place):
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert inside == files
-    assert {"aggregator/templates/report.html", "common/py.typed", "common/wire/v1/owner_pb2.pyi"} <= inside
+    assert {"common/templates/report.html", "common/py.typed", "common/wire/v1/owner_pb2.pyi"} <= inside
 
 
 @pytest.mark.parametrize("package", PACKAGES)

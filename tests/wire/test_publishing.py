@@ -213,7 +213,7 @@ async def test_a_folder_of_another_release_is_in_the_way(launch, records, tmp_pa
 
 async def test_a_report_that_fails_is_told(launch, records, monkeypatch):
     """A release without its report is published, and says so."""
-    monkeypatch.setattr("aggregator.release.report.render_report", None)
+    monkeypatch.setattr("common.release.report.render_report", None)
     aggregator = await launch()
     await delivered(aggregator, records)
     view = await seen(aggregator, lambda view: view.state == "published")

@@ -271,7 +271,7 @@ def test_a_report_that_fails_keeps_no_data_back(made, tmp_path, monkeypatch):
     def failing(*_):
         raise MemoryError
 
-    monkeypatch.setattr("aggregator.release.report.render_report", failing)
+    monkeypatch.setattr("common.release.report.render_report", failing)
     table = pq.read_table(made.folder / "data.parquet")
     publish(tmp_path, made.evidence, table, made.aggregator, datetime.now(UTC))
     folder = tmp_path / made.plan.release

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from aggregator.release import publication
-from aggregator.release.publication import ReleasedFile, manifest_document, to_bytes
+from aggregator.release.publication import ReleasedFile, to_bytes
 from common.canonical import digest
 from common.errors import IntegrityError
 from common.release.evidence import Signed
+from common.release.summary import manifest_document
 from common.release.table import file_metadata
 from common.release.verification import verify_release
 from common.trust.signing import Domain, Signer
@@ -361,6 +362,25 @@ def test_csv_against_the_plan(made, tmp_path):
         (folder / "manifest.sig").write_bytes(made.aggregator.sign(Domain.MANIFEST, manifest))
         with pytest.raises(IntegrityError, match=told):
             verify_release(folder)
+
+
+def test_a_report_that_the_manifest_does_not_make(tmp_path):
+    """A signed page that promises more than the manifest is refused; one of another version gets a note."""
+    made = make_release(tmp_path, formats=("csv",))
+    folder = made.folder
+    # The page follows from the texts of data.csv as it does from the values of data.parquet.
+    assert verify_release(folder).files == ("data.csv", "report.html")
+    page = (folder / "report.html").read_bytes().replace(b"What is not hidden", b"What is hidden")
+    (folder / "report.html").write_bytes(page)
+
+    def listed(manifest):
+        manifest["files"]["report.html"] = {"digest": digest(page), "size": str(len(page))}
+
+    resigned(made, folder, listed)
+    with pytest.raises(IntegrityError, match=r"report\.html is not the report of this manifest"):
+        verify_release(folder)
+    resigned(made, folder, lambda manifest: manifest.update(version="0.0.1"))
+    assert any("not compared with the manifest" in each for each in verify_release(folder).caveats)
 
 
 def test_signature_of_another_key(made, tmp_path):

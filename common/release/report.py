@@ -238,7 +238,7 @@ def render_report(
 
     Args:
         document: The manifest, still without the digests of the files
-            (`aggregator.release.publication.manifest_document`).
+            (`common.release.summary.manifest_document`).
         evidence: What was signed while the release was made.
         table: The released table.
         data_files: Names of the data files.
@@ -249,7 +249,7 @@ def render_report(
         with that of the records.
     """
     return render(
-        "aggregator",
+        "common",
         "report.html",
         {
             "manifest": document,

@@ -5,8 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from aggregator.release.report import equal_values
 from common.model.mechanisms import MECHANISMS
+from common.release.report import equal_values
 from tests.fakes.releases import make_plan
 
 

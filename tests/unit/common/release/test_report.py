@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from aggregator.release.publication import manifest_document
-from aggregator.release.report import LEFT_OUT, render_report, summarise
 from common.log import JsonFormatter
 from common.model.schema import Attribute, AttributeType
 from common.release.evidence import Evidence
+from common.release.report import LEFT_OUT, render_report, summarise
+from common.release.summary import manifest_document
 from common.release.table import from_units
 from tests.browser import browser
 from tests.fakes.published import make_release
@@ -114,7 +114,7 @@ def test_a_figure_that_fails_is_left_out(made, monkeypatch, caplog):
             raise OverflowError("the value 4711")
         return summarise(attribute, column)
 
-    monkeypatch.setattr("aggregator.release.report.summarise", failing)
+    monkeypatch.setattr("common.release.report.summarise", failing)
     table = pq.read_table(made.folder / "data.parquet")
     text = rendered(made, table)
     assert text.count(LEFT_OUT) == 1

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator.release.report import MOST_BINS, MOST_LABELS, summarise
 from common.model.schema import Attribute, AttributeType, to_units
+from common.release.report import MOST_BINS, MOST_LABELS, summarise
 from common.release.table import from_units
 from tests.fakes.releases import ATTRIBUTES, random_columns
 
