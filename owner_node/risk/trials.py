@@ -178,7 +178,8 @@ def risks_of(
     """
     found: dict[tuple[str, str | None, str], list[AttackResult]] = {}
     for _ in range(aims.draws):
-        for knows, result in _attacked(tasks, people, aims, randomness):
+        release = masked(tasks, people.members, randomness.bits)
+        for knows, result in attacks_on(release, people, aims, randomness):
             found.setdefault((result.attack, result.attribute, knows), []).append(result)
     risks = [_risk(results, knows) for (_, _, knows), results in found.items()]
     if SCALES in aims.attacks and (rates := told_from_scales(people.members, tasks, randomness.bits)):
@@ -225,11 +226,10 @@ def attacked_share(
     return found.rate if found else Estimate(0.0, 0.0, 0.0)
 
 
-def _attacked(
-    tasks: Sequence[AttributeTask], people: People, aims: Aims, randomness: Randomness
+def attacks_on(
+    release: MaskedRecords, people: People, aims: Aims, randomness: Randomness
 ) -> Iterator[tuple[str, AttackResult]]:
-    """Attack one draw; yields what the intruder knows, and the result."""
-    release = masked(tasks, people.members, randomness.bits)
+    """Attack one draw; yields what the intruder knows, for attacks that re-identify, and the result."""
     for number, known in enumerate(aims.known):
         names = [each for each in aims.attacks if not number or each == LIKELIHOOD]
         for result in attack(names, people.crowd, release, _intruder(known, aims, people, randomness)):

@@ -19,17 +19,19 @@ from owner_node.explore.assessment import GridSetting
 from owner_node.explore.models import f_measures, split
 from owner_node.masking.arrays import Float64Array, SystemBits
 from owner_node.risk.attacks import (
+    ATTACKS,
+    EXTREMES,
     INFERENCE,
-    LINKAGE,
-    STRUCTURE,
+    MEMBERSHIP,
+    SCALES,
     Ascending,
-    Intruder,
+    AttackResult,
     MaskedRecords,
-    attack,
     placed,
 )
-from owner_node.risk.likelihood import Known, linked_by_likelihood
 from owner_node.risk.measures import attribute_sse, correlation_error, correlations, mean_sse, scale_of
+from owner_node.risk.scales import LISTS, told_from_scales
+from owner_node.risk.trials import Aims, Randomness, attacks_on, knowledge_of, masked
 from owner_node.risk.utility import Estimate, estimate, share
 from tests.papers import risk_data
 from tests.papers.data_sets import DataSet
@@ -37,23 +39,22 @@ from tests.papers.risk_data import ADULT_OWNERS, OwnerPart, parts_of, shuffled
 from tests.papers.risk_measures import Distributions
 from tests.papers.tables import number
 
-CARRIERS = ("idp-joint", "dp-hist", "auto")
-RANK_NOISES = tuple(map(Decimal, ("0", "0.01", "0.03", "0.1")))
+CARRIERS = ("idp-joint", "auto")
+RANK_NOISES = tuple(map(Decimal, ("0", "0.03", "0.1", "0.3")))
 EPSILON = Decimal(1)
 ORIGINAL = "original"
 """Nothing is masked: how telling the original values themselves are."""
 MEAN_SSE, ONE_WAY, TWO_WAY, CORRELATIONS, F_MEASURE = (
     "mean SSE", "one-way TV", "two-way TV", "correlation error", "F-measure",
 )  # fmt: skip
-LIKELIHOOD, LEFT_OUT = "likelihood", "left out"
+INTRUDERS = ("any 3", "any 5", "all, approximately", "all")
+"""What an intruder knows who links persons to records."""
+LEFT_OUT = "left out"
 WORTH = (MEAN_SSE, ONE_WAY, TWO_WAY, CORRELATIONS, F_MEASURE)
-ATTACKED = (LINKAGE, LIKELIHOOD, STRUCTURE, INFERENCE, LEFT_OUT)
-TARGETS, PERSONS = 400, 150
-"""Records that are looked for, those whose values are inferred, and those
-that likelihoods are compared with, in every run."""
+ATTACKED = (*INTRUDERS, INFERENCE, LEFT_OUT, MEMBERSHIP, EXTREMES, SCALES)
 MOST_MODELLED = 4_000
 """Records that a forest is trained on, and tried on."""
-REPEATED = {"census": 3, "wine": 1, "adult": 1, "adult of four owners": 1}
+REPEATED = {"census": 4, "wine": 2, "adult": 1, "adult of four owners": 1}
 """How much more often smaller data are masked."""
 
 
@@ -114,8 +115,8 @@ def measured(data: DataSet, sizes: Sequence[int], runs: int, random: np.random.G
     for setting in every_setting():
         seen: dict[str, list[Seen]] = defaultdict(list)
         for _ in range(runs):
-            masked = _masked(parts, setting)
-            for name, value in _worth(data, distributions, masked, random):
+            released = _masked(parts, setting)
+            for name, value in _worth(data, distributions, released, random):
                 seen[name].append(Seen(value))
             for name, found in _attacked(parts, setting, random).items():
                 seen[name].append(found)
@@ -185,34 +186,35 @@ def _attacked(
 def _attacked_part(
     part: OwnerPart, setting: GridSetting | None, random: np.random.Generator
 ) -> Iterator[tuple[str, Seen]]:
-    members, crowd = part.members, part.crowd
-    tasks = None if setting is None else part.tasks(setting)
-    columns = crowd.columns if tasks is None else members.masked(tasks, SystemBits())
-    ks = tuple(None if tasks is None else tasks[i].k for i in range(len(columns)))
-    noise = Decimal(0) if setting is None else setting.rank_noise
-    carriers = (Ascending(noise),) * len(columns)
-    release = MaskedRecords(columns, members.placed(columns), ks, carriers)
-    everything = np.arange(len(columns))
-    targets, persons = (
-        random.permutation(members.n_records)[: max(1, round(most * part.share))]
-        for most in (TARGETS, PERSONS)
-    )
-    others = random.permutation(members.n_records)
-    intruder = Intruder(everything, None, everything, targets, persons, others)
-    inferred = []
-    for each in attack((LINKAGE, STRUCTURE, INFERENCE), crowd, release, intruder):
-        if each.attack == INFERENCE:
-            inferred.append(each)
-        else:
-            yield each.attack, Seen(each.rate, each.baseline, each.targets)
-    places = list(crowd.places.T), list(release.places.T)
-    known = [Known(*each, float(noise)) for each in zip(*places, strict=True)]
-    right = linked_by_likelihood(known, targets, others).right
-    yield LIKELIHOOD, Seen(float(right.mean()), 1 / members.n_records, right.size)
+    people, randomness = part.people, Randomness(SystemBits(), random)
+    names = part.schema.names
+    aims = Aims(ATTACKS, knowledge_of(names, ()), np.arange(len(names)))
+    if setting is None:
+        columns = people.crowd.columns
+        release = MaskedRecords(
+            columns,
+            people.members.placed(columns),
+            (None,) * len(names),
+            (Ascending(Decimal(0)),) * len(names),
+        )
+    else:
+        release = masked(part.tasks(setting), people.members, randomness.bits)
+    found: dict[str, list[AttackResult]] = defaultdict(list)
+    for knows, result in attacks_on(release, people, aims, randomness):
+        found[knows or result.attack].append(result)
+    for name in (each for each in INTRUDERS if each in found):
+        best = max(found[name], key=lambda each: each.rate)
+        yield name, Seen(best.rate, best.baseline, best.targets)
+    # Extremes are somebody's only where one person alone has them.
+    for each in (*found[MEMBERSHIP], *found[EXTREMES]):
+        yield each.attack, Seen(each.rate, each.baseline, each.targets)
+    inferred = found[INFERENCE]
     guess = float(np.mean([each.baseline for each in inferred]))
     yield INFERENCE, Seen(float(np.mean([each.rate for each in inferred])), guess, inferred[0].targets)
     outside = float(np.mean([each.control for each in inferred if each.control is not None]))
     yield LEFT_OUT, Seen(outside, guess, inferred[0].outside)
+    told = [] if setting is None else told_from_scales(people.members, part.tasks(setting), randomness.bits)
+    yield SCALES, Seen(float(np.mean(told)) if told else 0.5, 0.5, LISTS)
 
 
 def _together(seen: Sequence[Seen]) -> Seen:
@@ -273,7 +275,7 @@ def table(lines: Sequence[RiskLine], measures: Sequence[str]) -> str:
             "| " + " | ".join(["carrier", "w", *measures]) + " |",
             "|---|---|" + "---:|" * len(measures),
             *(
-                "| " + " | ".join([*key, *(row[each] for each in measures)]) + " |"
+                "| " + " | ".join([*key, *(row.get(each, "–") for each in measures)]) + " |"
                 for key, row in rows.items()
             ),
         ]

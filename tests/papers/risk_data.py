@@ -17,9 +17,8 @@ from common.model.schema import Schema, round_to_leading_digit
 from owner_node.explore.assessment import GridSetting, plan_cell
 from owner_node.masking.arrays import SystemBits
 from owner_node.masking.tasks import AttributeTask
-from owner_node.risk.attacks import Crowd
 from owner_node.risk.draws import SortedAttribute
-from owner_node.risk.trials import CONTROL_SHARE, crowd_of
+from owner_node.risk.trials import CONTROL_SHARE, People, crowd_of
 from owner_node.risk.utility import OriginalRecords
 from tests.papers import data_sets
 from tests.papers.data_sets import DataSet
@@ -66,10 +65,8 @@ class OwnerPart:
     """What the owner says about them."""
     whole: OriginalRecords
     """All of them."""
-    members: OriginalRecords
-    """Those of the releases that are attacked."""
-    crowd: Crowd
-    """The same people, and those who were left out."""
+    people: People
+    """Those of the releases that are attacked, and those who were left out."""
     share: float
     """Share of all owners' records."""
 
@@ -111,5 +108,5 @@ def _part(data: DataSet, own: slice, random: np.random.Generator) -> OwnerPart:
         return OriginalRecords.of([SortedAttribute.of(column[chosen], task, bits) for column, task in pairs])
 
     members = ready(~left_out)
-    crowd = crowd_of(members, [column[left_out] for column in columns])
-    return OwnerPart(schema, ready(np.ones(n_records, dtype=np.bool_)), members, crowd, share)
+    people = People(members, crowd_of(members, [column[left_out] for column in columns]))
+    return OwnerPart(schema, ready(np.ones(n_records, dtype=np.bool_)), people, share)
