@@ -67,5 +67,5 @@ def test_every_setting_is_measured_and_attacked(tmp_path, monkeypatch):
     assert [float(each["mean"]) for each in written] == pytest.approx([each.mean for each in lines], rel=1e-5)
     tables = risk.page_tables("people", lines)
     assert list(tables) == ["people worth", "people persons"]
-    assert tables["people persons"].splitlines()[4].startswith("| *no release* |  | 0.0074")
+    assert tables["people persons"].splitlines()[4].startswith("| *no release* |  | – | – | 0.007")
     assert tables["people worth"].count("\n| ") == 6
