@@ -5,7 +5,8 @@ taken from the data discloses its extremes: the age of the oldest person, or the
 states the range of the data only rounded and in comments, and the domain is a text that no command accepts.
 """
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +17,7 @@ from common.cli import console
 from common.errors import UsageError, did_you_mean
 from common.files import write_atomic
 from common.model.schema import MOST_DECIMALS
+from common.planning.arguments import split_names
 from common.settings import toml
 from owner_node.config.shared_schema import attribute_texts, read_schema, settings_text
 from owner_node.sources.guessing import MOST_LABELS, ColumnGuess, FileGuess, guess
@@ -52,6 +54,10 @@ key = "tls/own.key"
 min_k = 10
 # max_epsilon_per_release = 1
 # approval = "manual"
+# Attributes that an intruder might hold of everybody, and the largest share of persons that may be re-identified
+# with them: tested on every plan. owner-node explore --max-reidentified finds the rank noise that it takes.
+{known}
+{max_reidentified}
 """
 _DATASET = """\
 [[dataset]]
@@ -62,6 +68,7 @@ source = {path}
 total_epsilon = {fill_text}
 """
 _PUBLIC_FILE = 0o644
+_SHARE = re.compile(r"0(\.[0-9]{1,6})?|1")
 
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="CSV or Parquet file with the data.", show_default=False)
@@ -117,8 +124,12 @@ def init(
         for column in found.columns
         if column.type == "number" and shared is None
     }
+    types = {column.name: column.type for column in found.columns if column.type}
+    if shared is not None:
+        types = {each: table["type"] for each, table in shared["attributes"].items()}
+    risk = None if append or as_json or not console.can_ask() else _risk(list(types))
     text = starting_configuration(
-        file, out, found, decimals=decimals, shared=shared, owner=owner or FILL_IN,
+        file, out, found, decimals=decimals, risk=risk, shared=shared, owner=owner or FILL_IN,
         trust_domain=trust_domain or FILL_IN, aggregator=name, address=address, append=append,
     )  # fmt: skip
     try:
@@ -129,9 +140,6 @@ def init(
             f"{out} cannot be written: {error.strerror}", "name a file in a folder that is there"
         ) from None
     columns = [column.name for column in found.columns]
-    types = {column.name: column.type for column in found.columns if column.type}
-    if shared is not None:
-        types = {each: table["type"] for each, table in shared["attributes"].items()}
     identifier = (shared or {}).get("identifier", [])
     used = {*types, *([identifier] if isinstance(identifier, str) else identifier)}
     left_out = [each for each in columns if each not in used]
@@ -169,6 +177,26 @@ def _decimals(column: ColumnGuess, *, as_json: bool) -> int:
         console.note(f"expected a whole number from 0 to {MOST_DECIMALS}")
 
 
+def _risk(names: Sequence[str]) -> tuple[list[str], str]:
+    """Ask for the known attributes, empty for all, and for the accepted share, empty for none."""
+    while True:
+        answer = console.ask(
+            "Which columns might somebody hold of everybody? Names with commas, or all", "all"
+        )
+        known = [] if answer == "all" else split_names(answer)
+        unknown = [each for each in known if each not in names]
+        if not unknown:
+            break
+        console.note(f"no column {', '.join(unknown)}; declared: {', '.join(names)}")
+    while True:
+        share = console.ask(
+            "Which share of persons may be re-identified with them? From 0 to 1, or none", "0.05"
+        )
+        if share == "none" or _SHARE.fullmatch(share):
+            return known, "" if share == "none" else share
+        console.note("expected a share from 0 to 1, such as 0.05")
+
+
 def starting_configuration(
     source: Path,
     written_to: Path,
@@ -176,6 +204,7 @@ def starting_configuration(
     *,
     decimals: Mapping[str, int] | None = None,
     shared: Mapping[str, Any] | None = None,
+    risk: tuple[Sequence[str], str] | None = None,
     append: bool = False,
     owner: str = FILL_IN,
     trust_domain: str = FILL_IN,
@@ -190,12 +219,15 @@ def starting_configuration(
         guess: Guessed form and columns of the data file.
         decimals: Decimal places by column, where they are not those of the guess.
         shared: Document of a schema file, which the attributes are taken from; None: they are guessed.
+        risk: Attributes that an intruder might know, none for all, and the share of persons that may be
+            re-identified, empty for no limit; None: not asked.
         append: Whether the text follows that of an owner.toml, and has the data set alone.
         owner: The owner's id, if known.
         trust_domain: The trust domain.
         aggregator: The aggregator's name.
         address: The aggregator's address, host:port.
     """
+    known, share = risk or ((), "")
     path = source.absolute()
     folder = written_to.absolute().parent
     shown = path.relative_to(folder) if path.is_relative_to(folder) else path
@@ -203,6 +235,8 @@ def starting_configuration(
         "source": _comment(source.name), "records": guess.n_records, "columns": len(guess.columns),
         "fill": FILL_IN, "fill_text": toml(FILL_IN), "id": toml(owner),
         "trust_domain": toml(trust_domain), "aggregator": toml(aggregator), "address": toml(address),
+        "known": f"known = [{', '.join(map(toml, known))}]" if known else '# known = ["age", "sex"]',
+        "max_reidentified": f"max_reidentified = {toml(share)}" if share else "# max_reidentified = 0.05",
         "dataset": toml(_name(source) if shared is None else shared["name"]), "path": toml(str(shown)),
     }  # fmt: skip
     parts = ["" if append else _HEAD.format(**about), _DATASET.format(**about)]

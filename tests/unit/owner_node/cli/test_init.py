@@ -211,3 +211,23 @@ def test_a_person_is_asked_how_many_decimals_to_keep(
     assert f"{about}. How many to keep? [2] " in asked
     assert "expected a whole number from 0 to 18" in asked
     assert "decimals = 3\n" in Path("b.toml").read_text()
+
+
+def test_a_person_is_asked_what_may_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    """The answers about what is known and how many may be re-identified become policy."""
+    monkeypatch.chdir(tmp_path)
+    Path("people.csv").write_text("age,sex\n" + "31,f\n45,m\n" * 20)
+    assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "a.toml"]) == 0
+    assert not {"known", "max_reidentified"} & set(tomllib.loads(Path("a.toml").read_text())["policy"])
+    monkeypatch.setattr("common.cli.console.can_ask", lambda: True)
+    for answers, expected in (
+        ("shoe\nage, sex\n2\n0.1\n", {"known": ["age", "sex"], "max_reidentified": "0.1"}),
+        ("\n\n", {"max_reidentified": "0.05"}),
+        ("all\nnone\n", {}),
+    ):
+        Path("b.toml").unlink(missing_ok=True)
+        monkeypatch.setattr("sys.stdin", io.StringIO(answers))
+        assert console.run(application(), "owner-node", ["init", "people.csv", "--out", "b.toml"]) == 0
+        policy = tomllib.loads(Path("b.toml").read_text())["policy"]
+        assert {key: value for key, value in policy.items() if key != "min_k"} == expected
+    assert "no column shoe; declared: age, sex" in capsys.readouterr().err

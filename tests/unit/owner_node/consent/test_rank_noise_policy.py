@@ -18,6 +18,7 @@ from owner_node.state.database import OwnerDatabase
 from tests.fakes.consent_plans import (
     AGE,
     BY_FREQUENCY,
+    DATASET,
     PAY,
     PLAN,
     SCHEMA,
@@ -93,6 +94,16 @@ def test_min_rank_noise() -> None:
         "policy.min_rank_noise = 0.05, 'age' is planned with rank noise 0.04"
     )
     assert isinstance(judged(HONEST, policy=PolicyConfig(min_rank_noise=NOISE)), Accept)
+
+
+def test_rank_noise_of_the_data_set() -> None:
+    """What the data set declares is insisted on, whatever plan an aggregator makes."""
+    needs = replace(DATASET, rank_noise=Decimal("0.05"))
+    lists = plan_of(noisy(), planned("ward", mechanism="dp", k=None))
+    assert only_rule(judged(lists, dataset=needs)) == (
+        "rank_noise of data set 'patients' = 0.05, 'age' is planned with rank noise 0.04"
+    )
+    assert isinstance(judged(HONEST, dataset=replace(DATASET, rank_noise=NOISE)), Accept)
 
 
 def test_total_rank_loss() -> None:
