@@ -54,8 +54,8 @@ key = "tls/own.key"
 min_k = 10
 # max_epsilon_per_release = 1
 # approval = "manual"
-# Attributes that an intruder might hold of everybody, and the largest share of persons re-identified
-# with them that is accepted: tested on every plan. owner-node explore --max-reidentified finds the rank noise that it takes.
+# Attributes that an intruder might hold of everybody, and the largest accepted share of persons that they
+# re-identify: tested on every plan. owner-node explore --max-reidentified finds the rank noise that it takes.
 {known}
 {max_reidentified}
 """
