@@ -60,14 +60,17 @@ class FragmentCheck:
         assignment: What its owner masks.
         n_records: How many records the owner stated.
         size: Bytes of the fragment.
+        tokens: Whether it has tokens; None: as the plan says. Owners drop theirs after publication.
 
     Raises:
         IntegrityError: If no fragment of so many records has this size.
     """
 
-    def __init__(self, plan: Plan, assignment: Assignment, n_records: int, size: int) -> None:
+    def __init__(
+        self, plan: Plan, assignment: Assignment, n_records: int, size: int, *, tokens: bool | None = None
+    ) -> None:
         self._owner = assignment.owner
-        self._tokens = has_tokens(plan)
+        self._tokens = has_tokens(plan) if tokens is None else tokens
         self._domains = {each.name: _Domain(plan.attribute(each.name)) for each in assignment.attributes}
         self._messages = _Messages(n_records, BATCH_RECORDS, len(self._domains))
         self._feed = _Feed()
@@ -385,7 +388,9 @@ def _place(values: pa.Array) -> tuple[int, int, int]:
 _READ_BYTES = 4 << 20
 
 
-def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa.Table:
+def decode(
+    path: Path, plan: Plan, assignment: Assignment, n_records: int, *, tokens: bool | None = None
+) -> pa.Table:
     """Read and check a fragment.
 
     Args:
@@ -393,6 +398,7 @@ def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa
         plan: The plan; gives the domains.
         assignment: What its owner masks.
         n_records: How many records the owner stated.
+        tokens: As `FragmentCheck`.
 
     Returns:
         int64 columns in plan order, in resolution units, after the column `token` where there is one.
@@ -400,8 +406,10 @@ def decode(path: Path, plan: Plan, assignment: Assignment, n_records: int) -> pa
     Raises:
         IntegrityError: If the bytes are not exactly such a fragment. Nothing of the data is in the error.
     """
-    schema = decoded_schema([attribute.name for attribute in assignment.attributes], tokens=has_tokens(plan))
-    fragment, batches = FragmentCheck(plan, assignment, n_records, path.stat().st_size), []
+    with_tokens = has_tokens(plan) if tokens is None else tokens
+    schema = decoded_schema([attribute.name for attribute in assignment.attributes], tokens=with_tokens)
+    size = path.stat().st_size
+    fragment, batches = FragmentCheck(plan, assignment, n_records, size, tokens=with_tokens), []
     for piece in read_chunks(path, chunk_bytes=_READ_BYTES):
         batches += [
             pa.record_batch([_own(column) for column in columns], schema=schema)

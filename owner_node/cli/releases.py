@@ -107,4 +107,6 @@ def _verify_own(own: OwnerConfig, folder: Path, verified: "Verified") -> "OwnVer
     check_told(session, verified)
     fragment = Outbox(state_dir).path(aggregator, release)
     signature = session.fragment_signature or b""
-    return verify_own(folder, verified, own.owner.id, fragment, session.fragment_digest, signature)
+    return verify_own(
+        folder, verified, own.owner.id, fragment, session.fragment_digest, signature, session.kept_digest
+    )

@@ -23,6 +23,7 @@ from owner_node.release.production import Production
 from owner_node.release.records import Records
 from owner_node.state.answers import NOT_OUR_FAULT, UNLINKABLE, Failure, SignedHead
 from owner_node.state.session import CHARGED, FINAL, TRANSITIONS, SessionEvent
+from owner_node.state.sessions import Session
 from owner_node.trust import Trust
 
 _LONGEST_REASON = 500
@@ -87,11 +88,10 @@ class Node:
         self._appraisal.forget(release)
         if session is None or session.state in FINAL:
             return
+        if state == "published" and SessionEvent.PUBLISH in TRANSITIONS[session.state]:
+            self._published(session, manifest_digest)
+            return
         with records.db.transaction() as tx:
-            if state == "published" and SessionEvent.PUBLISH in TRANSITIONS[session.state]:
-                records.sessions.advance(tx, session, SessionEvent.PUBLISH, manifest_digest=manifest_digest)
-                self._cases.note(tx, session, "published", manifest=manifest_digest)
-                return
             self._appraisal.count_end(tx, session, state)
             self._cases.give_back(tx, session)
             text = f"{state}: {reason}" if reason else state
@@ -102,6 +102,14 @@ class Node:
             records.outbox.destroy(self._cases.aggregator, release)
         records.drop_fragments()
         records.db.forget_removed()
+
+    def _published(self, session: Session, manifest_digest: str) -> None:
+        records, kept = self._cases.records, self.production.drop_tokens(session)
+        with records.db.transaction() as tx:
+            records.sessions.advance(
+                tx, session, SessionEvent.PUBLISH, manifest_digest=manifest_digest, kept_digest=kept
+            )
+            self._cases.note(tx, session, "published", manifest=manifest_digest)
 
     def fail(self, release: str, error: TesseraError) -> Failure:
         """Roll back what can be rolled back, and return the failure to report to the aggregator.

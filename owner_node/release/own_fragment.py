@@ -52,7 +52,13 @@ def check_told(session: Session, verified: Verified) -> None:
 
 
 def verify_own(
-    folder: Path, verified: Verified, owner: str, fragment: Path, fragment_digest: str, signature: bytes
+    folder: Path,
+    verified: Verified,
+    owner: str,
+    fragment: Path,
+    fragment_digest: str,
+    signature: bytes,
+    kept_digest: str = "",
 ) -> OwnVerified:
     """Check that an owner's sealed fragment is in a release.
 
@@ -63,6 +69,8 @@ def verify_own(
         fragment: The sealed fragment.
         fragment_digest: The digest that was sealed, from the owner's own records.
         signature: The signature that was made when it was sealed.
+        kept_digest: The digest of the fragment without tokens, from the owner's own records; empty if it has
+            them still, or never had any.
 
     Returns:
         The verified records and attributes.
@@ -80,8 +88,11 @@ def verify_own(
         )
     assignment = verified.plan.assignment_of(owner)
     names = [attribute.name for attribute in assignment.attributes]
-    _check_digest(fragment, fragment_digest)
-    own = _counted(decode(fragment, verified.plan, assignment, stated.statement.records), names)
+    _check_digest(fragment, kept_digest or fragment_digest)
+    tokens = False if kept_digest else None
+    own = _counted(
+        decode(fragment, verified.plan, assignment, stated.statement.records, tokens=tokens), names
+    )
     for name in DATA_FILES:
         if name not in verified.files:
             continue

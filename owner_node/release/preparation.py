@@ -19,6 +19,7 @@ from common.canonical import digest
 from common.errors import DataChangedError, IntegrityError
 from common.model.plan import Plan
 from common.model.task import Assignment
+from common.wire.decoding import decode
 from common.wire.encoding import encode, has_tokens
 from owner_node.config import DatasetConfig
 from owner_node.ledger.budget_terms import Column
@@ -199,6 +200,8 @@ class SealedFile:
     """SHA-256 of its bytes."""
     size: int
     """Size in bytes."""
+    n_records: int
+    """Number of records in it."""
 
 
 def seal(
@@ -218,6 +221,33 @@ def seal(
     with outbox.begin(aggregator, plan.release) as stream:
         encode(stream, assignment, masked, order, prepared.tokens if aligned else None)
     path = outbox.path(aggregator, plan.release)
+    return SealedFile(path, file_digest(path), path.stat().st_size, prepared.n_records)
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file as lower-case hexadecimal."""
     with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return SealedFile(path, digest, path.stat().st_size)
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def drop_tokens(
+    outbox: Outbox, aggregator: str, plan: Plan, assignment: Assignment, sealed: SealedFile
+) -> str:
+    """Write a published fragment anew without its tokens, in random order; it serves to verify the release.
+
+    Args:
+        outbox: Where it is.
+        aggregator: Name of the aggregator.
+        plan: Its plan.
+        assignment: This owner's share of it.
+        sealed: The fragment as it was sealed. If the file is another one by now, it was written anew before.
+
+    Returns:
+        The digest of the new file.
+    """
+    if file_digest(sealed.path) == sealed.digest:
+        table = decode(sealed.path, plan, assignment, sealed.n_records)
+        columns = {each.name: table.column(each.name).to_numpy() for each in assignment.attributes}
+        with outbox.begin(aggregator, plan.release) as stream:
+            encode(stream, assignment, columns, random_order(sealed.n_records))
+    return file_digest(sealed.path)

@@ -132,6 +132,26 @@ class Production:
             session.fragment_certificate or self._signer.current_signer().chain_pem.encode(),
         )
 
+    def drop_tokens(self, session: Session) -> str:
+        """Remove the tokens from the fragment of a release that is published; nobody asks for it again.
+
+        Returns:
+            The digest of the fragment without them; empty where it has none, or is not there any more.
+        """
+        records, data = self._cases.records, self._cases.records.sessions.plan(session)
+        path = records.outbox.path(session.aggregator, session.release)
+        if data is None or session.addendum is None or not path.exists():
+            return ""
+        from common.wire.encoding import has_tokens
+        from owner_node.release.preparation import SealedFile, drop_tokens
+
+        plan, owner = Plan.from_bytes(data), self._cases.config.owner.id
+        if not has_tokens(plan):
+            return ""
+        n_records = Addendum.from_bytes(session.addendum).records[owner]
+        sealed = SealedFile(path, session.fragment_digest, session.fragment_size or 0, n_records)
+        return drop_tokens(records.outbox, session.aggregator, plan, plan.assignment_of(owner), sealed)
+
     def selection_size(self, release: str, plan_digest: str, addendum: bytes) -> int:
         """Return the size in bytes of the selection that `mask` needs with an addendum; 0 if none.
 

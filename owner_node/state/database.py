@@ -96,6 +96,7 @@ _SESSIONS = (
         release_key BLOB,
         answered INTEGER NOT NULL DEFAULT 0,
         epsilon TEXT NOT NULL DEFAULT '',
+        kept_digest TEXT NOT NULL DEFAULT '',
         PRIMARY KEY (aggregator, release))""",
 )
 _DAEMON = (

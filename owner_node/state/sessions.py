@@ -52,6 +52,8 @@ class Session:
     """The aggregator's signature of the addendum."""
     fragment_digest: str = ""
     """SHA-256 of the sealed fragment."""
+    kept_digest: str = ""
+    """SHA-256 of the fragment without its tokens, which were dropped after publication; empty before that."""
     fragment_size: int | None = None
     """Its size in bytes."""
     n_records: int | None = None

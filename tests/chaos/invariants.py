@@ -172,7 +172,7 @@ def _published(ended: Ended) -> Iterator[str]:
                 path = records.outbox.path(aggregator_name(), ended.release.id)
             check_told(session, verified)
             signature = session.fragment_signature or b""
-            verify_own(folder, verified, owner, path, session.fragment_digest, signature)
+            verify_own(folder, verified, owner, path, session.fragment_digest, signature, session.kept_digest)
     except TesseraError as error:
         yield f"it does not verify: {error.message}"
 

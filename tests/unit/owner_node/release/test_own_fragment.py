@@ -17,8 +17,10 @@ from aggregator.release.publication import publish
 from common.cli import console
 from common.errors import IntegrityError, UsageError
 from common.release.verification import verify_release
+from common.wire.decoding import decode
 from owner_node.cli import application as owner_application
 from owner_node.release.own_fragment import _absent, _counted, verify_own
+from owner_node.release.preparation import SealedFile, drop_tokens
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.outbox import Outbox
 from owner_node.state.session import SessionEvent
@@ -39,7 +41,7 @@ def made(request, tmp_path_factory):
     return make_release(tmp_path_factory.mktemp("made"), LAYOUTS[request.param], n_records=90)
 
 
-def own(made, owner, folder=None, fragment=None, digest=None, signature=None):
+def own(made, owner, folder=None, fragment=None, digest=None, signature=None, kept=""):
     """Verify one owner's share."""
     folder = folder or made.folder
     evidence = made.evidence.owners[owner]
@@ -50,6 +52,7 @@ def own(made, owner, folder=None, fragment=None, digest=None, signature=None):
         fragment or made.fragments[owner],
         digest or evidence.statement.fragment_digest,
         signature or evidence.statement_signed.signature,
+        kept,
     )
 
 
@@ -130,6 +133,26 @@ def test_another_fragment_is_not_taken_for_ours(made, tmp_path):
         own(made, "a", fragment=tmp_path / "nowhere")
 
 
+def test_tokens_go_after_publication_and_the_values_stay(made, tmp_path):
+    """A published fragment keeps what verifies the release, and no token; a repeat changes nothing."""
+    outbox, plan = Outbox(tmp_path), made.plan
+    for owner in made.owners:
+        assignment, stated = plan.assignment_of(owner), made.evidence.owners[owner].statement
+        path = outbox.path("hub", plan.release)
+        path.write_bytes(made.fragments[owner].read_bytes())
+        sealed = SealedFile(path, stated.fragment_digest, stated.size, stated.records)
+        before = decode(path, plan, assignment, stated.records)
+        kept = [drop_tokens(outbox, "hub", plan, assignment, sealed) for _ in range(2)]
+        assert kept[0] == kept[1] != stated.fragment_digest
+        assert own(made, owner, fragment=path, kept=kept[0]).n_records == stated.records
+        if plan.n_groups > 1:
+            tokens = before.column("token").to_pylist()
+            content = path.read_bytes()
+            assert not any(token in content for token in tokens)
+        with pytest.raises(IntegrityError, match="outbox was changed"):
+            own(made, owner, fragment=path, kept="ab" * 32)
+
+
 small = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 1)), max_size=12)
 
 
@@ -163,10 +186,8 @@ def node(made, tmp_path):
         sessions = Sessions(db, lambda: datetime.now(UTC))
         with db.transaction() as tx:
             session = sessions.open(tx, "hub", made.plan.release, "cohort")
-            plan = made.plan.to_bytes()
-            session = sessions.advance(
-                tx, session, SessionEvent.ACCEPT, plan=plan, plan_digest=made.plan.digest
-            )
+            sessions.keep_plan(tx, made.plan.digest, made.plan.to_bytes())
+            session = sessions.advance(tx, session, SessionEvent.ACCEPT, plan_digest=made.plan.digest)
             for event in (SessionEvent.LINK, SessionEvent.SPEND):
                 session = sessions.advance(tx, session, event)
             sessions.advance(
