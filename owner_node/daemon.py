@@ -12,7 +12,8 @@ from common import __version__
 from common.clock import utc_now
 from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint, gauges
-from common.daemon.process import READY, STOPPING, notify, stop_event
+from common.daemon.notify import NotifySection, notice_sinks
+from common.daemon.process import READY, STOPPING, in_thread, notify, stop_event
 from common.errors import ConfigurationError
 from common.trust.credentials import Credentials
 from owner_node.config import KnownAggregator, OwnerConfig
@@ -21,6 +22,7 @@ from owner_node.connection.connection import Connection
 from owner_node.connection.credentials import Renewal, own_credentials, own_party
 from owner_node.connection.recall import LedgerGuard
 from owner_node.connection.worker import STEP_SECONDS
+from owner_node.notices import NOTICES, NoticeFeed, note_due
 from owner_node.release.node import Node
 from owner_node.release.records import Records
 from owner_node.release.trial import trial_config, trial_folder
@@ -112,6 +114,7 @@ class OwnerMetrics:
         ]
 
 
+_NOTE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -140,7 +143,7 @@ class OwnerDaemon:
         async with AsyncExitStack() as stack:
             credentials = own_credentials(self._config, utc_now)
             records = self._open(stack)
-            audit = self._audit(records)
+            audit, notices = self._audit(records)
             connections = self._connections(records, self._trial_records(stack), credentials)
 
             def look_again() -> None:
@@ -157,6 +160,8 @@ class OwnerDaemon:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(connection.run()) for connection in connections]
                 tasks += [group.create_task(credentials.watch()), group.create_task(audit.run())]
+                if self._config.notify != NotifySection():
+                    tasks += [group.create_task(notices.run()), group.create_task(self._note_due(records))]
                 notify(READY)
                 await stopping.wait()
                 notify(STOPPING)
@@ -184,12 +189,26 @@ class OwnerDaemon:
         records.clean_outbox()
         return records
 
-    def _audit(self, records: Records) -> Delivery:
-        """Return the task that copies the history to the configured sinks after every commit."""
-        feed = AuditFeed(records.db, records.history, self._config.owner.id)
-        delivery = Delivery(feed, open_sinks(self._config.audit, "tessera-owner-node"))
-        records.db.committed = delivery.wake
-        return delivery
+    def _audit(self, records: Records) -> tuple[Delivery, Delivery]:
+        """Return the tasks that copy the history to the audit sinks, and tell people, after every commit."""
+        owner = self._config.owner.id
+        feed = AuditFeed(records.db, records.history, owner)
+        audit = Delivery(feed, open_sinks(self._config.audit, "tessera-owner-node"))
+        sinks = notice_sinks(self._config.notify, NOTICES)
+        notices = Delivery(NoticeFeed(records.db, records.history, owner), sinks)
+
+        def committed() -> None:
+            audit.wake()
+            notices.wake()
+
+        records.db.committed = committed
+        return audit, notices
+
+    async def _note_due(self, records: Records) -> None:
+        """Record what the clock brings about for people, now and every minute, until cancelled."""
+        while True:
+            await in_thread(note_due, self._config, records, utc_now)
+            await asyncio.sleep(_NOTE_SECONDS)
 
     def _connections(
         self, records: Records, trials: Records | None, credentials: Credentials

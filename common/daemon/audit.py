@@ -47,7 +47,7 @@ DEFAULT_PORT = 514
 _PRIORITY = 13 * 8 + 6
 """Facility "log audit", severity "informational" (RFC 5424, section 6.2.1)."""
 _SEND_SECONDS = 5.0
-_RETRY_SECONDS = 15.0
+_RETRY_SECONDS, _LONGEST_RETRY_SECONDS = 15.0, 240.0
 _BATCH = 500
 _SHORT_TEXT = 200
 _ADDRESS = re.compile(
@@ -286,12 +286,14 @@ class Delivery:
 
     async def run(self) -> None:
         """Deliver records when there are new ones, and retry sinks that fail, until cancelled."""
+        pause = _RETRY_SECONDS
         while True:
             self._due.clear()
             # The database stays open until a delivery that is cancelled has ended.
             await in_thread(self.deliver)
+            pause = min(2 * pause, _LONGEST_RETRY_SECONDS) if self._failing else _RETRY_SECONDS
             with suppress(TimeoutError):
-                async with asyncio.timeout(_RETRY_SECONDS if self._failing else None):
+                async with asyncio.timeout(pause / 2 if self._failing else None):
                     await self._due.wait()
 
     def deliver(self) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from common.daemon.audit import AuditSection
+from common.daemon.notify import NotifySection
 from common.daemon.settings import DialAddress, MetricsSection, Name, TrustDomain
 from common.errors import UsageError
 from common.settings import FilePath, Listed, Problem, Section, TlsSection, is_url, locate, read, validate
@@ -62,6 +63,7 @@ class _Tables(Section):
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     audit: AuditSection = field(default_factory=AuditSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
+    notify: NotifySection = field(default_factory=NotifySection)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,43 @@
+"""What an owner's people are told because of the clock: once, and before it is too late."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from owner_node.config import PolicyConfig
+from owner_node.notices import NoticeFeed, note_due
+from tests.fakes.offering import Offering
+
+
+@pytest.fixture
+def offering(tmp_path):
+    """An owner node that asks a person about every plan, and has been asked for one."""
+    made = Offering(tmp_path, PolicyConfig(approval="manual"))
+    plan = made.plan(made.node.invitations.describe("r1", "cohort"), "r1")
+    deadline = int((made.now() + timedelta(hours=30)).timestamp())
+    assert (
+        made.node.invitations.consent("r1", plan.digest, replace(made.offer(plan), deadline=deadline)) is None
+    )
+    yield made
+    made.records.db.close()
+
+
+def test_a_near_deadline_is_told_once(offering):
+    """Not 30 hours before, once from 24 hours before, not after it."""
+    for later, noted in ((0, 0), (7, 1), (8, 1), (40, 1)):
+        offering.later = timedelta(hours=later)
+        note_due(offering.config, offering.records, offering.now)
+        assert len(offering.records.history.entries("hub", "r1", "deadline-near")) == noted
+
+
+def test_a_new_sink_is_not_told_the_past(offering):
+    """Whoever configures messages today gets none about last year."""
+    feed = NoticeFeed(offering.records.db, offering.records.history, "a")
+    head = offering.records.history.head().sequence
+    assert head > 0
+    assert feed.delivered("mail:x") == head
+    offering.later = timedelta(hours=7)
+    note_due(offering.config, offering.records, offering.now)
+    records = feed.audit_records(feed.delivered("mail:x"), 10)
+    assert [record["event"] for _, record in records] == ["deadline-near"]
