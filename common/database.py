@@ -8,6 +8,7 @@ import fcntl
 import os
 import sqlite3
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,15 @@ _SETTINGS = (
     "trusted_schema = OFF",
     "secure_delete = ON",  # what is removed is overwritten, keys among it
 )
+_DAMAGED = (
+    "SQLITE_CORRUPT",
+    "SQLITE_NOTADB",
+    "SQLITE_ERROR",
+    "SQLITE_FORMAT",
+    "SQLITE_MISMATCH",
+    "SQLITE_SCHEMA",
+)
+"""SQLite's codes for damage. All statements are constants, so one that is an error meets damaged tables."""
 _UNAVAILABLE = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")
 
 
@@ -125,6 +135,18 @@ class SqliteDatabase:
         with self._lock, self._explained():
             return self._connection.execute(statement, values).fetchall()
 
+    @contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Convert values of rows: one that cannot be converted was damaged since it was written.
+
+        Raises:
+            TesseraError: `damaged`.
+        """
+        try:
+            yield
+        except (ValueError, TypeError, LookupError, ArithmeticError, zlib.error):
+            raise self.damaged("a value cannot be read") from None
+
     def changes(self) -> int:
         """Return a number that is another one once any other connection has written."""
         return int(self.rows("PRAGMA data_version")[0][0])
@@ -175,10 +197,13 @@ class SqliteDatabase:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._explain(str(getattr(error, "sqlite_errorname", "SQLITE_ERROR"))) from None
+            raise self._explain(str(getattr(error, "sqlite_errorname", type(error).__name__))) from None
+        except UnicodeDecodeError:
+            # SQLite quotes damaged text in its messages.
+            raise self.damaged("SQLITE_CORRUPT") from None
 
     def _explain(self, name: str) -> TesseraError:
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        if name.startswith(_DAMAGED):
             return self.damaged(name)
         if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             return CannotStoreError(
@@ -212,7 +237,7 @@ def _connect(path: Path | None) -> sqlite3.Connection:
     try:
         for setting in _SETTINGS:
             connection.execute(f"PRAGMA {setting}")
-    except sqlite3.Error:
+    except BaseException:
         connection.close()
         raise
     return connection

@@ -92,7 +92,8 @@ class Journal:
     def events(self, release: str) -> list[Event]:
         """Return the events of a release in their order."""
         rows = self.db.rows("SELECT document FROM events WHERE release = ? ORDER BY sequence", (release,))
-        return [from_json(document) for (document,) in rows]
+        with self.db.decoding():
+            return [from_json(document) for (document,) in rows]
 
     def replay(self) -> dict[str, Release]:
         """Rebuild every release from its events, oldest first."""
@@ -100,9 +101,10 @@ class Journal:
         for release, document in self.db.rows(
             "SELECT release, document FROM events ORDER BY release, sequence"
         ):
-            event = from_json(document)
-            starts = isinstance(event, Started)
-            releases[release] = begin(event) if starts else apply(releases[release], event)
+            with self.db.decoding():
+                event = from_json(document)
+                starts = isinstance(event, Started)
+                releases[release] = begin(event) if starts else apply(releases[release], event)
         return dict(sorted(releases.items(), key=lambda item: (item[1].created, item[0])))
 
     def seen(self, owner: KnownOwner) -> None:
@@ -125,7 +127,8 @@ class Journal:
             after: Only those whose ids come after this one.
         """
         rows = self.db.rows("SELECT * FROM owners WHERE id > ? ORDER BY id", (after,))
-        return {
-            id_: KnownOwner(id_, first, last, version, tuple(json.loads(datasets)), key, expires)
-            for id_, first, last, version, datasets, key, expires in rows
-        }
+        with self.db.decoding():
+            return {
+                id_: KnownOwner(id_, first, last, version, tuple(json.loads(datasets)), key, expires)
+                for id_, first, last, version, datasets, key, expires in rows
+            }

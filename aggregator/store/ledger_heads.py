@@ -54,7 +54,8 @@ class LedgerHeads:
             "ORDER BY sequence DESC LIMIT 1",
             (owner,),
         )
-        return StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
+        with self._db.decoding():
+            return StoredHead(LedgerHead(owner, *rows[0][:2]), *rows[0][2:]) if rows else None
 
     def newest_at(self, owner: str) -> int:
         """Return when the newest head of an owner arrived, in Unix seconds; 0 if it has none."""
@@ -69,7 +70,8 @@ class LedgerHeads:
             "SELECT sequence, hash FROM ledger_heads WHERE owner = ? ORDER BY sequence DESC LIMIT ?",
             (owner, _MOST_PLACES),
         )
-        return [(int(sequence), str(mark)) for sequence, mark in rows]
+        with self._db.decoding():
+            return [(int(sequence), str(mark)) for sequence, mark in rows]
 
     def compare(self, head: LedgerHead, at: int, release: str = "") -> None:
         """Compare a ledger head with the stored ones. Stores nothing, except a fork in the operators' log.

@@ -105,10 +105,11 @@ class OperatorLog:
             "WHERE sequence > ? AND (? = '' OR release = ?) ORDER BY sequence LIMIT ?",
             (after, release, release, most),
         )
-        return [
-            (sequence, Action(at, user, name, about, json.loads(details or "{}"), outcome))
-            for sequence, at, user, name, about, details, outcome in rows
-        ]
+        with self._db.decoding():
+            return [
+                (sequence, Action(at, user, name, about, json.loads(details or "{}"), outcome))
+                for sequence, at, user, name, about, details, outcome in rows
+            ]
 
     def audit_records(self, after: int, most: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
         """Return entries as audit records (`common.daemon.audit.AuditSource`)."""

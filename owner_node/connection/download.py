@@ -1,5 +1,6 @@
 """Download of a published release into a folder that appears atomically, after verification."""
 
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,9 @@ from owner_node.state.sessions import Session, Sessions
 
 if TYPE_CHECKING:
     from common.release.verification import Verified
+
+_FILE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+"""A name in the release folder itself, which any file system takes."""
 
 
 async def download(config: OwnerConfig, release: str, out: Path, aggregator: str | None = None) -> "Verified":
@@ -56,8 +60,8 @@ async def download(config: OwnerConfig, release: str, out: Path, aggregator: str
 
 def _check_listed(listed: Mapping[str, int], folder: Path) -> None:
     """Check names and sizes before anything is written."""
-    if any(Path(name).name != name or name.startswith(".") for name in listed):
-        raise IntegrityError("the aggregator names a file outside the release folder")
+    if not all(_FILE_NAME.fullmatch(name) for name in listed):
+        raise IntegrityError("the aggregator's list of release files has a name that no release file has")
     needed, free = sum(listed.values()), shutil.disk_usage(folder).free
     if needed > free:
         raise UsageError(

@@ -37,7 +37,7 @@ class LedgerBook:
     def lines(self, budget: str | None = None) -> tuple[Entry, ...]:
         """Return the lines of one budget or of all, oldest first."""
         rows = self.chain.entries() if budget is None else self.chain.entries("budget = ?", (budget,))
-        return tuple(read(row) for row in rows)
+        return self.chain.read(read, rows)
 
     def of(self, aggregator: str, release: str) -> list[sqlite3.Row]:
         """Return the rows about one release."""

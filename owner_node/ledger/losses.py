@@ -85,7 +85,8 @@ class Losses:
     def signed(self) -> Head | None:
         """Return the newest head that this owner signed, as far as owner.db knows."""
         rows = self._db.rows("SELECT sequence, hash FROM ledger_signed")
-        return Head(int(rows[0]["sequence"]), str(rows[0]["hash"])) if rows else None
+        with self._db.decoding():
+            return Head(int(rows[0]["sequence"]), str(rows[0]["hash"])) if rows else None
 
     def remembered(self) -> frozenset[Head]:
         """Return the heads that owner.db knows: the newest signed one, and the one that stopped the work."""
@@ -138,7 +139,8 @@ class Losses:
     def reason(self) -> IntegrityError | None:
         """Return why all work is stopped, or None if it is not."""
         for row in self._db.rows("SELECT message, hint, details FROM ledger_halt"):
-            return IntegrityError(row["message"], row["hint"], json.loads(row["details"]))
+            with self._db.decoding():
+                return IntegrityError(row["message"], row["hint"], json.loads(row["details"]))
         return None
 
     def check_running(self) -> None:

@@ -5,13 +5,15 @@ the aggregators keep the owner's newest signed ledger head and return it at ever
 """
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from common.canonical import document_digest
 from common.errors import IntegrityError, InternalError
 from owner_node.state.database import OwnerDatabase, Transaction
 
+T = TypeVar("T")
 GENESIS = "0" * 64
 """Previous hash of the first entry."""
 
@@ -124,6 +126,15 @@ class Chain:
                     {"chain": self._name, "entry": expected},
                 )
             previous, expected = str(row["hash"]), sequence + 1
+
+    def read(self, convert: Callable[[sqlite3.Row], T], rows: Iterable[sqlite3.Row]) -> tuple[T, ...]:
+        """Convert entries.
+
+        Raises:
+            IntegrityError: If one cannot be converted: the file is damaged.
+        """
+        with self._db.decoding():
+            return tuple(convert(row) for row in rows)
 
     def _select(self, rest: str, values: tuple[str | int, ...] = ()) -> list[sqlite3.Row]:
         return self._db.rows(f"SELECT {self._all} FROM {self._table} {rest}", values)  # noqa: S608 - our names

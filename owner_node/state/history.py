@@ -107,7 +107,7 @@ class History:
     ) -> tuple[Line, ...]:
         """Return the lines, oldest first, filtered by the aggregator, release and event that are named."""
         where, values = _condition(aggregator, release, event)
-        return tuple(_line(row) for row in self._chain.entries(where, values))
+        return self._chain.read(_line, self._chain.entries(where, values))
 
     def newest(
         self,
@@ -121,14 +121,13 @@ class History:
         where, values = _condition(aggregator, release, event)
         if before is not None:
             where, values = f"{where} AND sequence < ?" if where else "sequence < ?", (*values, str(before))
-        return tuple(_line(row) for row in self._chain.newest(most, where, values))
+        return self._chain.read(_line, self._chain.newest(most, where, values))
 
     def after(self, sequence: int, most: int) -> tuple[Line, ...]:
         """Return at most `most` lines after a sequence number, oldest first."""
         last = str(sequence + most)
-        return tuple(
-            _line(row) for row in self._chain.entries("sequence > ? AND sequence <= ?", (str(sequence), last))
-        )
+        rows = self._chain.entries("sequence > ? AND sequence <= ?", (str(sequence), last))
+        return self._chain.read(_line, rows)
 
     def latest_after(self, sequence: int) -> datetime | None:
         """Return the latest time of all lines after one, or None if there are none."""

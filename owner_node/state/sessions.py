@@ -208,8 +208,9 @@ class Sessions:
 
         None before there is one, and after the session ended without a charge.
         """
-        found = self._plan(session.plan_digest)
-        return None if found is None else zlib.decompress(found)
+        with self._db.decoding():
+            found = self._plan(session.plan_digest)
+            return None if found is None else zlib.decompress(found)
 
     def _plan(self, plan_digest: str) -> bytes | None:
         rows = self._db.rows("SELECT plan FROM plans WHERE digest = ?", (plan_digest,))
@@ -287,7 +288,8 @@ class Sessions:
     def counted(self) -> dict[SessionState, int]:
         """Return the number of sessions by state, without the states that have none."""
         rows = self._db.rows("SELECT state, count(*) FROM sessions GROUP BY state")
-        return {SessionState(state): int(count) for state, count in rows}
+        with self._db.decoding():
+            return {SessionState(state): int(count) for state, count in rows}
 
     def all(self) -> tuple[Session, ...]:
         """Return every session, oldest first."""
@@ -303,7 +305,8 @@ class Sessions:
 
     def _select(self, rest: str, values: tuple[str, ...] = ()) -> list[Session]:
         rows = self._db.rows(f"SELECT {', '.join(_NAMES)} FROM sessions {rest}", values)  # noqa: S608 - our names
-        return [_session(row) for row in rows]
+        with self._db.decoding():
+            return [_session(row) for row in rows]
 
 
 def _session(row: sqlite3.Row) -> Session:

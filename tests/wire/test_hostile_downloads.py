@@ -38,6 +38,9 @@ DOWNLOADS = {
         UsageError,
     ),
     "elsewhere": (lambda _file: [wire.DownloadChunk(files=["../a"], sizes=[1])], IntegrityError),
+    "no name": (lambda _file: [wire.DownloadChunk(files=[""], sizes=[1])], IntegrityError),
+    "a NUL": (lambda _file: [wire.DownloadChunk(files=["a\0b"], sizes=[1])], IntegrityError),
+    "a long name": (lambda _file: [wire.DownloadChunk(files=["a" * 200], sizes=[1])], IntegrityError),
     "hidden": (lambda _file: [wire.DownloadChunk(files=[".a"], sizes=[1])], IntegrityError),
     "thousands": (
         lambda _file: [wire.DownloadChunk(files=[f"f{n}" for n in range(5000)], sizes=[1] * 5000)],
