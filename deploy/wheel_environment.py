@@ -26,6 +26,8 @@ PROJECT = Path(__file__).resolve().parents[1]
 KEPT = PROJECT / "build" / "wheel"
 PACKAGES = ("aggregator", "common", "owner_node", "tessera")
 """Packages in the wheel."""
+DATA_FOLDERS = ("deploy/samples", "deploy/systemd")
+"""Folders whose files are installed into share/tessera."""
 _COMPLETE = "complete"
 _SOURCES = "sources"
 _MOST_SAID = 2000
@@ -80,7 +82,9 @@ def _copy_sources(folder: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in PACKAGES:
         shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "requirements.lock"):
+    for name in DATA_FOLDERS:
+        shutil.copytree(PROJECT / name, folder / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "requirements.lock"):
         shutil.copy(PROJECT / name, folder / name)
 
 

@@ -22,7 +22,8 @@ _PUBLIC_FILE = 0o644
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?")
 _CONFIG = """\
 # Made by aggregator init. Paths are relative to the folder of this file; unknown keys are refused.
-# Every other option, with its default: deploy/samples/aggregator.full.toml.
+# Every other option, with its default, in the folder of the installation:
+# share/tessera/samples/aggregator.full.toml.
 
 [aggregator]
 # Who this is: {uri}

@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.completion import completion_init  # type: ignore[attr-defined]
+from typer.core import CompletionItem, TyperGroup  # type: ignore[attr-defined]
 
 from common.cli.console import print_line, refuse_blank
 
@@ -66,6 +67,16 @@ def _make(name: str, place: str) -> Any:
 
 
 class _Program(TyperGroup):
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Return the names that a word may be completed to, without importing the commands."""
+        listed: Mapping[str, Command] = self.commands.listed  # type: ignore[attr-defined]
+        fitting = [
+            CompletionItem(name, help=each.about)
+            for name, each in listed.items()
+            if name.startswith(incomplete)
+        ]
+        return [*fitting, *super(TyperGroup, self).shell_complete(ctx, incomplete)]
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, each.about) for name, each in self.commands.listed.items()])  # type: ignore[attr-defined]
@@ -91,6 +102,8 @@ def program(name: str, about: str, version: str, commands: Mapping[str, Command]
         version: Version of the software.
         commands: Its commands by name, in the order of `--help`.
     """
+    # Registers how shells ask for completions: _OWNER_NODE_COMPLETE=source_bash owner-node
+    completion_init()
     app = _plain_typer(help=about, cls=_Program)
 
     def show_version(asked: bool) -> None:

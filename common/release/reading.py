@@ -64,7 +64,7 @@ def _table(folder: Path, verified: Verified) -> pa.Table:
         return read_data(folder / PARQUET_FILE, plan, n_records)
     (name,) = (each for each in verified.files if each.startswith("data."))
     texts = read_data(folder / name, plan, n_records)
-    units = {each: to_units(each, texts.column(each.name)).to_numpy() for each in plan.attributes}
+    units = {each: to_units(each, texts.column(each.name)).to_numpy() for each in plan.columns}
     numbers = pa.array(np.arange(1, n_records + 1, dtype=np.int64))
     columns = [numbers, *(from_units(each, values) for each, values in units.items())]
     return pa.table(columns, schema=release_schema(plan))
@@ -77,7 +77,7 @@ class Release:
         self.verified = verified
         """What was found to hold: plan, linking, owners, signatures."""
         self.table = table
-        """The data as an Arrow table: `record`, then the attributes."""
+        """The data as an Arrow table: `record`, the owner where it was released, then the attributes."""
 
     @property
     def id(self) -> str:
@@ -111,7 +111,7 @@ class Release:
     def frame(self) -> pd.DataFrame:
         """The data as a DataFrame, indexed by `record`; see `to_frame` for its types."""
         index = pd.Index(self.table.column(RECORD_COLUMN).to_numpy(), name=RECORD_COLUMN)
-        return to_frame(self.table, self.verified.plan.attributes, index)
+        return to_frame(self.table, self.verified.plan.columns, index)
 
     @cached_property
     def codebook(self) -> pd.DataFrame:

@@ -27,8 +27,8 @@ FILL_IN = "FILL IN"
 _HEAD = """\
 # Made by owner-node init from {source}: {records} records, {columns} columns.
 # A first guess: go through it, line by line. Whatever is still "{fill}" has to be filled in by a person;
-# owner-node check names all of it. Every other option, with its default: deploy/samples/owner.full.toml.
-# Paths are relative to the folder of this file.
+# owner-node check names all of it. Every other option, with its default, in the folder of the installation:
+# share/tessera/samples/owner.full.toml. Paths are relative to the folder of this file.
 
 [owner]
 # This owner's id, as its certificate will name it: a-z, 0-9, '.', '-', '_'. Agree on it with the aggregator.

@@ -41,7 +41,7 @@ except OSError as error:
     sys.exit(f"{type(error).__name__}: {error}")
 """
 _CONTEXT = ("common", "aggregator", "owner_node", "tessera", "deploy")
-_FILES = (".dockerignore", "pyproject.toml", "README.md", "requirements.lock")
+_FILES = (".dockerignore", "pyproject.toml", "README.md", "LICENSE", "requirements.lock")
 
 
 def run(

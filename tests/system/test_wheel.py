@@ -10,7 +10,7 @@ import pytest
 from deploy.local_cluster import LocalCluster
 from deploy.local_process import program_path
 from deploy.local_setup import dataset, make_setup
-from deploy.wheel_environment import PACKAGES, built_wheel
+from deploy.wheel_environment import DATA_FOLDERS, PACKAGES, PROJECT, built_wheel
 
 DATASET = dataset(
     {"name": "patients", "source": "patients.csv", "total_epsilon": "1"},
@@ -29,9 +29,19 @@ def test_everything_is_in_it(place):
     """Templates, types, generated messages: the wheel holds every file of the packages, and nothing else."""
     wheel, files = built_wheel(place)
     with zipfile.ZipFile(wheel) as archive:
-        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+        names = archive.namelist()
+    inside = {name for name in names if ".dist-info/" not in name and ".data/" not in name}
     assert inside == files
     assert {"common/templates/report.html", "common/py.typed", "common/wire/v1/owner_pb2.pyi"} <= inside
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_samples_and_units_are_installed(place):
+    """What an operator copies from lies beside the programs, as it is in the checkout."""
+    for folder in DATA_FOLDERS:
+        installed = place.parent / "share" / "tessera" / Path(folder).name
+        expected = {path.name: path.read_bytes() for path in (PROJECT / folder).iterdir()}
+        assert {path.name: path.read_bytes() for path in installed.iterdir()} == expected
 
 
 @pytest.mark.parametrize("package", PACKAGES)

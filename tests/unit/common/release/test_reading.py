@@ -75,6 +75,16 @@ def test_either_file_gives_the_same(made, tmp_path):
     pd.testing.assert_frame_equal(first, second)
 
 
+def test_the_owner_of_a_record(tmp_path):
+    """Where the release states owners, they are a column of the frame and no attribute."""
+    columns = {"age": np.arange(300) % 80, "cost": np.arange(300)}
+    plan = plan_of(STUDY[:2], 300, "4", owners="ab", owner_column=True)
+    release = tessera.read_release(publish_masked(tmp_path, plan, columns).folder)
+    assert release.frame["owner"].value_counts().to_dict() == {"a": 150, "b": 150}
+    assert release.frame.columns.tolist() == ["owner", "age", "cost"]
+    assert release.codebook.index.tolist() == ["age", "cost"]
+
+
 def test_what_does_not_verify_is_not_read(made, tmp_path):
     """A changed or missing file, a folder of something else: an error that says which, and what to do."""
     with pytest.raises(UsageError, match="there is no folder"):
