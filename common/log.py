@@ -88,7 +88,9 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": _event(record),
         }
-        return json.dumps(_fields(record) | head, ensure_ascii=False)
+        line = json.dumps(_fields(record) | head, ensure_ascii=False)
+        # What a peer sent cannot steer the terminal of somebody who reads the log.
+        return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in line)
 
 
 class TextFormatter(logging.Formatter):

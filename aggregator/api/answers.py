@@ -14,7 +14,7 @@ from aggregator.store.ledger_heads import StoredHead
 from common.canonical import canonical
 from common.errors import ConflictError, ProtocolError
 from common.model.fragment import Consent, FragmentStatement
-from common.model.schema import Schema, most_records
+from common.model.schema import Schema, fault_of_cell, most_records
 from common.model.task import Assignment
 from common.trust.signing import Domain
 from common.wire.v1 import owner_pb2 as wire
@@ -226,6 +226,13 @@ def _check_sizes(schema: Schema) -> None:
         raise ProtocolError(f"names of attributes have at most {_LONGEST_NAME} characters", _COMPATIBLE)
     if not all(attribute.name.isprintable() for attribute in schema.attributes):
         raise ProtocolError("a name of an attribute is not printable", "rename it at the owner")
+    if any(
+        map(fault_of_cell, (text for each in schema.attributes for text in (each.name, *each.categories)))
+    ):
+        raise ProtocolError(
+            "a label or name of an attribute could steer a terminal or a spreadsheet",
+            "owner-node check names it; rename it at the owner",
+        )
     if schema.records_rounded > _MOST_RECORDS or schema.max_records_per_person > _MOST_PER_PERSON:
         raise ProtocolError(
             f"{schema.records_rounded} records, up to {schema.max_records_per_person} of a person, are not "

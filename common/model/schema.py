@@ -12,6 +12,7 @@ from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+from unicodedata import category
 
 from common.canonical import OMITTED, Document
 from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, Accounting, is_rank_noise
@@ -49,6 +50,25 @@ class TaxonomyMethod(StrEnum):
 
     RANK = "rank"
     EXPONENTIAL = "exponential"
+
+
+def fault_of_cell(text: str) -> str | None:
+    """Say why a label or name cannot stand in a cell of a released table; None if it can.
+
+    Releases are read on terminals, in browsers and in spreadsheets. A label cannot steer them: it has no
+    control or invisible characters (joiners aside, which scripts need), and does not start like a formula.
+    """
+    if any(category(each) in _UNSEEN and each not in _JOINERS for each in text):
+        return "has control, invisible or bidirectional characters"
+    if _FORMULA.match(text):
+        return "starts like a formula, which spreadsheets would run"
+    return None
+
+
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
+_FORMULA = re.compile(r"[=@]|[+-](?![0-9.,]*$)")
+"""A sign alone, or before digits, is no formula."""
 
 
 @dataclass(frozen=True, slots=True)

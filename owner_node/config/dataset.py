@@ -20,6 +20,7 @@ from common.model.schema import (
     AttributeType,
     CategoryOrder,
     TaxonomyMethod,
+    fault_of_cell,
     to_units,
 )
 from common.settings import Contradictions, FilePath, Listed, Section, is_url, parse_path, shown
@@ -107,7 +108,7 @@ class AttributeTable(Section):
     method: Literal["rank", "exponential"] | None = None
 
     def __post_init__(self) -> None:
-        if found := [*self._ends(), *self._taxonomy()]:
+        if found := [*self._ends(), *self._taxonomy(), *self._labels()]:
             raise Contradictions(found)
 
     @property
@@ -135,6 +136,11 @@ class AttributeTable(Section):
             _ = self.tree
         except ValueError as problem:
             yield "taxonomy", str(problem)
+
+    def _labels(self) -> Iterator[tuple[str, str]]:
+        for label in self.labels:
+            if fault := fault_of_cell(label):
+                yield "categories", f" = {shown('', label)}: {fault}; rename it, also in the source"
 
     def _ends(self) -> Iterator[tuple[str, str]]:
         ends = {"min": self.min, "max": self.max} if self.type in _RANGED else {}
@@ -257,6 +263,7 @@ def _column_names(tables: dict[str, AttributeTable]) -> dict[str, AttributeTable
     problems = [
         (name, "the name is taken by the release's own columns") for name in RESERVED_NAMES if name in tables
     ]
+    problems += [(name, fault) for name in tables if (fault := fault_of_cell(name))]
     if "" in tables:
         problems.append(('""', "an attribute needs a name; give the column one in the source"))
     if problems:

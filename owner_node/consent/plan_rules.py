@@ -24,7 +24,7 @@ from common.model.privacy import (
     is_share,
     plain,
 )
-from common.model.schema import Schema, most_records
+from common.model.schema import Schema, fault_of_cell, most_records
 from common.model.task import Assignment, PlannedAttribute, Task
 from common.planning.attributes import stated
 from common.trust.identity import is_name
@@ -286,6 +286,8 @@ def _faults(plan: Plan) -> Iterator[str]:
     names |= {each.name for task in plan.tasks for each in task.attributes}
     if not all(_is_line(name, _LONGEST_NAME) for name in names):
         yield "the names of the plan's attributes are not all short lines of printable text"
+    if any(map(fault_of_cell, (*names, *(label for each in plan.attributes for label in each.categories)))):
+        yield "a label or name in the plan could steer a terminal or a spreadsheet"
 
 
 def _is_line(text: str, longest: int) -> bool:

@@ -72,6 +72,7 @@ def test_the_settings_of_attributes_are_kept(tmp_path):
     ("text", "expected"),
     [
         ("type = 'integer'\nmin = 3\nmax = 1", ".min = 3: above max, 1"),
+        ("type = 'category'\ncategories = ['=1+1', 'b']", '.categories = "=1+1": starts like a formula'),
         ("type = 'integer'\nmin = 0.5\nmax = 1", ".min = 0.5: expected a whole number"),
         ("type = 'integer'\nmin = 0", ".max: missing; type integer needs it"),
         ("type = 'integer'\nmin = 0\nmax = inf", ".max = Infinity: expected a whole number"),
