@@ -28,7 +28,11 @@ settings.register_profile(
 )
 settings.load_profile("tessera")
 
-_FIRST = ("tests/system/test_compose.py", "tests/system/", "tests/chaos/", "tests/wire/", "tests/")
+_FIRST = (
+    *(f"tests/system/test_{name}.py" for name in ("compose", "kill", "lost_ledger", "demo")),
+    *("tests/system/", "tests/chaos/", "tests/wire/", "tests/"),
+)
+"""Files and folders of tests, the longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -103,11 +103,14 @@ def prepare_base() -> dict[str, str]:
     with one_at_a_time():
         if run("docker", "image", "inspect", BASE, check=False).returncode:
             _import_image(_debian(KEPT / "debian", _PACKAGES), BASE)
-        version = "import sys; print('{}.{}'.format(*sys.version_info))"
-        python = run("docker", "run", "--rm", BASE, "python3", "-c", version).stdout.strip()
-        wheels = ("--no-deps", "--only-binary=:all:", f"--python-version={python}", "--require-hashes")
-        lock = ("-r", PROJECT / "requirements.lock", "--dest", KEPT / "wheels")
-        run(sys.executable, "-m", "pip", "download", "--quiet", *wheels, *lock)
+        lock, complete = PROJECT / "requirements.lock", KEPT / "wheels-of.lock"
+        if not complete.exists() or complete.read_bytes() != lock.read_bytes():
+            version = "import sys; print('{}.{}'.format(*sys.version_info))"
+            python = run("docker", "run", "--rm", BASE, "python3", "-c", version).stdout.strip()
+            wheels = ("--no-deps", "--only-binary=:all:", f"--python-version={python}", "--require-hashes")
+            fetch = (*wheels, "-r", lock, "--dest", KEPT / "wheels")
+            run(sys.executable, "-m", "pip", "download", "--quiet", *fetch)
+            shutil.copy(lock, complete)
     return {"TESSERA_BASE": BASE, "TESSERA_PIP_ARGS": "--no-index"}
 
 
