@@ -2,8 +2,10 @@
 
 import json
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +13,7 @@ import typer
 from aggregator.cli.connection import daemon, pages, stated_user
 from aggregator.cli.outcome import COLUMNS, document, error_of, finish, has_ended, is_over, iso, rows, state
 from aggregator.cli.release import interrupted, watch_until
+from aggregator.config import load
 from common.cli import console
 from common.clock import utc_now
 from common.errors import ExitCode, NotConnectedError, UsageError
@@ -69,10 +72,14 @@ def status(
 
 
 def releases(config: console.ConfigOption = None, as_json: console.JsonOption = False) -> None:
-    """List all releases, oldest first."""
-    with daemon(config) as calls:
-        answers = pages(calls.ListReleases, ListReleasesRequest())
-        views: list[ReleaseView] = [view for answer in answers for view in answer.releases]
+    """List all releases, oldest first; without the daemon, as it left them."""
+    try:
+        with daemon(config) as calls:
+            answers = pages(calls.ListReleases, ListReleasesRequest())
+            views: list[ReleaseView] = [view for answer in answers for view in answer.releases]
+    except NotConnectedError:
+        views = stored_releases(load(config).aggregator.state_dir)
+        console.note("the daemon is not running: these are the releases as it left them")
     if as_json:
         console.print_json({"releases": [document(view) for view in views]})
         return
@@ -87,6 +94,25 @@ def releases(config: console.ConfigOption = None, as_json: console.JsonOption = 
             for view in views
         ],
     )
+
+
+def stored_releases(state_dir: Path) -> list["ReleaseView"]:
+    """Return the releases of the journal, oldest first, while no daemon serves it."""
+    from aggregator.api.views import release_view
+    from aggregator.drive.deadlines import elapsed
+    from aggregator.drive.presence import OwnerPresence
+    from aggregator.store.database import FILE_NAME
+    from aggregator.store.intake import Intake
+    from aggregator.store.journal import Journal
+
+    if not (state_dir / FILE_NAME).exists():
+        return []
+    presence, intake = OwnerPresence(time.time, elapsed), Intake(state_dir / "incoming")
+    journal = Journal(state_dir / FILE_NAME)
+    try:
+        return [release_view(release, presence, intake) for release in journal.replay().values()]
+    finally:
+        journal.close()
 
 
 def show(
