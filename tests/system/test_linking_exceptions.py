@@ -23,6 +23,7 @@ from tests.system.small_owners import (
     people,
     policy,
     released,
+    sealed_and_released,
     start_release,
     write,
 )
@@ -86,7 +87,7 @@ def proved(cluster: LocalCluster, document: dict[str, Any], *owners: str) -> Non
 
 def test_shared_persons_are_charged_for_every_owner(cluster):
     """Persons at two owners: both spend twice the charge; the folder says what that makes for one person."""
-    code, document = released(cluster, "shared", dataset="shared", max_overlap="2")
+    code, document = sealed_and_released(cluster, "shared", dataset="shared", max_overlap="2")
     assert code == 0, document
     found = verified(cluster, document)
     assert (found.addendum.linking, found.addendum.multiples) == ("overlapping", (2,))
@@ -135,7 +136,7 @@ def test_policies_allow_shared_persons_or_not(cluster):
 def test_common_persons_alone(cluster):
     """Groups that differ: owners mask the common persons alone; the addendum counts them, all can verify."""
     options = {"dataset": "differ", "layout": "vertical", "on_mismatch": "intersect"}
-    code, document = released(cluster, "differ", **options)
+    code, document = sealed_and_released(cluster, "differ", **options)
     assert code == 0, document
     found = verified(cluster, document)
     addendum = found.addendum
@@ -169,7 +170,7 @@ def test_too_few_common_persons(cluster):
 def test_shared_and_common_persons_in_a_grid(cluster):
     """Two owners share persons, another group lacks some: common persons alone, charged by group, joined."""
     options = {"dataset": "grid", "layout": "mixed", "groups": "a,b;c", "owners": "", "purpose": "grid"}
-    code, document = released(cluster, "grid", **options, max_overlap="2", on_mismatch="intersect")
+    code, document = sealed_and_released(cluster, "grid", **options, max_overlap="2", on_mismatch="intersect")
     assert code == 0, document
     found = verified(cluster, document)
     addendum = found.addendum

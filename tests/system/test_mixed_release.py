@@ -15,10 +15,10 @@ from tests.system.small_owners import (
     ATTRIBUTES,
     ask,
     declared,
-    fragment_path,
     identifiers,
     people,
-    released,
+    sealed_and_released,
+    sealed_path,
     spends,
     write,
 )
@@ -68,7 +68,7 @@ def fragments(cluster: LocalCluster, found: Verified) -> dict[str, pd.DataFrame]
     plan = found.plan
     return {
         owner: decode(
-            fragment_path(cluster, owner, plan.release), plan, plan.assignment_of(owner),
+            sealed_path(cluster, owner, plan.release), plan, plan.assignment_of(owner),
             found.addendum.records[owner],
         ).to_pandas()
         for owner in plan.owners
@@ -100,7 +100,7 @@ def assert_same_records(directory: str, found: Verified, expected: pd.DataFrame)
 def test_grid_of_four_owners(cluster):
     """Parts are stacked, groups joined on the person; every owner is charged ε/G, as the folder says."""
     options = {"dataset": "grid", "layout": "mixed", "groups": "a,b;c,d", "owners": ""}
-    code, document = released(cluster, "grid", **options)
+    code, document = sealed_and_released(cluster, "grid", **options)
     assert code == 0, document
     found = verified(cluster, document["directory"])
     assert found.n_records == N
@@ -116,7 +116,7 @@ def test_grid_of_four_owners(cluster):
 def test_owner_in_two_groups(cluster):
     """It sends one fragment with all its attributes, is charged for both groups, and can prove its values."""
     options = {"dataset": "twice", "layout": "mixed", "groups": "a,b;a,c", "owners": ""}
-    code, document = released(cluster, "twice", **options)
+    code, document = sealed_and_released(cluster, "twice", **options)
     assert code == 0, document
     found = verified(cluster, document["directory"])
     assert found.n_records == N

@@ -31,6 +31,8 @@ from tests.system.small_owners import (
     logs,
     people,
     released,
+    sealed_and_released,
+    sealed_path,
     spends,
     state_dir,
     write,
@@ -62,7 +64,7 @@ class Made:
         """Return every owner's sealed fragment in resolution units, tokens as bytes."""
         return {
             owner: decode(
-                fragment_path(self.cluster, owner, self.release), self.plan, self.plan.assignment_of(owner),
+                sealed_path(self.cluster, owner, self.release), self.plan, self.plan.assignment_of(owner),
                 SIZES[owner] if self.layout == "horizontal" else SHARED,
             ).to_pandas()
             for owner in self.plan.owners
@@ -102,7 +104,7 @@ def made(request, cluster) -> Made:
     """A release of each layout."""
     layout = request.param
     dataset = "patients" if layout == "horizontal" else "members"
-    code, document = released(
+    code, document = sealed_and_released(
         cluster, f"first-{layout}", layout=layout, dataset=dataset, owners="a,b,c", purpose="a system test",
         mechanism="idp-joint",
     )  # fmt: skip
