@@ -72,7 +72,7 @@ def test_from_the_file_to_the_release(place: Path) -> None:
     for owner in OWNERS:
         own, shared = place / "owners" / owner, place / "wines.toml"
         known = ["--id", owner, "--trust-domain", "wine.example", "--aggregator", f"central={address}"]
-        taken = ["--schema", shared] if shared.exists() else []
+        taken: list[str | Path] = ["--schema", shared] if shared.exists() else []
         made = done("owner-node", "init", "wines.csv", *known, *taken, folder=own)
         assert made["not_declared"] == made["absent"] == []
         if not taken:
