@@ -1,6 +1,7 @@
 """`owner-node query`: noisy answers to single questions about an owner's own data, charged to its budget."""
 
 from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from common.planning.arguments import parse_id
 from owner_node import config
 from owner_node.config import DatasetConfig, OwnerConfig
 from owner_node.local.charge import LocalCharges, Standing, new_id
-from owner_node.local.query import answer_query, prepare_query
+from owner_node.local.query import answer_query, error_text, prepare_query
 from owner_node.masking.questions import (
     Question,
     QuestionKind,
@@ -68,10 +69,34 @@ def _statistic(kind: str, says: str) -> None:
 
 _statistic("median", "Ask for the median of an attribute that has an order.")
 _statistic("maximum", "Ask for the largest value of an attribute that has an order.")
+_statistic("sum", "Ask for the sum of a number.")
+_statistic("mean", "Ask for the mean of a number.")
 _statistic(
     "second-maximum",
     "Ask for the second largest value: mostly far less noise than the largest, and close to it.",
 )
+
+
+@app.command()
+def quantile(
+    dataset: DatasetOption,
+    attribute: AttributeOption,
+    epsilon: EpsilonOption,
+    share: Annotated[str, typer.Option("--share", help="Share of the records up to the value, such as 0.9.")],
+    config_file: ConfigOption = None,
+    work_id: IdOption = None,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> int:
+    """Ask for the value that a share of the records does not exceed."""
+    try:
+        exact = Decimal(share)
+    except InvalidOperation:
+        exact = Decimal(0)
+    which = exact if exact.is_finite() else Decimal(0)
+    return _ask(
+        "quantile", dataset, attribute, epsilon, config_file, work_id, share=which, yes=yes, as_json=as_json
+    )
 
 
 @app.command()
@@ -134,12 +159,13 @@ def _ask(
     work_id: str | None,
     ranges: Ranges = lambda _: (),
     *,
+    share: Decimal | None = None,
     yes: bool,
     as_json: bool,
 ) -> int:
     owner = config.load(config_file)
     chosen = owner.dataset(dataset)
-    query = _prepared(QuestionKind(kind), owner, chosen, attribute, epsilon, ranges, work_id)
+    query = _prepared(QuestionKind(kind), owner, chosen, attribute, epsilon, ranges, work_id, share)
     records = Records.open(owner.owner.state_dir, utc_now)
     with records.db:
         charges = LocalCharges(records, this_person())
@@ -168,6 +194,7 @@ def _prepared(
     epsilon: str,
     ranges: Ranges,
     work_id: str | None,
+    share: Decimal | None = None,
 ) -> "Query":
     """Read the question, and load the one attribute that it is about."""
     budget, named = parse_epsilon(epsilon), parse_id(work_id) if work_id else new_id("query", utc_now)
@@ -178,7 +205,7 @@ def _prepared(
             f"data set {dataset.name!r} has no attribute {name!r}",
             f"declared attributes: {', '.join(declared.names)}",
         )
-    question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute))
+    question = Question(kind, attribute, budget, dataset.max_records_per_person, ranges(attribute), share)
     loaded = load(dataset, [name], others=True)
     return prepare_query(
         question, dataset, loaded, policy=owner.policy, work_id=named, today=utc_now().date()
@@ -203,7 +230,7 @@ def _show(
         document: dict[str, Any] = {
             "id": work.id, "question": str(question.kind), "attribute": question.attribute.name,
             "epsilon": question.epsilon, "charged": work.charge if charged else 0, "budget": work.budget,
-            "remaining": left, "promises": list(promises(question)),
+            "remaining": left, "promises": list(promises(question)), "error_95": error_text(query),
         }  # fmt: skip
         if question.kind is QuestionKind.HISTOGRAM:
             counts = [{**each, "count": number} for each, number in zip(ranges, answer, strict=True)]
@@ -219,5 +246,11 @@ def _show(
     else:
         where = f" ({' to '.join(ranges[0].values())})" if ranges else ""
         console.print_line(f"{question.kind} of {question.attribute.name}{where}: {answer[0]}")
+    error = error_text(query)
+    console.print_line(
+        f"95 % of answers are within {error} of the exact one"
+        if error
+        else "How far the noise moves the answer depends on the data, so it is not stated."
+    )
     what = f"charged {work.charge:f}" if charged else "charged nothing: answered before"
     console.print_line(f"{what}; budget {work.budget!r} has {left:f} left; id {work.id}")

@@ -12,11 +12,15 @@ from owner_node.config.database import place_of
 from owner_node.consent.plan_rules import PlannedWork
 from owner_node.local.charge import LocalCharges, LocalWork, Standing
 from owner_node.masking.arrays import SystemBits
-from owner_node.masking.queries import check_answerable, draw_answer
-from owner_node.masking.questions import Question, range_texts, text_of
+from owner_node.masking.queries import check_answerable, draw_answer, error_95
+from owner_node.masking.questions import Question, QuestionKind, range_texts, text_of
 
 if TYPE_CHECKING:
     from owner_node.sources import LoadedData
+
+
+_MEAN_DIGITS = 3
+"""Decimal places of a mean beyond those of the attribute."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,7 +71,7 @@ def _assignment(question: Question, dataset: DatasetConfig) -> Assignment:
     An answer whose noise is calibrated to the data counts as a value masked by `idp`, a count as one masked
     by `dp`.
     """
-    mechanism, epsilon = "dp" if question.kind.counts else "idp", question.epsilon
+    mechanism, epsilon = "dp" if question.kind.has_public_noise else "idp", question.epsilon
     answer = PlannedAttribute(question.attribute.name, mechanism, epsilon, None, epsilon, Decimal(0))
     return Assignment((Task("", dataset.name, 0, 0, (answer,)),))
 
@@ -87,7 +91,8 @@ def answer_query(query: Query, charges: LocalCharges) -> tuple[str, ...]:
         charges.spend(work)
         drawn = draw_answer(question, query.values, SystemBits())
         # Recorded before it is shown; if another process was first, its answer is returned.
-        charges.deliver(work, {"answer": [_as_text(question, each) for each in drawn]})
+        texts = [_as_text(question, each, query.values.size) for each in drawn]
+        charges.deliver(work, {"answer": texts})
     return tuple(charges.result(work)["answer"])
 
 
@@ -100,8 +105,26 @@ def _arguments(question: Question, dataset: str) -> dict[str, Any]:
         "epsilon": question.epsilon,
         "max_records_per_person": question.g,
         "ranges": list(range_texts(question)),
+        **({} if question.share is None else {"share": question.share}),
     }
 
 
-def _as_text(question: Question, answer: int) -> str:
-    return str(answer) if question.kind.counts else text_of(question.attribute, answer)
+def error_text(query: Query) -> str | None:
+    """Return how far noise moves 95 of 100 answers at most; None where that depends on the data."""
+    error, kind = error_95(query.question), query.question.kind
+    if error is None:
+        return None
+    if kind is QuestionKind.MEAN:
+        error /= query.values.size
+    units = error / 10**query.question.attribute.decimals if kind.adds else error
+    return f"{units:.3g}" if units < 1000 else f"{units:.0f}"
+
+
+def _as_text(question: Question, answer: int, n_records: int) -> str:
+    if question.kind.counts:
+        return str(answer)
+    if question.kind is QuestionKind.MEAN:
+        attribute = question.attribute
+        places = Decimal(1).scaleb(-attribute.decimals - _MEAN_DIGITS)
+        return f"{(Decimal(answer).scaleb(-attribute.decimals) / n_records).quantize(places):f}"
+    return text_of(question.attribute, answer)

@@ -12,6 +12,10 @@ median between two records it is that of their sum. For g = 1 these are the form
 *Counts.* A changed record moves the count of a range by one, and two counts of a histogram by one each, in
 any data. The noise is calibrated to g and 2g, the global sensitivity, so this is differential privacy.
 
+*Sums and means.* Changing g records moves the sum of an attribute by at most g (U - L), in any data. The
+noise is calibrated to that, the global sensitivity. A mean is a sum divided by the number of records, which
+is not protected.
+
 *If the local sensitivity is 0*, the paper answers exactly, which its Definition 5 allows. Here the noise is
 calibrated to a sensitivity of at least the smallest step of the answer. Otherwise an answer would be exact
 and known to be exact, whatever ε is. It would also disclose that the values around the median are all equal,
@@ -24,7 +28,7 @@ References:
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from math import ceil
+from math import ceil, log
 
 import numpy as np
 
@@ -103,16 +107,18 @@ def check_answerable(question: Question, n_records: int) -> int:
         )
     attribute = question.attribute
     n_values = n_records + 1 if question.kind.counts else attribute.n_values
+    if question.kind.adds:
+        n_values = n_records * (attribute.n_values - 1) + 1
     setting = Setting(attribute.name, n_values, question.epsilon, 1, question.g)
     return fraction_bits(setting, _scale_bound(question, n_records))
 
 
 def _scale_bound(question: Question, n_records: int) -> int:
     """Return the largest scale over all data, in units of the sum."""
-    if question.kind.counts:
-        widest = _counts_moved(question)
+    if question.kind.has_public_noise:
+        widest = _moved(question)
     else:
-        widest = len(_places(question.kind, n_records)) * (question.attribute.n_values - 1)
+        widest = len(_places(question, n_records)) * (question.attribute.n_values - 1)
     return ceil(max(widest, 1) / Fraction(question.epsilon))
 
 
@@ -120,8 +126,13 @@ def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
     """Return the answer without noise; it must leave this process only with noise of its own scale."""
     if question.kind.counts:
         counts = [np.count_nonzero((values >= each.first) & (values < each.end)) for each in question.ranges]
-        return ExactAnswer(np.array(counts, dtype=np.int64), 1, values.size + 1, 0, _counts_moved(question))
-    places, attribute = _places(question.kind, values.size), question.attribute
+        return ExactAnswer(np.array(counts, dtype=np.int64), 1, values.size + 1, 0, _moved(question))
+    attribute = question.attribute
+    if question.kind.adds:
+        total = np.array([int((values - attribute.lower).sum())], dtype=np.int64)
+        widest = values.size * (attribute.n_values - 1)
+        return ExactAnswer(total, 1, widest + 1, values.size * attribute.lower, _moved(question))
+    places = _places(question, values.size)
     low, middle, high = _shifted_sums(values, places, question.g, attribute)
     return ExactAnswer(
         np.array([middle - len(places) * attribute.lower], dtype=np.int64),
@@ -132,13 +143,30 @@ def exact_answer(question: Question, values: Int64Array) -> ExactAnswer:
     )
 
 
-def _counts_moved(question: Question) -> int:
-    """Return how far g changed records move all counts together."""
+def _moved(question: Question) -> int:
+    """Return how far g changed records move all counts, or a sum, together, in any data."""
+    if question.kind.adds:
+        return question.g * (question.attribute.n_values - 1)
     return question.g if question.kind is QuestionKind.COUNT else 2 * question.g
 
 
-def _places(kind: QuestionKind, n_records: int) -> tuple[int, ...]:
+def error_95(question: Question) -> float | None:
+    """Return how far noise moves 95 of 100 answers at most: the scale times ln 20.
+
+    Returns:
+        In records, or in resolution units of a sum; None where the scale depends on the data, which no ε
+        covers.
+    """
+    if not question.kind.has_public_noise:
+        return None
+    return max(_moved(question), 1) / float(question.epsilon) * log(20)
+
+
+def _places(question: Question, n_records: int) -> tuple[int, ...]:
     """Return the places, from 0, of the sorted values that a statistic is the mean of."""
+    kind = question.kind
+    if question.share is not None:
+        return (max(0, ceil(question.share * n_records) - 1),)
     if kind is QuestionKind.MEDIAN:
         middle = n_records // 2
         return (middle,) if n_records % 2 else (middle - 1, middle)

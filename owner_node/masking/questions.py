@@ -25,6 +25,12 @@ class QuestionKind(StrEnum):
     SECOND_MAXIMUM = "second-maximum"
     """If several records have the largest value, it is that value. If it is near the maximum, it has less
     noise: one changed record can move the maximum to the end of the domain, but not the second largest."""
+    QUANTILE = "quantile"
+    """The value that a stated share of the records does not exceed."""
+    SUM = "sum"
+    """The sum of a number, over all records."""
+    MEAN = "mean"
+    """The sum divided by the number of records, which is not protected."""
     COUNT = "count"
     """How many records have a value in a range."""
     HISTOGRAM = "histogram"
@@ -34,6 +40,16 @@ class QuestionKind(StrEnum):
     def counts(self) -> bool:
         """Whether records are counted."""
         return self in (QuestionKind.COUNT, QuestionKind.HISTOGRAM)
+
+    @property
+    def adds(self) -> bool:
+        """Whether values are added up."""
+        return self in (QuestionKind.SUM, QuestionKind.MEAN)
+
+    @property
+    def has_public_noise(self) -> bool:
+        """Whether the size of the noise is the same for all data, so that it can be stated."""
+        return self.counts or self.adds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +72,8 @@ class Question:
     """The most records that one person has."""
     ranges: tuple[Range, ...] = ()
     """The counted ranges: one for a count; for a histogram, all ranges of the domain."""
+    share: Decimal | None = None
+    """Which quantile, above 0 and below 1; None for other questions."""
 
     def __post_init__(self) -> None:
         attribute, kind = self.attribute, self.kind
@@ -65,6 +83,13 @@ class Question:
                 f"attribute {attribute.name!r} has no {kind}: its categories have no order",
                 "ask for a count or a histogram, or declare the categories as ordered",
             )
+        if kind.adds and attribute.type not in (AttributeType.INTEGER, AttributeType.NUMBER):
+            raise UsageError(
+                f"attribute {attribute.name!r} has no {kind}: it is no number",
+                "ask for its median or a histogram",
+            )
+        if (kind is QuestionKind.QUANTILE) != (self.share is not None and 0 < self.share < 1):
+            raise UsageError("a quantile needs a share above 0 and below 1", "for example --share 0.9")
         whole = Range(attribute.lower, attribute.upper + 1)
         if kind is QuestionKind.COUNT and (len(self.ranges) != 1 or self.ranges[0] == whole):
             raise UsageError(
@@ -190,11 +215,16 @@ def promises(question: Question) -> tuple[str, ...]:
         f"probability of the answer by a factor of at most exp(ε), ε = {question.epsilon:f}."
     )
     words: tuple[str, ...]
-    if question.kind.counts:
-        scale = g if question.kind is QuestionKind.COUNT else 2 * g
+    if question.kind.has_public_noise:
+        scale = {
+            QuestionKind.COUNT: f"every count has a scale of {g}/ε records",
+            QuestionKind.HISTOGRAM: f"every count has a scale of {2 * g}/ε records",
+        }.get(
+            question.kind, f"the sum has a scale of {'' if g == 1 else f'{g} times '}the domain's width / ε"
+        )
         words = (
             f"Differential privacy: whatever the original data are, {change}",
-            f"The noise of every count has a scale of {scale}/ε records.",
+            f"The noise of {scale}.",
         )
     else:
         words = (

@@ -1,5 +1,6 @@
 """Answers to queries against brute force: local sensitivities are reached, and the noise is made for them."""
 
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -18,7 +19,7 @@ from tests.oracles.queries import counts, neighbours, statistic
 LOWER, UPPER = -2, 3
 DOMAIN = range(LOWER, UPPER + 1)
 ATTRIBUTE = Attribute("x", AttributeType.INTEGER, LOWER, UPPER)
-STATISTICS = (QuestionKind.MEDIAN, QuestionKind.MAXIMUM, QuestionKind.SECOND_MAXIMUM)
+STATISTICS = (QuestionKind.MEDIAN, QuestionKind.MAXIMUM, QuestionKind.SECOND_MAXIMUM, QuestionKind.QUANTILE)
 TABLES = st.lists(st.integers(LOWER, UPPER), min_size=2, max_size=6)
 EPSILONS = st.decimals("0.001", "20", places=3)
 CUTS = (Range(LOWER, 0), Range(0, 1), Range(1, UPPER + 1))
@@ -27,7 +28,8 @@ CUTS = (Range(LOWER, 0), Range(0, 1), Range(1, UPPER + 1))
 def question(kind: QuestionKind, g: int = 1, epsilon: Decimal = Decimal(1)) -> Question:
     """A question about the attribute; counts are of its middle value, histograms of three ranges."""
     ranges = {QuestionKind.COUNT: CUTS[1:2], QuestionKind.HISTOGRAM: CUTS}.get(kind, ())
-    return Question(kind, ATTRIBUTE, epsilon, g, ranges)
+    share = Decimal("0.3") if kind is QuestionKind.QUANTILE else None
+    return Question(kind, ATTRIBUTE, epsilon, g, ranges, share)
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,6 +57,17 @@ def test_counts_never_move_further(table, g):
             for each in neighbours(table, g, DOMAIN)
         )
         assert moved <= exact.sensitivity
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=TABLES, g=st.integers(1, 3))
+def test_sums_never_move_further(table, g):
+    """Changing g records moves a sum by at most g times the domain's width, and somewhere it does."""
+    exact = exact_answer(question(QuestionKind.MEAN, g), np.array(table))
+    assert int(exact.sums[0]) + exact.offset == sum(table)
+    assert all(abs(sum(each) - sum(table)) <= exact.sensitivity for each in neighbours(table, g, DOMAIN))
+    lowest = [LOWER] * max(len(table), g)
+    assert max(sum(each) - sum(lowest) for each in neighbours(lowest, g, DOMAIN)) == exact.sensitivity
 
 
 @pytest.mark.parametrize("g", [1, 2, 3])
@@ -104,7 +117,7 @@ def test_domains_that_are_too_wide_are_refused_before_anything_is_drawn():
     wide = Attribute("x", AttributeType.INTEGER, -(2**61), 2**61)
     for kind in STATISTICS:
         with pytest.raises(UnusableDataError) as caught:
-            check_answerable(Question(kind, wide, Decimal("0.1")), 10)
+            check_answerable(replace(question(kind, 1, Decimal("0.1")), attribute=wide), 10)
         assert caught.value.hint
     # Counts do not depend on the domain.
     assert check_answerable(Question(QuestionKind.COUNT, wide, Decimal("0.1"), 1, CUTS[:1]), 10) == 20
@@ -119,8 +132,10 @@ def test_a_second_maximum_needs_two_records():
 
 @given(table=TABLES, epsilon=EPSILONS, kind=st.sampled_from(list(QuestionKind)), seed=st.integers(0, 2**32))
 def test_answers_stay_in_the_domain(table, epsilon, kind, seed):
-    """Whatever the noise, a value is one of the domain and a count one that there can be."""
+    """Whatever the noise, a value is one of the domain, a count or a sum one that there can be."""
     answers = draw_answer(question(kind, 1, epsilon), np.array(table), SeededBits(seed))
     ends = (0, len(table)) if kind.counts else (LOWER, UPPER)
+    if kind.adds:
+        ends = (LOWER * len(table), UPPER * len(table))
     assert all(ends[0] <= answer <= ends[1] for answer in answers)
     assert len(answers) == (len(CUTS) if kind is QuestionKind.HISTOGRAM else 1)

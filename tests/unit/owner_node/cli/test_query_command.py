@@ -71,12 +71,28 @@ def test_the_scale_of_the_noise_is_not_told(folder, capsys):
     document = ask(capsys, "median", "age")[1]
     assert set(document) == {
         "id", "question", "attribute", "epsilon", "charged", "budget", "remaining", "promises", "answer",
-        "range",
+        "range", "error_95",
     }  # fmt: skip
+    assert document["error_95"] is None
     console.run(application(), "owner-node", ["history", "--json"])
     details = [line["details"] for line in json.loads(capsys.readouterr().out)["history"]]
     assert "scale" not in json.dumps(details)
     assert "sensitivity" not in json.dumps(details)
+
+
+def test_answers_have_error_bars(folder, capsys):
+    """Noise that is the same for all data is stated: scale times ln 20, of a mean divided by n;
+    that of a quantile is not.
+    """
+    for kind, expected in (("sum", "719"), ("mean", "12"), ("count", "5.99"), ("histogram", "12")):
+        more = {"count": ("--below", "50"), "histogram": ("--bins", "50")}.get(kind, ())
+        code, document = ask(capsys, kind, "age", *more)
+        assert (code, document["error_95"]) == (0, expected), kind
+    code, document = ask(capsys, "quantile", "age", "--share", "0.9")
+    assert (code, document["error_95"]) == (0, None)
+    assert 0 <= int(document["answer"]) <= 120
+    assert ask(capsys, "quantile", "age", "--share", "1.5")[0] == 2
+    assert ask(capsys, "mean", "stage")[0] == 2
 
 
 def test_the_ledger_says_what_was_asked(folder, capsys):
