@@ -181,7 +181,8 @@ def risks_of(
         release = masked(tasks, people.members, randomness.bits)
         for knows, result in attacks_on(release, people, aims, randomness):
             found.setdefault((result.attack, result.attribute, knows), []).append(result)
-    risks = [_risk(results, knows) for (_, _, knows), results in found.items()]
+    n_records = people.members.n_records
+    risks = [_risk(results, knows, n_records) for (_, _, knows), results in found.items()]
     if SCALES in aims.attacks and (rates := told_from_scales(people.members, tasks, randomness.bits)):
         rate = share(rates, LISTS * len(rates))
         risks.append(Risk(SCALES, rate, 0.5, LISTS * len(rates), MEANINGS[SCALES]))
@@ -308,16 +309,18 @@ def risk_across(
         right = linked_by_likelihood(everything, others[:MOST_PERSONS], others).right
         found.append(AttackResult(LIKELIHOOD, float(right.mean()), 1 / members.n_records, right.size))
     n_earlier = len(releases) - 1
-    return _risk(found, f"{known.words}, with {n_earlier} earlier release{'s' if n_earlier > 1 else ''}")
+    words = f"{known.words}, with {n_earlier} earlier release{'s' if n_earlier > 1 else ''}"
+    return _risk(found, words, members.n_records)
 
 
-def _risk(found: Sequence[AttackResult], knows: str) -> Risk:
-    """Combine the results of one attack over all draws."""
+def _risk(found: Sequence[AttackResult], knows: str, n_records: int) -> Risk:
+    """Combine the results of one attack over all draws, each with other targets as far as there are others."""
     first = found[0]
+    n_targets = max(first.targets, min(first.targets * len(found), n_records))
     controls = [each.control for each in found if each.control is not None]
     return Risk(
         first.attack,
-        share([each.rate for each in found], first.targets),
+        share([each.rate for each in found], n_targets),
         float(np.mean([each.baseline for each in found])),
         first.targets,
         MEANINGS[first.attack],
