@@ -314,7 +314,7 @@ def risk_across(
 
 
 def _risk(found: Sequence[AttackResult], knows: str, n_records: int) -> Risk:
-    """Combine the results of one attack over all draws, each with other targets as far as there are others."""
+    """Combine the results of one attack over all draws, which had other targets if there are enough."""
     first = found[0]
     n_targets = max(first.targets, min(first.targets * len(found), n_records))
     controls = [each.control for each in found if each.control is not None]
