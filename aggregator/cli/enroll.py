@@ -35,10 +35,10 @@ _SOON_SECONDS = 30 * 86400
 app = typer.Typer(help="Approve, revoke and list the certificates of owners.", no_args_is_help=True)
 
 RequestArgument = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The owner's request.", show_default=False)
+    Path, typer.Argument(metavar="FILE", help="Request file of the owner.", show_default=False)
 ]
 OutOption = Annotated[
-    Path, typer.Option("--out", help="Where to write the bundle for the owner.", metavar="FILE")
+    Path, typer.Option("--out", help="File to write the bundle for the owner to.", metavar="FILE")
 ]
 IdOption = Annotated[
     str | None,
@@ -47,20 +47,19 @@ IdOption = Annotated[
 FingerprintOption = Annotated[
     str | None,
     typer.Option(
-        "--fingerprint", help="Fingerprint of the owner's key, heard on the telephone.", show_default=False
+        "--fingerprint", help="Fingerprint of the owner's key, compared by telephone.", show_default=False
     ),
 ]
-ReplaceOption = Annotated[
-    bool, typer.Option("--replace", help="Revoke the other keys that this owner holds.")
-]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Revoke the owner's other certificates.")]
 OwnerArgument = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="Owner id: all its certificates.", show_default=False)
+    str | None,
+    typer.Argument(metavar="[ID]", help="Owner id; revokes all its certificates.", show_default=False),
 ]
 SerialOption = Annotated[
     str | None,
     typer.Option(
         "--serial",
-        help="Serial number of one certificate, hexadecimal; revokes those renewed from it, too.",
+        help="Serial number of one certificate, hexadecimal; also revokes those renewed from it.",
         show_default=False,
     ),
 ]

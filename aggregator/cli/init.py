@@ -16,24 +16,28 @@ NameOption = Annotated[
 ]
 TrustDomainOption = Annotated[
     str,
-    typer.Option("--trust-domain", help="A domain of yours, the same for all parties.", show_default=False),
+    typer.Option("--trust-domain", help="Trust domain, the same for all parties.", show_default=False),
 ]
 HostOption = Annotated[
     list[str],
-    typer.Option("--host", help="Name or address that owners dial; repeatable.", show_default=False),
+    typer.Option(
+        "--host", help="Host name or address that owners connect to; repeatable.", show_default=False
+    ),
 ]
-DirOption = Annotated[Path, typer.Option("--dir", help="Where to make the files.", metavar="DIR")]
-ListenOption = Annotated[str, typer.Option("--listen", help="Address of the port.", metavar="HOST:PORT")]
+DirOption = Annotated[Path, typer.Option("--dir", help="Folder for the new files.", metavar="DIR")]
+ListenOption = Annotated[
+    str, typer.Option("--listen", help="Address and port to listen on.", metavar="HOST:PORT")
+]
 CaCertOption = Annotated[
     Path | None,
     typer.Option(
-        "--ca-cert", help="Certificate of a CA that exists (PEM).", metavar="FILE", show_default=False
+        "--ca-cert", help="Certificate of an existing CA (PEM).", metavar="FILE", show_default=False
     ),
 ]
 CaKeyOption = Annotated[
     Path | None,
     typer.Option(
-        "--ca-key", help="Its private key (PEM), used where it is.", metavar="FILE", show_default=False
+        "--ca-key", help="Private key of that CA (PEM); it is not copied.", metavar="FILE", show_default=False
     ),
 ]
 

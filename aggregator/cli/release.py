@@ -39,28 +39,36 @@ if TYPE_CHECKING:
 
 
 Split = Annotated[
-    str, typer.Option("--budget-split", help="How ε is divided.", metavar="owner|attribute|weights")
+    str,
+    typer.Option(
+        "--budget-split",
+        help="How ε is split among owners and attributes.",
+        metavar="owner|attribute|weights",
+    ),
 ]
-Formats = Annotated[str, typer.Option("--format", help="parquet, csv or both.", metavar="LIST")]
+Formats = Annotated[
+    str, typer.Option("--format", help="Formats of the data: parquet, csv or both.", metavar="LIST")
+]
 Out = Annotated[
-    Path | None, typer.Option("--out", help="Empty or absent folder for a copy.", show_default=False)
+    Path | None,
+    typer.Option("--out", help="Empty or absent folder for a copy of the release.", show_default=False),
 ]
 ReleaseId = Annotated[
-    str | None, typer.Option("--id", help="Id of the release; chosen if absent.", show_default=False)
+    str | None, typer.Option("--id", help="Id of the release; default: chosen.", show_default=False)
 ]
 Trial = Annotated[
     bool, typer.Option("--trial", help="Try it on simulated records: no charge, no attempt, no real data.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop at the plan.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start, print how to watch it, and return.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Stop after the plan; no owner is asked.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Start the release and return without waiting.")]
 OwnerColumn = Annotated[
-    bool, typer.Option("--owner-column", help="Release the owner of every record as a column.")
+    bool, typer.Option("--owner-column", help="Add a column with the owner of every record.")
 ]
 Details = Annotated[bool, typer.Option("--details", help="Show the whole plan, not one page.")]
 MinCommon = Annotated[
     str,
     typer.Option(
-        "--min-common", help="With intersect: fewest common persons; default: the largest k.",
+        "--min-common", help="With intersect: least number of common persons; default: the largest k.",
         metavar="N", show_default=False,
     ),
 ]  # fmt: skip

@@ -12,7 +12,10 @@ FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release fol
 CaOption = Annotated[
     Path | None,
     typer.Option(
-        "--ca", help="CA that all identities must lead to (PEM).", metavar="FILE", show_default=False
+        "--ca",
+        help="CA certificates that all identities must chain to (PEM).",
+        metavar="FILE",
+        show_default=False,
     ),
 ]
 OwnerOption = Annotated[

@@ -166,7 +166,7 @@ ConfigOption = Annotated[
     typer.Option("--config", help="Configuration file.", show_default=False, metavar="FILE"),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Go on without asking.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 LogLevelOption = Annotated[LogLevel, typer.Option("--log-level", help="Level of detail of the log.")]
 
 _AGAIN_SECONDS = 0.05

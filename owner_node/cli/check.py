@@ -52,7 +52,9 @@ DatasetOption = Annotated[
 ]
 EpsilonOption = Annotated[
     str,
-    typer.Option("--epsilon", help="Ask the policy about a release of this epsilon.", show_default=False),
+    typer.Option(
+        "--epsilon", help="Evaluate the policy for a release with this epsilon.", show_default=False
+    ),
 ]
 AggregatorOption = Annotated[
     str,

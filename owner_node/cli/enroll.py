@@ -21,13 +21,14 @@ from owner_node.connection.enrolment import request as make_request
 _MOST_READ = 1 << 20
 _PUBLIC_FILE = 0o644
 
-app = typer.Typer(help="Get this owner's certificate from the CA.", no_args_is_help=True)
+app = typer.Typer(help="Request, install and renew this owner's certificate.", no_args_is_help=True)
 
 OutOption = Annotated[
-    Path, typer.Option("--out", help="Where to write the request.", metavar="FILE", show_default=False)
+    Path, typer.Option("--out", help="File to write the request to.", metavar="FILE", show_default=False)
 ]
 NewKeyOption = Annotated[
-    bool, typer.Option("--new-key", help="Make a new key even if one waits for its certificate.")
+    bool,
+    typer.Option("--new-key", help="Make a new key even if another one still waits for its certificate."),
 ]
 RenewalOption = Annotated[
     Path | None,
@@ -42,12 +43,10 @@ BundleArgument = Annotated[
 CaFingerprintOption = Annotated[
     str,
     typer.Option(
-        "--ca-fingerprint", help="Fingerprint of the CA, heard on the telephone.", show_default=False
+        "--ca-fingerprint", help="Fingerprint of the CA, compared by telephone.", show_default=False
     ),
 ]
-AddCaOption = Annotated[
-    bool, typer.Option("--add-ca", help="Keep trusting the CAs that are trusted already.")
-]
+AddCaOption = Annotated[bool, typer.Option("--add-ca", help="Keep the CAs that are trusted already.")]
 
 
 @app.command()

@@ -69,11 +69,11 @@ AttributesOption = Annotated[
 RepetitionsOption = Annotated[int, typer.Option("--repetitions", help="Draws of noise per setting.")]
 ClassOption = Annotated[
     str | None,
-    typer.Option("--class", help="Attribute whose values a model is to recognise.", show_default=False),
+    typer.Option("--class", help="Attribute that a model predicts, to measure utility.", show_default=False),
 ]
 KnownOption = Annotated[
     str | None,
-    typer.Option("--known", help="Attributes that an intruder knows of everyone.", show_default="all"),
+    typer.Option("--known", help="Attributes that an intruder knows about everyone.", show_default="all"),
 ]
 MeasuresOption = Annotated[
     str | None,

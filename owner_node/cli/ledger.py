@@ -47,8 +47,8 @@ def show_balances(documents: list[dict[str, Any]]) -> None:
 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the budget.", show_default=False)]
-TotalOption = Annotated[str, typer.Option("--total", help="Its total from now on, for the data's lifetime.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; stays in ledger and history.")]
+TotalOption = Annotated[str, typer.Option("--total", help="New total for the lifetime of the data.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Reason; kept in ledger and history.")]
 
 
 def budget(

@@ -16,14 +16,14 @@ from common.trust.identity import spoken
 from owner_node import config as configuration
 from owner_node.linking import linkage_key
 
-app = typer.Typer(help="Make the owners' linkage key and pass it on, sealed.", no_args_is_help=True)
+app = typer.Typer(help="Make the owners' linkage key, and exchange it sealed.", no_args_is_help=True)
 
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace the key that is there.")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Replace the existing key.")]
 FingerprintOption = Annotated[
-    str, typer.Option("--fingerprint", help="Fingerprint of the recipient's key, heard on the telephone.")
+    str, typer.Option("--fingerprint", help="Fingerprint of the recipient's key, compared by telephone.")
 ]
 FromFingerprintOption = Annotated[
-    str, typer.Option("--from-fingerprint", help="Fingerprint of the sender's key, heard on the telephone.")
+    str, typer.Option("--from-fingerprint", help="Fingerprint of the sender's key, compared by telephone.")
 ]
 
 
@@ -70,9 +70,9 @@ def recipient(
 
 @app.command()
 def export(
-    to: Annotated[Path, typer.Option("--to", help="The recipient's file.")],
+    to: Annotated[Path, typer.Option("--to", help="Public key file of the recipient.")],
     fingerprint: FingerprintOption,
-    out: Annotated[Path, typer.Option("--out", help="Where to write the sealed key.")],
+    out: Annotated[Path, typer.Option("--out", help="File to write the sealed key to.")],
     config: ConfigOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -93,7 +93,7 @@ def export(
 
 @app.command(name="import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="The sealed key.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="File with the sealed key.", show_default=False)],
     from_fingerprint: FromFingerprintOption,
     config: ConfigOption = None,
     replace: ReplaceOption = False,

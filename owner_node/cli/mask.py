@@ -44,7 +44,7 @@ IdOption = Annotated[
     str | None,
     typer.Option(
         "--id",
-        help="The same id with the same arguments gives the same file again, uncharged.",
+        help="Id of the mask; the same id and arguments return the same file without a charge.",
         show_default="made",
     ),
 ]

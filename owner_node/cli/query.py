@@ -44,7 +44,7 @@ IdOption = Annotated[
     str | None,
     typer.Option(
         "--id",
-        help="The same id and question give the same answer again, uncharged.",
+        help="Id of the answer; the same id and question return the same answer without a charge.",
         show_default="made",
     ),
 ]
@@ -108,10 +108,10 @@ def count(
         str | None, typer.Option("--equals", help="Count this value.", show_default=False)
     ] = None,
     at_least: Annotated[
-        str | None, typer.Option("--at-least", help="Count from this value on.", show_default=False)
+        str | None, typer.Option("--at-least", help="Count values from this one on.", show_default=False)
     ] = None,
     below: Annotated[
-        str | None, typer.Option("--below", help="Count below this value.", show_default=False)
+        str | None, typer.Option("--below", help="Count values below this one.", show_default=False)
     ] = None,
     config_file: ConfigOption = None,
     work_id: IdOption = None,
@@ -133,7 +133,9 @@ def histogram(
     epsilon: EpsilonOption,
     bins: Annotated[
         str | None,
-        typer.Option("--bins", help="Where ranges begin: 20,40,60. Not for categories.", show_default=False),
+        typer.Option(
+            "--bins", help="Lower ends of the ranges: 20,40,60. Not for categories.", show_default=False
+        ),
     ] = None,
     config_file: ConfigOption = None,
     work_id: IdOption = None,

@@ -30,7 +30,7 @@ FolderArgument = Annotated[Path, typer.Argument(metavar="DIR", help="Release fol
 CaOption = Annotated[
     Path | None,
     typer.Option(
-        "--ca", help="CA that all identities must lead to (PEM); default: that of owner.toml.",
+        "--ca", help="CA certificates that all identities must chain to (PEM); default: as in owner.toml.",
         metavar="FILE", show_default=False,
     ),
 ]  # fmt: skip
@@ -45,11 +45,16 @@ OwnerOption = Annotated[
 
 ReleaseArgument = Annotated[str, typer.Argument(metavar="ID", help="Release id.", show_default=False)]
 OutOption = Annotated[
-    Path, typer.Option("--out", help="Folder that is empty or absent.", metavar="DIR", show_default=False)
+    Path,
+    typer.Option("--out", help="Empty or absent folder for the release.", metavar="DIR", show_default=False),
 ]
 AggregatorOption = Annotated[
     str | None,
-    typer.Option("--aggregator", help="Which aggregator made it, if several did.", show_default=False),
+    typer.Option(
+        "--aggregator",
+        help="Aggregator that made the release, if several have one of this id.",
+        show_default=False,
+    ),
 ]
 
 

@@ -421,9 +421,11 @@ ReasonOption = Annotated[
     ),
 ]
 PreviewOption = Annotated[
-    bool, typer.Option("--preview/--no-preview", help="Try a plan that waits on the data that it asks for.")
+    bool, typer.Option("--preview/--no-preview", help="Try the plan on this owner's data.")
 ]
-AllOption = Annotated[bool, typer.Option("--all", help="Every release, not only what waits for a person.")]
+AllOption = Annotated[
+    bool, typer.Option("--all", help="List every release, not only those that wait for a person.")
+]
 
 
 DetailsOption = Annotated[
