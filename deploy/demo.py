@@ -3,8 +3,8 @@
     python -m deploy.demo [--out build/demo] [--epsilon 1] [--k 100] [--seed 1] [--keep-running]
 
 Makes data, certificates, configurations and linkage keys, starts an aggregator and six owner nodes as
-separate processes that use mutual TLS, makes both releases, verifies them, and stops everything, even after
-an error.
+separate processes that use mutual TLS, makes both releases, verifies them, stops everything, even after an
+error, and says how to read a release.
 """
 
 import argparse
@@ -144,6 +144,7 @@ def demonstrate(options: argparse.Namespace) -> None:
     console.note("making data, certificates, configurations and linkage keys")
     scenarios = prepare(folder, options.seed)
     names = {scenario: [owner.owner for owner in each] for scenario, each in scenarios.items()}
+    releases = []
     with LocalCluster(folder, [name for each in names.values() for name in each]) as cluster:
         console.note(f"starting an aggregator and {len(cluster.owners)} owner nodes; logs: {folder / 'logs'}")
         cluster.start()
@@ -151,11 +152,24 @@ def demonstrate(options: argparse.Namespace) -> None:
         for scenario, owners in names.items():
             release = make_release(cluster, scenario, owners, options.epsilon, options.k)
             verify(cluster, release, owners)
+            releases.append(release)
         if options.keep_running:
             config = cluster.aggregator.config
             console.note(f"running until Ctrl-C; try: aggregator owners --config {config}")
             threading.Event().wait()
     console.note(f"everything is stopped; it took {time.monotonic() - started:.0f} s")
+    console.print_line(f"read a release in Python ({sys.executable}), more in docs/analysis.md:")
+    for line in reading_lines(releases[0], folder / "tls" / "ca.pem"):
+        console.print_line(f"    {line}")
+
+
+def reading_lines(release: Path, ca: Path) -> tuple[str, ...]:
+    """Return the lines of Python that read a release and show what is known about it."""
+    return (
+        "import tessera",
+        f"release = tessera.read_release({str(release)!r}, ca={str(ca)!r})",
+        'print(release, release.codebook, release.frame.describe(), sep="\\n")',
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

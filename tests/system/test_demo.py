@@ -15,6 +15,7 @@ from common.errors import UsageError
 from deploy.demo import MARKER, fresh_folder
 from deploy.demo_data import DEPARTMENTS, HOSPITAL_ATTRIBUTES, HOSPITALS, N_PEOPLE, departments, hospitals
 
+PROJECT = Path(__file__).parents[2]
 N_DAEMONS = 7
 ENDING_SECONDS = 30
 
@@ -26,7 +27,7 @@ class Demo:
         self.folder = folder
         self.process = subprocess.Popen(
             [sys.executable, "-m", "deploy.demo", "--out", str(folder), *arguments],
-            cwd=Path(__file__).parents[2],
+            cwd=PROJECT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -100,6 +101,13 @@ def test_two_releases(run, tmp_path):
     assert f"verified by the aggregator and by {', '.join(DEPARTMENTS)}" in out
     assert "Traceback" not in err
     assert demo.left() == []
+    # The last lines, as they are printed.
+    lines = [line.strip() for line in out.splitlines()[-3:]]
+    read = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert read.stdout.startswith("<release hospitals: 10,000 records"), read.stderr
+    assert "identities checked" in read.stdout
 
 
 @pytest.mark.parametrize(
