@@ -1,74 +1,47 @@
 """The interface between the decisions of masking and the storage of the records.
 
 An engine holds the original records of a data set and has four operations on them: it sorts them by (value,
-tie-breaker, record number), computes statistics of their clusters, assigns the entries of a released list to
-them by rank or noisy rank, and writes masked columns by record. The mechanisms need no more: calibration,
-noise on the list, isotonic regression and histograms (`mechanisms`) work on one number per cluster or per
-declared value. `mask` combines the operations.
+tie-breaker, record number), computes statistics of their clusters or counts their values, assigns them to the
+places of a released list by rank or noisy rank, and writes masked columns by record number. The mechanisms
+need no more: calibration, noise on the list, isotonic regression and histograms (`mechanisms`) work on one
+number per cluster or per declared value. `mask` combines the operations.
 
-Every operation that draws takes its source of random bits as an argument.
+Records are numbered. Everything random about a record comes from its number (`arrays.BitSource`), so that
+every engine gives the same fragment under the same key.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from owner_node.masking.arrays import BitSource, EntryArray, Int64Array, NoisyPositionArray, PositionArray
-from owner_node.masking.lists import ReleasedList
-from owner_node.masking.order import (
-    CountedRecords,
-    Ranking,
-    SortedRecords,
-    are_counted,
-    count_with_random_ties,
-    rank,
-    rank_with_random_ties,
-)
-from owner_node.masking.rank_noise import (
-    PositionNoise,
-    add_positions,
-    by_noisy_position,
-    by_rank,
-    noise_scale,
-)
+from owner_node.masking.arrays import BitSource, Int64Array, NoisyPositionArray, PositionArray, Purpose
+from owner_node.masking.lists import ReleasedList, Statistics, statistics_of
+from owner_node.masking.order import Ranking, rank, tie_breakers
+from owner_node.masking.rank_noise import noisy_order, position_noise
 from owner_node.masking.tasks import AttributeTask, IndexOrder, check_table, mechanism_of, own_order
 
 DRAWN_ASIDE = 2**18
-"""Number of records from which noise is drawn in two threads, or rank noise during the ranking."""
-RECORDS_PER_BLOCK = 2**16
-"""Records written at a time: intermediate results stay in the processor's caches."""
+"""Number of records from which a second thread draws."""
 
 
 class OrderedRecords(Protocol):
-    """The records in the order of one attribute. Each operation is called once, `release` first."""
+    """The records in the order of one attribute."""
 
     @property
     def order(self) -> IndexOrder | None:
         """The order of the categories; None for the declared one."""
 
-    def release(self, bits: BitSource) -> ReleasedList:
-        """Compute the statistics of the clusters, and let the mechanism make the released list from them.
+    def statistics(self) -> Statistics:
+        """Return what the attribute's mechanism makes its list from."""
 
-        Args:
-            bits: Source of random bits for the noise on the list.
-
-        Returns:
-            The released list, from 0 to V - 1, in the order that the attribute is masked in.
-        """
-
-    def assign(self, sizes: Int64Array, bits: BitSource) -> EntryArray:
-        """Assign the entries of a released list to the records, by rank or by noisy rank.
-
-        Args:
-            sizes: How many ranks have each entry, `(n_entries,)`; they sum to the number of records.
-            bits: Source of random bits for the noise on ranks and for its ties.
+    def assign(self) -> PositionArray:
+        """Assign the records to the places of the list, by rank or by noisy rank.
 
         Returns:
-            The entry of every record, `(n_records,)`, by record number.
+            The record at every place, `(n_records,)`.
         """
 
 
@@ -96,23 +69,38 @@ class Engine(Protocol):
     def select(self, records: PositionArray) -> "Engine":
         """Return the records with some numbers, `(n_selected,)`, ascending; they are renumbered from 0."""
 
-    def in_order(self, task: AttributeTask, bits: BitSource) -> AbstractContextManager[OrderedRecords]:
+    def in_order(self, task: AttributeTask, bits: BitSource) -> OrderedRecords:
         """Sort the records by (value, tie-breaker, record number) of an attribute.
 
         Args:
             task: How the attribute is masked; only rank noise uses tie-breakers.
-            bits: Source of random bits for tie-breakers and for noise that is drawn at the same time.
+            bits: The key of the masking.
         """
 
-    def write(self, values: Int64Array, entries: EntryArray) -> Int64Array:
+    def order_of(self, task: AttributeTask) -> IndexOrder | None:
+        """Return the order of the categories that an attribute is masked in; None for the declared one."""
+
+    def write(self, released: ReleasedList, assignment: PositionArray) -> Int64Array:
         """Write a masked column.
 
         Args:
-            values: The released list in resolution units, `(n_entries,)`.
-            entries: What `OrderedRecords.assign` returned.
+            released: The released list in resolution units.
+            assignment: The record at every place of the list, `(n_records,)`.
 
         Returns:
             The masked value of every record, `(n_records,)`, by record number.
+        """
+
+    def write_each(
+        self, task: AttributeTask, bits: BitSource, masked: Callable[[Int64Array, BitSource], Int64Array]
+    ) -> Int64Array:
+        """Write a column whose records are masked by themselves.
+
+        Args:
+            task: How the attribute is masked.
+            bits: The bits of the noise on records.
+            masked: Maps values of consecutive records, and the bits from the first of them on, to released
+                values, in resolution units.
         """
 
 
@@ -136,130 +124,65 @@ class MemoryEngine:
         """As `Engine.select`."""
         return MemoryEngine({name: values[records] for name, values in self.columns.items()})
 
-    @contextmanager
-    def in_order(self, task: AttributeTask, bits: BitSource) -> Iterator[OrderedRecords]:
-        """As `Engine.in_order`."""
-        values = self.columns[task.attribute.name]
-        order = own_order(values, task)
+    def in_order(self, task: AttributeTask, bits: BitSource) -> OrderedRecords:
+        """As `Engine.in_order`; if there are many records, a second thread draws the noise on ranks."""
+        values, order = self.columns[task.attribute.name], self.order_of(task)
         if order is not None:
             values = order.place_of[values]
-        if not task.rules.listed:
-            yield _ByThemselves(task, order, values - task.attribute.lower)
-        elif not task.rank_noise:
+        if not task.rank_noise:
             # Without rank noise ties are broken as the papers do, by record.
-            yield _Ranked.of(task, order, rank(values))
-        else:
-            with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-                yield _with_rank_noise(task, order, values, bits, thread)
+            return _Ordered(task, order, rank(values))
+        n_records, ties = values.size, bits.of(Purpose.TIES)
+        if n_records < DRAWN_ASIDE:
+            noise = position_noise(task.rank_noise, n_records, bits.of(Purpose.RANK_NOISE))
+            return _Ordered(task, order, rank(values, ties=tie_breakers(n_records, ties)), bits, noise)
+        with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
+            aside = thread.submit(position_noise, task.rank_noise, n_records, bits.of(Purpose.RANK_NOISE))
+            ranking = rank(values, ties=tie_breakers(n_records, ties))
+            return _Ordered(task, order, ranking, bits, aside.result())
 
-    def write(self, values: Int64Array, entries: EntryArray) -> Int64Array:
+    def order_of(self, task: AttributeTask) -> IndexOrder | None:
+        """As `Engine.order_of`."""
+        return own_order(self.columns[task.attribute.name], task)
+
+    def write(self, released: ReleasedList, assignment: PositionArray) -> Int64Array:
         """As `Engine.write`."""
-        masked = np.empty(entries.size, dtype=np.int64)
-        for first in range(0, masked.size, RECORDS_PER_BLOCK):
-            block = slice(first, first + RECORDS_PER_BLOCK)
-            # "clip" is quicker than a check; no entry is outside.
-            np.take(values, entries[block], out=masked[block], mode="clip")
+        masked = np.empty(assignment.size, dtype=np.int64)
+        masked[assignment] = released.by_place
         return masked
 
-
-_NO_VALUES = np.empty(0, dtype=np.int64)
-
-
-@dataclass(slots=True)
-class _ByThemselves:
-    """Records that each get their own value, so that sorting is unnecessary."""
-
-    task: AttributeTask
-    order: IndexOrder | None
-    values: Int64Array
-    """By record number, `(n_records,)`, from 0 to V - 1; released once the list is made."""
-
-    def release(self, bits: BitSource) -> ReleasedList:
-        values, self.values = self.values, _NO_VALUES
-        release, setting, middle = mechanism_of(self.task).release, self.task.setting, values.size // 2
+    def write_each(
+        self, task: AttributeTask, bits: BitSource, masked: Callable[[Int64Array, BitSource], Int64Array]
+    ) -> Int64Array:
+        """As `Engine.write_each`; if there are many records, a second thread masks half of them."""
+        values = self.columns[task.attribute.name]
+        middle = values.size // 2
         if values.size < DRAWN_ASIDE:
-            return release(values, setting, bits)
+            return masked(values, bits.of(Purpose.LIST))
         with ThreadPoolExecutor(1, thread_name_prefix="draw") as thread:
-            first = thread.submit(release, values[:middle], setting, bits.spawn())
-            second = release(values[middle:], setting, bits)
-            both = first.result(), second
-        own = np.concatenate([each.values for each in both])
-        return ReleasedList(own, np.broadcast_to(both[0].sizes[0], own.size))
-
-    def assign(self, sizes: Int64Array, _bits: BitSource) -> EntryArray:
-        return np.arange(sizes.size, dtype=np.int32)
-
-
-@dataclass(slots=True)
-class _Ranked:
-    """Sorted records, which get the entries in rank order."""
-
-    task: AttributeTask
-    order: IndexOrder | None
-    original: SortedRecords
-    values: Int64Array
-    """In that order, `(n_records,)`; released once the list is made."""
-
-    @classmethod
-    def of(cls, task: AttributeTask, order: IndexOrder | None, ranking: Ranking) -> "_Ranked":
-        return cls(task, order, SortedRecords(ranking.order), ranking.values)
-
-    def release(self, bits: BitSource) -> ReleasedList:
-        ascending, self.values = self.values, _NO_VALUES
-        np.subtract(ascending, self.task.attribute.lower, out=ascending)
-        return mechanism_of(self.task).release(ascending, self.task.setting, bits)
-
-    def assign(self, sizes: Int64Array, _bits: BitSource) -> EntryArray:
-        return by_rank(self.original.order, sizes)
+            first = thread.submit(masked, values[:middle], bits.of(Purpose.LIST))
+            second = masked(values[middle:], bits.of(Purpose.LIST, middle))
+            return np.concatenate([first.result(), second])
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
-    """Records that are counted by value instead of sorted."""
+class _Ordered:
+    """Sorted records in memory."""
 
     task: AttributeTask
     order: IndexOrder | None
-    original: CountedRecords
+    ranking: Ranking
+    bits: BitSource | None = None
+    """The key of the masking; None without rank noise, as the next one."""
+    noise: NoisyPositionArray | None = None
+    """Noise on positions by record number, `(n_records,)`."""
 
-    def release(self, bits: BitSource) -> ReleasedList:
-        return mechanism_of(self.task).release_counts(self.original.counts, self.task.setting, bits)
+    def statistics(self) -> Statistics:
+        ascending, setting = self.ranking.values - self.task.attribute.lower, self.task.setting
+        return statistics_of(ascending, setting, mechanism_of(self.task).depth(setting))
 
-
-@dataclass(frozen=True, slots=True)
-class _WithRankNoise:
-    """Records that get the entries by noisy rank."""
-
-    records: _Ranked | _Counted
-    noise: PositionNoise
-    aside: Future[NoisyPositionArray] | None
-    """A second thread that draws the noise; None for few records."""
-
-    @property
-    def order(self) -> IndexOrder | None:
-        return self.records.order
-
-    def release(self, bits: BitSource) -> ReleasedList:
-        return self.records.release(bits)
-
-    def assign(self, sizes: Int64Array, bits: BitSource) -> EntryArray:
-        noise, original = self.noise.draw(), self.records.original
-        if self.aside is not None:
-            self.aside.result()
-        return by_noisy_position(original, add_positions(noise, original), sizes, bits)
-
-
-def _with_rank_noise(
-    task: AttributeTask, order: IndexOrder | None, values: Int64Array, bits: BitSource, thread: Executor
-) -> _WithRankNoise:
-    """Order records with random ties; if there are many, a second thread draws their noise in parallel."""
-    scale = noise_scale(task.rank_noise, values.size)
-    counted = are_counted(task.attribute.n_values, values.size, scale)
-    steps = CountedRecords.steps if counted else SortedRecords.steps
-    noise = PositionNoise(values.size, scale * steps, bits)
-    aside = thread.submit(noise.draw) if values.size >= DRAWN_ASIDE else None
-    records: _Ranked | _Counted
-    if counted:
-        records = _Counted(task, order, count_with_random_ties(values, task.attribute, bits))
-    else:
-        records = _Ranked.of(task, order, rank_with_random_ties(values, bits))
-    return _WithRankNoise(records, noise, aside)
+    def assign(self) -> PositionArray:
+        if self.noise is None or self.bits is None:
+            return self.ranking.order
+        ties = tie_breakers(self.noise.size, self.bits.of(Purpose.RANK_TIES))
+        return noisy_order(self.ranking.order, self.noise, ties)

@@ -24,7 +24,7 @@ import numpy as np
 from common.errors import UnusableDataError
 from owner_node.masking.arrays import BitSource, BoolArray, Float64Array, Int64Array
 from owner_node.masking.clusters import Clusters, Setting
-from owner_node.masking.lists import Expectation, ListMechanism, ReleasedList
+from owner_node.masking.lists import Expectation, ListMechanism, ReleasedList, Statistics, counts_in
 from owner_node.masking.noise import exponential_coin, two_over_e_coin, uniform_below
 from owner_node.values.taxonomy import Taxonomy
 
@@ -61,19 +61,22 @@ class TaxonomyMechanism(ListMechanism):
                 details,
             )
 
-    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+    def release_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, _shuffles: BitSource
+    ) -> ReleasedList:
         """Draw a category for every cluster, as a place in the taxonomy's order."""
-        clusters = Clusters(sorted_values.size, setting.k)
+        counted = counts_in(statistics)
+        clusters = Clusters(int(counted.sum()), setting.k)
         values = np.empty(clusters.n_clusters, dtype=np.int64)
-        for kinds in self.kinds(sorted_values, setting):
+        for kinds in self.kinds(counted, setting):
             values[kinds.clusters] = draw(kinds.marginality, kinds.row_of, kinds.scale, bits)
         return ReleasedList(values, clusters.sizes)
 
-    def kinds(self, sorted_values: Int64Array, setting: Setting) -> Iterator["Kinds"]:
+    def kinds(self, counted: Int64Array, setting: Setting) -> Iterator["Kinds"]:
         """Return the distributions that categories are drawn from, for some clusters at a time.
 
         Args:
-            sorted_values: As in `release`.
+            counted: How many records have each category, `(V,)`.
             setting: What is agreed about the attribute.
 
         Yields:
@@ -83,9 +86,9 @@ class TaxonomyMechanism(ListMechanism):
 
         table = distance_table(_taxonomy(setting))
         scale = _scale(int(table.max()), setting)
-        clusters = Clusters(sorted_values.size, setting.k)
-        bounds = np.searchsorted(sorted_values, np.arange(table.shape[0] + 1))
-        for numbers, rows in _alike(clusters, sorted_values, _BLOCK // table.shape[0]):
+        clusters = Clusters(int(counted.sum()), setting.k)
+        bounds = np.append(0, np.cumsum(counted))
+        for numbers, rows in _alike(clusters, bounds[1:], _BLOCK // table.shape[0]):
             starts = rows * clusters.k
             ends = starts + clusters.sizes[rows]
             counts = np.maximum(
@@ -107,7 +110,7 @@ class TaxonomyMechanism(ListMechanism):
         clusters = Clusters(sorted_values.size, setting.k)
         starts = np.arange(clusters.n_clusters) * clusters.k
         unchanged, squares = np.empty(sorted_values.size), 0.0
-        for kinds in self.kinds(sorted_values, setting):
+        for kinds in self.kinds(np.bincount(sorted_values, minlength=setting.n_values), setting):
             above = kinds.marginality - kinds.marginality.min(axis=1, keepdims=True)
             weights = np.exp(-above / kinds.scale)
             weights /= weights.sum(axis=1, keepdims=True)
@@ -218,19 +221,24 @@ def _all_true(n_coins: Int64Array, bits: BitSource, *, two_over_e: bool) -> Bool
     return result
 
 
-def _alike(
-    clusters: Clusters, sorted_values: Int64Array, most_rows: int
-) -> Iterator[tuple[range, Int64Array]]:
+def _alike(clusters: Clusters, ends: Int64Array, most_rows: int) -> Iterator[tuple[range, Int64Array]]:
     """Divide the clusters into at most 2V + 1 runs of the same content.
 
     If neighbouring clusters of one size have the same first and the same last value, all their values are
     equal.
 
+    Args:
+        clusters: The clusters.
+        ends: The rank after the last record of each category, `(V,)`.
+        most_rows: Most runs of a block.
+
     Yields:
         Blocks of runs: the clusters of the block, and the first cluster of each of its runs.
     """
     starts = np.arange(clusters.n_clusters) * clusters.k
-    first, last = sorted_values[starts], sorted_values[starts + clusters.sizes - 1]
+    first, last = (
+        np.searchsorted(ends, ranks, side="right") for ranks in (starts, starts + clusters.sizes - 1)
+    )
     new = np.append(True, (first[1:] != first[:-1]) | (last[1:] != last[:-1]))
     new[-1] = True
     runs = np.flatnonzero(new)

@@ -26,7 +26,14 @@ from common.errors import UnusableDataError
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from owner_node.masking.arrays import LARGEST_INT64, BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import MOST_FRACTION_BITS, TAIL, Setting
-from owner_node.masking.lists import DrawnExpectation, Expectation, ListMechanism, ReleasedList
+from owner_node.masking.lists import (
+    DrawnExpectation,
+    Expectation,
+    ListMechanism,
+    ReleasedList,
+    Statistics,
+    counts_in,
+)
 from owner_node.masking.noise import add_saturating, shared_laplace
 
 MOST_RECORDS = 2**28
@@ -94,13 +101,11 @@ class HistogramMechanism(ListMechanism):
         there = np.flatnonzero(found)
         return ReleasedList(there, found[there])
 
-    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+    def release_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, _shuffles: BitSource
+    ) -> ReleasedList:
         """Draw the noise and return the values whose count is not 0, and their counts."""
-        return self.release_counts(counts_of(sorted_values, setting), setting, bits)
-
-    def release_counts(self, counts: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return what `release` does, without sorted values."""
-        return self.list_of(counts, self.noise(setting, bits), setting)
+        return self.list_of(counts_in(statistics), self.noise(setting, bits), setting)
 
     def expect(
         self,

@@ -15,6 +15,7 @@ References:
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,9 +26,13 @@ from owner_node.masking.arrays import (
     Float64Array,
     Int64Array,
 )
-from owner_node.masking.clusters import Setting
+from owner_node.masking.clusters import Clusters, ClusterStatistics, Setting
 
 HALF = 32
+SEARCHED = 32
+"""Records per value from which on searching for values takes less time than counting records."""
+MOST_EXACT = 2**53
+"""Integers up to it are doubles."""
 MOST_ROUNDS = 32
 """Most rounds of pooling. Some lists would take as many rounds as they have values: scipy handles these."""
 
@@ -43,6 +48,11 @@ class ReleasedList:
     sizes: Int64Array
     """Number of consecutive ranks that get each entry, `(n_entries,)`; they sum to the number of records."""
 
+    @property
+    def by_place(self) -> Int64Array:
+        """The entry at every place, `(n_records,)`."""
+        return self.values if self.sizes.strides == (0,) else np.repeat(self.values, self.sizes)
+
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
@@ -56,6 +66,39 @@ class Expectation:
     """Standard error of the mean of `unchanged`; 0 if it is exact."""
     zero_noise: int
     """Number of records whose value gets no noise."""
+
+
+Statistics: TypeAlias = ClusterStatistics | Int64Array
+"""All that a list is made from: statistics of clusters, or counts of all values, `(V,)`."""
+
+
+def statistics_of(sorted_values: Int64Array, setting: Setting, depth: int | None) -> Statistics:
+    """Compute what a list is made from.
+
+    Args:
+        sorted_values: `(n_records,)`, ascending, from 0 to V - 1.
+        setting: The agreed settings of the attribute.
+        depth: As `ListMechanism.depth` says.
+    """
+    if depth is None and setting.n_values * SEARCHED < sorted_values.size:
+        return np.diff(np.searchsorted(sorted_values, np.arange(setting.n_values + 1)))
+    if depth is None:
+        return np.bincount(sorted_values, minlength=setting.n_values)
+    return ClusterStatistics.of(sorted_values, Clusters(sorted_values.size, setting.k), depth)
+
+
+def clusters_in(statistics: Statistics) -> ClusterStatistics:
+    """Return statistics of clusters, for a mechanism whose depth asks for them."""
+    if not isinstance(statistics, ClusterStatistics):
+        raise TypeError("the list is made from clusters")
+    return statistics
+
+
+def counts_in(statistics: Statistics) -> Int64Array:
+    """Return counts of all values, for a mechanism whose depth asks for them."""
+    if isinstance(statistics, ClusterStatistics):
+        raise TypeError("the list is made from counts")
+    return statistics
 
 
 class ListMechanism(ABC):
@@ -78,28 +121,36 @@ class ListMechanism(ABC):
             UnusableDataError: With the reason.
         """
 
+    def depth(self, _setting: Setting) -> int | None:
+        """Return how many values at each end of a cluster its list depends on; None if it needs counts."""
+        return None
+
     @abstractmethod
-    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+    def release_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
+    ) -> ReleasedList:
         """Draw the noise and return the released list.
 
         Args:
-            sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
+            statistics: Of clusters, to the depth of the mechanism, or counts of all values, `(V,)`.
             setting: The agreed settings of the attribute.
-            bits: Source of random bits.
+            bits: Source of random bits for the noise.
+            shuffles: Source of random bits for the order within clusters; its elements are places.
 
         Returns:
             Values from 0 to V - 1.
         """
 
-    def release_counts(self, counts: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return the released list, as `release` does.
+    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+        """Draw the noise and return the released list of values in memory.
 
         Args:
-            counts: Exact count of every value, `(V,)`.
-            setting: What is agreed about the attribute.
+            sorted_values: `(n_records,)`, ascending, from 0 to V - 1, at least k of them.
+            setting: The agreed settings of the attribute.
             bits: Source of random bits.
         """
-        return self.release(np.repeat(np.arange(counts.size), counts), setting, bits)
+        statistics = statistics_of(sorted_values, setting, self.depth(setting))
+        return self.release_from(statistics, setting, bits, bits)
 
     @abstractmethod
     def expect(
@@ -255,6 +306,7 @@ def ascending_centroids(noisy_sums: Int64Array, divisors: Int64Array) -> Float64
 
 def round_to_domain(values: Float64Array, n_values: int) -> Int64Array:
     """Clamp numbers after the noise to the domain, 0 to V - 1, and round them to resolution units."""
-    rounded = np.rint(np.clip(values, 0, n_values - 1)).astype(np.int64)
+    rounded = np.clip(values, 0, n_values - 1)
+    whole = np.rint(rounded, out=rounded).astype(np.int64)
     # In a domain of more than 2^53 values, a double may round its last integer up, out of the domain.
-    return np.minimum(rounded, n_values - 1)
+    return whole if n_values < MOST_EXACT else np.minimum(whole, n_values - 1)

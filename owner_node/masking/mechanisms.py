@@ -44,11 +44,13 @@ from owner_node.masking.lists import (
     Expectation,
     ListMechanism,
     ReleasedList,
+    Statistics,
     ascending_centroids,
+    clusters_in,
     round_centroids,
     round_to_domain,
 )
-from owner_node.masking.noise import add_saturating, discrete_laplace, uniform_below
+from owner_node.masking.noise import add_saturating, discrete_laplace, own_laplace, uniform_below
 from owner_node.masking.quantiles import linear_list, rotated, shuffle_within_clusters
 
 DRAWS_PER_BLOCK = 2**17
@@ -270,12 +272,15 @@ class SumMechanism(ListMechanism):
         """Refuse a domain whose noisy sums would not be exact."""
         fraction_bits(setting, self.scale_bound(setting, self.trim(setting)))
 
+    def depth(self, setting: Setting) -> int:
+        """Return h + g + 1, as far as trimming and sensitivities look, or 1 for plain sums."""
+        h = self.trim(setting)
+        return h + setting.g + 1 if h else 1
+
     def exact_sums(self, sorted_values: Int64Array, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""
-        h = self.trim(setting)
-        depth = h + setting.g + 1 if h else 1
         clusters = Clusters(sorted_values.size, setting.k)
-        return self.calibrated(ClusterStatistics.of(sorted_values, clusters, depth), setting)
+        return self.calibrated(ClusterStatistics.of(sorted_values, clusters, self.depth(setting)), setting)
 
     def calibrated(self, statistics: ClusterStatistics, setting: Setting) -> ExactSums:
         """Return the sums of all clusters before noise, and the scales of their noise."""
@@ -291,9 +296,11 @@ class SumMechanism(ListMechanism):
         """Draw Y_C = 2^f T_C + DL(t_C) for every cluster, `(n_clusters,)`."""
         return self.exact_sums(sorted_values, setting).noisy(bits)
 
-    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+    def release_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, _shuffles: BitSource
+    ) -> ReleasedList:
         """Draw the noise and return one value per cluster."""
-        exact = self.exact_sums(sorted_values, setting)
+        exact = self.calibrated(clusters_in(statistics), setting)
         values = self.rounded(exact.noisy(bits), exact.divisors, setting.n_values)
         return ReleasedList(values, exact.sizes)
 
@@ -390,16 +397,30 @@ class RecordMechanism(SumMechanism):
         return self.calibrated(ClusterStatistics(clusters, sorted_values, each, each), setting)
 
     def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
-        """Draw the noise and return one value per record, in the given order of the records.
+        """Draw the noise and return one value per record, in the given order of the records."""
+        values = self.release_each(sorted_values, setting, bits)
+        return ReleasedList(values, np.broadcast_to(np.int64(1), values.size))
 
-        Records are processed in blocks: intermediate results stay in the processor's caches.
+    def release_each(self, values: Int64Array, setting: Setting, bits: BitSource) -> Int64Array:
+        """Draw the noise of consecutive records and return their released values, `(n_records,)`.
+
+        Records are processed in blocks: intermediate results stay in the processor's caches. Every record has
+        the noise of its own number, however many are released together.
+
+        Args:
+            values: From 0 to V - 1, `(n_records,)`.
+            setting: The agreed settings of the attribute.
+            bits: Source of random bits; its next elements are the records.
         """
-        values = np.empty(sorted_values.size, dtype=np.int64)
+        released = np.empty(values.size, dtype=np.int64)
         for first in range(0, values.size, DRAWS_PER_BLOCK):
             block = slice(first, first + DRAWS_PER_BLOCK)
-            exact = self.exact_sums(sorted_values[block], setting)
-            values[block] = self.rounded(exact.noisy(bits), exact.divisors, setting.n_values)
-        return ReleasedList(values, np.broadcast_to(np.int64(1), values.size))
+            exact = self.exact_sums(values[block], setting)
+            noisy = add_saturating(
+                exact.sums, own_laplace(exact.scales, bits.take(exact.sums.size)), exact.tail
+            )
+            released[block] = self.rounded(noisy, exact.divisors, setting.n_values)
+        return released
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,14 +439,21 @@ class QuantileMechanism(ListMechanism):
         """Refuse a domain whose noisy sums would not be exact."""
         self.sums.check(setting)
 
-    def release(self, sorted_values: Int64Array, setting: Setting, bits: BitSource) -> ReleasedList:
+    def depth(self, setting: Setting) -> int:
+        """As for its centroids."""
+        return self.sums.depth(setting)
+
+    def release_from(
+        self, statistics: Statistics, setting: Setting, bits: BitSource, shuffles: BitSource
+    ) -> ReleasedList:
         """Draw the noise, and return the entry of every place, in random order within each cluster's."""
-        exact, clusters = (
-            self.sums.exact_sums(sorted_values, setting),
-            Clusters(sorted_values.size, setting.k),
+        clusters, exact = (
+            clusters_in(statistics).clusters,
+            self.sums.calibrated(clusters_in(statistics), setting),
         )
         centroids = ascending_centroids(exact.noisy(bits), exact.divisors)
-        entries = shuffle_within_clusters(linear_list(centroids, clusters, setting.n_values), clusters, bits)
+        entries = linear_list(centroids, clusters, setting.n_values)
+        entries = shuffle_within_clusters(entries, clusters, shuffles)
         return ReleasedList(entries, np.broadcast_to(np.int64(1), entries.size))
 
     def expect(

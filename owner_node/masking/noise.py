@@ -11,8 +11,7 @@ Coins (Canonne, Kamath, Steinke 2020, Algorithm 1).
 
 1. `uniform_below(b)`: a word below m b, m = floor(2^64 / b), leaves each remainder modulo b for exactly m
    words; a word that is not below m b is replaced by a new one.
-   `one_in(j)` does the same with 16-bit words and keeps only whether a word is below m, one j-th of those
-   below m j.
+   `one_in(j)` keeps only whether a word is below m, one j-th of those below m j.
 2. `exponential_coin(a, b)`, 0 <= a <= b, is true with probability exp(-γ), γ = a/b. Trial j succeeds with
    probability γ/j, drawn as two independent events of probability a/b and 1/j, so that no product b*j is
    formed. The first failure comes at trial j with probability γ^(j-1)/(j-1)! - γ^j/j!; the sum over odd j is
@@ -84,24 +83,27 @@ from owner_node.masking.arrays import (
     LARGEST_INT64,
     BitSource,
     BoolArray,
+    Chosen,
+    ElementBits,
     Int64Array,
     PositionArray,
     SignArray,
     UInt64Array,
+    Words,
 )
 
 LARGEST_WORD = np.uint64(2**64 - 1)
 
 
 def exponential_coin(
-    numerators: Int64Array, denominators: Int64Array, bits: BitSource, trial: int = 1
+    numerators: Int64Array, denominators: Int64Array, bits: Words, trial: int = 1
 ) -> BoolArray:
     """Toss coins that are true with probability exp(-a/b), numerators 0 <= a <= denominators b.
 
     Args:
         numerators: a, `(n,)`.
         denominators: b, `(n,)`.
-        bits: Source of random bits.
+        bits: Source of random bits of these elements.
         trial: The trial to go on with, where all trials before it are known to have succeeded.
 
     Returns:
@@ -110,15 +112,15 @@ def exponential_coin(
     result = np.empty(numerators.size, dtype=np.bool_)
     running = np.arange(numerators.size)
     while running.size:
-        success = uniform_below(denominators, bits) < numerators
-        success[success] = one_in(trial, int(np.count_nonzero(success)), bits)
+        success = _uniform_below(denominators, bits, running) < numerators
+        success[success] = one_in(trial, bits, running[success])
         result[running[~success]] = trial % 2 == 1
         running, numerators, denominators = running[success], numerators[success], denominators[success]
         trial += 1
     return result
 
 
-def two_over_e_coin(n_coins: int, bits: BitSource) -> BoolArray:
+def two_over_e_coin(n_coins: int, bits: Words) -> BoolArray:
     """Toss coins that are true with probability 2/e: the trials of exp(-1) from the third onwards.
 
     Trial j succeeds with probability 1/j, so the number of successes is at least i with probability
@@ -128,31 +130,34 @@ def two_over_e_coin(n_coins: int, bits: BitSource) -> BoolArray:
     return exponential_coin(one, one, bits, trial=3)
 
 
-def one_in(choices: int, n_draws: int, bits: BitSource) -> BoolArray:
-    """Draw events of probability 1/choices, choices below 2^16; for 1 choice it costs no bits."""
+def one_in(choices: int, bits: Words, which: PositionArray) -> BoolArray:
+    """Draw events of probability 1/choices for some elements; for 1 choice it costs no bits."""
     if choices == 1:
-        return np.ones(n_draws, dtype=np.bool_)
-    share = 2**16 // choices
-    words = bits.words(-(-n_draws // 4)).view(np.uint16)[:n_draws]
-    chosen: BoolArray = words < share
-    rejected = np.flatnonzero(words >= share * choices)
+        return np.ones(which.size, dtype=np.bool_)
+    share = 2**64 // choices
+    words = bits.next(which)
+    chosen: BoolArray = words < np.uint64(share)
+    rejected = np.flatnonzero(words > np.uint64(share * choices - 1))
     if rejected.size:
-        chosen[rejected] = one_in(choices, rejected.size, bits)
+        chosen[rejected] = one_in(choices, bits, which[rejected])
     return chosen
 
 
-def uniform_below(bounds: Int64Array, bits: BitSource) -> Int64Array:
-    """Draw a uniform integer from 0 to bound - 1 for every bound >= 1; bounds of 1 alone cost no bits."""
-    if not np.any(bounds > 1):
-        return np.zeros(bounds.size, dtype=np.int64)
+def uniform_below(bounds: Int64Array, bits: Words) -> Int64Array:
+    """Draw a uniform integer from 0 to bound - 1 for every bound >= 1."""
+    return _uniform_below(bounds, bits, np.arange(bounds.size))
+
+
+def _uniform_below(bounds: Int64Array, bits: Words, which: PositionArray) -> Int64Array:
     limits = bounds.astype(np.uint64)
-    words = bits.words(bounds.size)
+    words = bits.next(which)
     drawn = words % limits
     # words - drawn is the multiple of the bound that a word lies above; the last, incomplete one is rejected.
     rejected = np.flatnonzero(words - drawn > LARGEST_WORD - (limits - np.uint64(1)))
+    found = drawn.astype(np.int64)
     if rejected.size:
-        drawn[rejected] = uniform_below(bounds[rejected], bits)
-    return drawn.astype(np.int64)
+        found[rejected] = _uniform_below(bounds[rejected], bits, which[rejected])
+    return found
 
 
 Integer = TypeVar("Integer", np.int32, np.int64)
@@ -168,15 +173,8 @@ HIGH_BITS = 7
 For t above 2^55, where L has no more bits, it is up to 2^10, and for t below 2^8 it is t itself."""
 WIDEST_LOW = 64 - INDEX_BITS - 1
 """Bits of L that one word has room for, beside index and sign."""
-REST_TYPES: dict[int, type[np.integer[Any]]] = {
-    7: np.int8,
-    8: np.uint8,
-    15: np.int16,
-    16: np.uint16,
-    31: np.int32,
-}
-"""What L and its sign are drawn as beside an index of their own, by the most bits of L; without the sign
-where L fills all bytes."""
+REST_TYPES: dict[int, type[np.integer[Any]]] = {7: np.int8, 15: np.int16, 31: np.int32}
+"""What L and its sign are drawn as beside an index of their own, by the most bits of L."""
 REACH = 16
 """M is so many scales of H: a draw goes further with probability e^-16."""
 DRAWS_PER_BLOCK = 2**17
@@ -267,21 +265,20 @@ class Table(Generic[Integer]):
         """What every larger draw is returned as."""
         return int(np.iinfo(self.by_index.dtype).max)
 
-    def draw(self, n_draws: int, bits: BitSource) -> GeometricDraws[Integer]:
-        """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign.
+    def draw(self, bits: ElementBits) -> GeometricDraws[Integer]:
+        """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, and a fair sign, for every element.
 
         Args:
-            n_draws: How many.
-            bits: Source of random bits.
+            bits: Source of random bits of the elements.
 
         Returns:
             Independent draws, in the units of the scale.
         """
-        magnitudes, signs = np.empty(n_draws, self.by_index.dtype), np.empty(n_draws, np.int8)
+        magnitudes, signs = np.empty(bits.size, self.by_index.dtype), np.empty(bits.size, np.int8)
         places, indices = [], []
-        for first in range(0, n_draws, DRAWS_PER_BLOCK):
-            block = slice(first, min(first + DRAWS_PER_BLOCK, n_draws))
-            index, low, signs[block] = self._words(block.stop - first, bits)
+        for first in range(0, bits.size, DRAWS_PER_BLOCK):
+            block = slice(first, min(first + DRAWS_PER_BLOCK, bits.size))
+            index, low, signs[block] = self._parts(bits, block)
             found = self._indexed(index, low, magnitudes[block])
             places.append(found + first)
             indices.append(index[found].astype(np.int64))
@@ -289,18 +286,28 @@ class Table(Generic[Integer]):
             self._settle(magnitudes, np.concatenate(places), np.concatenate(indices), bits)
         return GeometricDraws(magnitudes, signs)
 
-    def _words(self, n_draws: int, bits: BitSource) -> tuple[NDArray[Any], NDArray[Any], SignArray]:
+    def draw_anew(self, n_draws: int, bits: Words) -> GeometricDraws[Integer]:
+        """Draw the same for elements whose fixed places in the stream have been used, from further words."""
+        index, low, signs = self._parts_of(bits.next(np.arange(n_draws)))
+        magnitudes = np.empty(n_draws, self.by_index.dtype)
+        found = self._indexed(index, low, magnitudes)
+        self._settle(magnitudes, found, index[found], bits)
+        return GeometricDraws(magnitudes, signs)
+
+    def _parts(self, bits: ElementBits, block: slice) -> tuple[NDArray[Any], NDArray[Any], SignArray]:
         """Draw indices, L in as few bytes as have room for it, and signs, all `(n_draws,)`."""
-        low_mask = (1 << self.law.low_bits) - 1
         widest = next((each for each in REST_TYPES if self.law.low_bits <= each), None)
         if widest is None:
-            words = bits.words(n_draws).view(np.int64)
-            low = words >> INDEX_BITS & low_mask
-            return words & (2**INDEX_BITS - 1), low, (words >> 63).astype(np.int8)
-        index, rest = _integers(n_draws, np.uint16, bits), _integers(n_draws, REST_TYPES[widest], bits)
-        if widest == self.law.low_bits and widest % 8 == 0:
-            return index, rest, _signs(n_draws, bits)
-        return index, rest & low_mask, (rest >> widest).astype(np.int8, copy=False)
+            return self._parts_of(bits.integers(np.uint64, 0, block))
+        index = bits.integers(np.uint16, 0, block)
+        rest = bits.integers(REST_TYPES[widest], 1, block)
+        return index, rest & ((1 << self.law.low_bits) - 1), (rest >> widest).astype(np.int8, copy=False)
+
+    def _parts_of(self, drawn: UInt64Array) -> tuple[Int64Array, Int64Array, SignArray]:
+        """Divide words into indices, L and signs, all `(n_draws,)`."""
+        words = drawn.view(np.int64)
+        low = words >> INDEX_BITS & ((1 << self.law.low_bits) - 1)
+        return words & (2**INDEX_BITS - 1), low, (words >> 63).astype(np.int8)
 
     def _indexed(self, index: NDArray[Any], low: NDArray[Any], magnitudes: NDArray[Integer]) -> PositionArray:
         """Add L to 2^s H where the index settles it.
@@ -314,42 +321,44 @@ class Table(Generic[Integer]):
         return np.flatnonzero(magnitudes < 0)
 
     def _settle(
-        self, magnitudes: NDArray[Integer], places: PositionArray, indices: Int64Array, bits: BitSource
+        self, magnitudes: NDArray[Integer], places: PositionArray, indices: Int64Array, bits: Words
     ) -> None:
         """Draw more bits of each U, and trials of L, or all anew, where that takes it."""
         if places.size == 0:
             return
         s, size, largest = self.law.low_bits, self.law.size, self.largest
         low = magnitudes[places].astype(np.int64) & largest
-        decided = self._closer(indices, bits)
+        decided = self._closer(indices, Chosen(bits, places))
         magnitudes[places] = (decided << s) + low
         again = np.flatnonzero(decided >= size)
         if again.size == 0:
             return
-        new = self.draw(again.size, bits).magnitudes.astype(np.int64)
+        left = Chosen(bits, places[again])
+        new = self.draw_anew(again.size, left).magnitudes.astype(np.int64)
         low, beyond = low[again], decided[again] == size
-        kept = self._kept(low, bits)
+        kept = self._kept(low, left)
         cut = np.flatnonzero(new == largest)
         if cut.size:
             # What was cut has no high part that L could go with. Given the largest or more, exp(-1/t) is cut.
             one = np.ones(cut.size, dtype=np.int64)
-            kept[cut] &= ~exponential_coin(one, np.full(cut.size, self.law.scale), bits)
+            kept[cut] &= ~exponential_coin(one, np.full(cut.size, self.law.scale), Chosen(left, cut))
         with_low = np.where(kept | beyond, new >> s << s | low, new)
         more = np.where(beyond, size << s, 0)
         magnitudes[places[again]] = np.minimum(with_low, largest - more) + more
 
-    def _kept(self, low: Int64Array, bits: BitSource) -> BoolArray:
+    def _kept(self, low: Int64Array, bits: Words) -> BoolArray:
         """Make the trials of L where the event of κ has come true in the first one."""
         s = self.law.low_bits
         kept = np.ones(low.size, dtype=np.bool_)
         if s:
-            on = np.flatnonzero((bits.words(low.size) >> np.uint64(64 - s)).view(np.int64) < low)
-            kept[on] = exponential_coin(low[on], np.full(on.size, self.law.scale), bits, trial=2)
+            words = bits.next(np.arange(low.size))
+            on = np.flatnonzero((words >> np.uint64(64 - s)).view(np.int64) < low)
+            kept[on] = exponential_coin(low[on], np.full(on.size, self.law.scale), Chosen(bits, on), trial=2)
         return kept
 
-    def _closer(self, indices: Int64Array, bits: BitSource) -> PositionArray:
+    def _closer(self, indices: Int64Array, bits: Words) -> PositionArray:
         """Draw 48 more bits of each U, and more of those that still lie in the cell of a threshold."""
-        words = bits.words(indices.size) >> np.uint64(INDEX_BITS)
+        words = bits.next(np.arange(indices.size)) >> np.uint64(INDEX_BITS)
         words |= indices.view(np.uint64) << np.uint64(64 - INDEX_BITS)
         # Most cells have one threshold, behind which the next one is above already: no need to search.
         decided = self.passed[indices]
@@ -358,19 +367,19 @@ class Table(Generic[Integer]):
         decided[further] = np.searchsorted(self.thresholds, words[further])
         above = self._above(decided)
         for place in np.flatnonzero(above == words).tolist():
-            decided[place] = self._to_the_end(int(words[place]), bits)
+            decided[place] = self._to_the_end(int(words[place]), Chosen(bits, np.array([place])))
         return decided
 
     def _above(self, decided: PositionArray) -> UInt64Array:
         """Return the first threshold that is not passed, or the last one."""
         return self.thresholds.take(decided, mode="clip")
 
-    def _to_the_end(self, prefix: int, bits: BitSource) -> int:
+    def _to_the_end(self, prefix: int, bits: Words) -> int:
         """Draw 64 more bits of one U at a time until they decide."""
         n_bits = 64
         while True:
             n_bits += 64
-            prefix = prefix << 64 | int(bits.words(1)[0])
+            prefix = prefix << 64 | _word(bits)
             thresholds = self.law.thresholds(n_bits)
             decided = bisect_left(thresholds, prefix)
             if decided == bisect_right(thresholds, prefix):
@@ -387,16 +396,9 @@ def table_of(scale: int, integer: type[Integer]) -> Table[Integer]:
     return _table(scale, np.dtype(integer))
 
 
-def _signs(n_draws: int, bits: BitSource) -> SignArray:
-    """Draw fair signs by themselves, `(n_draws,)`."""
-    words = bits.words(-(-n_draws // 64))
-    return -np.unpackbits(words.view(np.uint8), count=n_draws).view(np.int8)
-
-
-def _integers(n_draws: int, integer: type[np.integer[Any]], bits: BitSource) -> NDArray[Any]:
-    """Draw uniform integers of few bytes, `(n_draws,)`."""
-    n_bytes = n_draws * np.dtype(integer).itemsize
-    return bits.words(-(-n_bytes // 8)).view(integer)[:n_draws]
+def _word(bits: Words) -> int:
+    """Draw a word for a single element."""
+    return int(bits.next(np.zeros(1, dtype=np.int64))[0])
 
 
 LARGEST_DOUBLE_SCALE = 2**48
@@ -410,12 +412,13 @@ _NEAR = 4
 _STEP_BITS = 64
 
 
-def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]:
+def mixed_draws(scales: Int64Array, drawn: GeometricDraws[np.int64], bits: Words) -> GeometricDraws[np.int64]:
     """Draw Y with P(Y = y) ∝ exp(-y/t), y >= 0, of every element's own scale, and a fair sign.
 
     Args:
         scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
-        bits: Source of random bits.
+        drawn: G and a sign of every element; overwritten.
+        bits: Source of further random bits of the elements.
 
     Returns:
         Independent draws, `(n,)`, in the units of the scales.
@@ -425,7 +428,6 @@ def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]
     """
     if scales.max(initial=0) > LARGEST_SCALE:
         raise ValueError(f"no noise of a scale above {LARGEST_SCALE}")
-    drawn = _exponential_table().draw(scales.size, bits)
     grid, values, places = drawn.magnitudes, np.empty_like(scales), []
     for first in range(0, scales.size, DRAWS_PER_BLOCK):
         block = slice(first, first + DRAWS_PER_BLOCK)
@@ -433,11 +435,11 @@ def mixed_draws(scales: Int64Array, bits: BitSource) -> GeometricDraws[np.int64]
         places.append(near + first)
     if places:
         near = np.concatenate(places)
-        values[near] = _exactly(grid[near], scales[near], bits)
+        values[near] = _exactly(grid[near], scales[near], Chosen(bits, near))
     beyond = np.flatnonzero(grid >= REACH << UNIT_BITS)
     if beyond.size:
-        certain = REACH * scales[beyond]
-        more = mixed_draws(scales[beyond], bits).magnitudes
+        certain, left = REACH * scales[beyond], Chosen(bits, beyond)
+        more = mixed_draws(scales[beyond], _exponential_table().draw_anew(beyond.size, left), left).magnitudes
         values[beyond] = np.minimum(more, LARGEST_INT64 - certain) + certain
     return GeometricDraws(values, drawn.signs)
 
@@ -464,23 +466,25 @@ def _nearly(grid: Int64Array, scales: Int64Array) -> tuple[Int64Array, Int64Arra
     return values, np.flatnonzero((whole < _NEAR) | (scales > LARGEST_DOUBLE_SCALE))
 
 
-def _exactly(grid: Int64Array, scales: Int64Array, bits: BitSource) -> Int64Array:
+def _exactly(grid: Int64Array, scales: Int64Array, bits: Words) -> Int64Array:
     """Return floor(t E), with more digits of E where that takes them."""
     fraction = grid & (2**UNIT_BITS - 1)
     values, rest = whole_products(fraction, UNIT_BITS, scales)
     further = np.flatnonzero(rest + scales > 2**UNIT_BITS)
     if further.size:
-        finer = fraction[further] << MORE_BITS | _more_digits(further.size, bits)
-        values[further] = _with_more_digits(finer, scales[further], bits)
+        left = Chosen(bits, further)
+        finer = fraction[further] << MORE_BITS | _more_digits(further.size, left)
+        values[further] = _with_more_digits(finer, scales[further], left)
     return values + (grid >> UNIT_BITS) * scales
 
 
-def _with_more_digits(fraction: Int64Array, scales: Int64Array, bits: BitSource) -> Int64Array:
+def _with_more_digits(fraction: Int64Array, scales: Int64Array, bits: Words) -> Int64Array:
     """Return floor(t F), F lying from fraction/2^62 to (fraction + 1)/2^62."""
     n_bits = UNIT_BITS + MORE_BITS
     values, rest = whole_products(fraction, n_bits, scales)
     for place in np.flatnonzero(rest > 2**n_bits - scales).tolist():
-        values[place] = _to_the_end(int(fraction[place]), n_bits, int(scales[place]), bits)
+        only = Chosen(bits, np.array([place]))
+        values[place] = _to_the_end(int(fraction[place]), n_bits, int(scales[place]), only)
     return values
 
 
@@ -506,36 +510,40 @@ def whole_products(fraction: Int64Array, n_bits: int, scales: Int64Array) -> tup
     return carried, rest
 
 
-def _more_digits(n_draws: int, bits: BitSource) -> Int64Array:
+def _more_digits(n_draws: int, bits: Words) -> Int64Array:
     """Draw the digits of E from 55 to 62 places after the point, `(n_draws,)`."""
     digits, pending = np.empty(n_draws, dtype=np.int64), np.arange(n_draws)
     while pending.size:
-        drawn = (bits.words(pending.size) >> np.uint64(64 - MORE_BITS)).view(np.int64)
-        kept = exponential_coin(drawn, np.full(drawn.size, 2 ** (UNIT_BITS + MORE_BITS)), bits)
+        drawn = (bits.next(pending) >> np.uint64(64 - MORE_BITS)).view(np.int64)
+        unit = np.full(drawn.size, 2 ** (UNIT_BITS + MORE_BITS))
+        kept = exponential_coin(drawn, unit, Chosen(bits, pending))
         digits[pending[kept]] = drawn[kept]
         pending = pending[~kept]
     return digits
 
 
-def _to_the_end(fraction: int, n_bits: int, scale: int, bits: BitSource) -> int:
+def _to_the_end(fraction: int, n_bits: int, scale: int, bits: Words) -> int:
     """Draw 64 more digits of one E at a time until they say what t times its fraction is rounded down."""
     while True:
         n_bits += _STEP_BITS
-        digit = int(bits.words(1)[0])
+        digit = _word(bits)
         while not _kept(digit, n_bits, bits):
-            digit = int(bits.words(1)[0])
+            digit = _word(bits)
         fraction = fraction << _STEP_BITS | digit
         least, most = fraction * scale >> n_bits, (fraction + 1) * scale - 1 >> n_bits
         if least == most:
             return least
 
 
-def _kept(digit: int, n_bits: int, bits: BitSource) -> bool:
+def _kept(digit: int, n_bits: int, bits: Words) -> bool:
     """Return true with probability exp(-d/2^n), as `exponential_coin` does for larger numbers."""
     trial, n_words = 1, -(-n_bits // 64)
     while True:
-        uniform = int.from_bytes(bits.words(n_words).tobytes()) >> (64 * n_words - n_bits)
-        if uniform >= digit or not one_in(trial, 1, bits)[0]:
+        uniform = 0
+        for _ in range(n_words):
+            uniform = uniform << 64 | _word(bits)
+        uniform >>= 64 * n_words - n_bits
+        if uniform >= digit or not one_in(trial, bits, np.zeros(1, dtype=np.int64))[0]:
             return trial % 2 == 1
         trial += 1
 
@@ -559,6 +567,7 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
     """
     noise = np.zeros(scales.size, dtype=np.int64)
     own = scales > 0
+    # Elements without noise need no bits; the others are numbered in turn.
     # Clusters of one size often share a scale, the last one has its own.
     if scales.size >= FEWEST_SHARED and scales[0] == scales[1] > 0:
         shared = scales == scales[0]
@@ -570,39 +579,61 @@ def discrete_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
             noise[shared] = drawn
             own &= ~shared
     if np.all(own):
-        return _own_laplace(scales, bits)
-    noise[own] = _own_laplace(scales[own], bits)
+        return own_laplace(scales, bits.take(scales.size))
+    noise[own] = own_laplace(scales[own], bits.take(int(np.count_nonzero(own))))
     return noise
 
 
-def _own_laplace(scales: Int64Array, bits: BitSource) -> Int64Array:
-    """Draw noise of scales of at least 1."""
-    noise, again = _signed(mixed_draws(scales, bits))
-    if again.size:
-        noise[again] = _own_laplace(scales[again], bits)
+def own_laplace(scales: Int64Array, bits: ElementBits) -> Int64Array:
+    """Draw noise of scales of at least 1, every element's from its own bits.
+
+    Args:
+        scales: t, each from 1 to `LARGEST_SCALE`, `(n,)`.
+        bits: Source of random bits of the elements.
+
+    Returns:
+        The noise, `(n,)`, in the units of the scales.
+    """
+    table = _exponential_table()
+    noise, again = _signed(mixed_draws(scales, table.draw(bits), bits))
+    while again.size:
+        left = Chosen(bits, again)
+        noise[again], minus_zero = _signed(
+            mixed_draws(scales[again], table.draw_anew(again.size, left), left)
+        )
+        again = again[minus_zero]
     return noise
 
 
 def shared_laplace(n_draws: int, scale: int, bits: BitSource, integer: type[Integer]) -> NDArray[Integer]:
-    """Draw independent discrete Laplace noise of one scale.
+    """Draw independent discrete Laplace noise of one scale; arguments as in `SharedScale`."""
+    return SharedScale(n_draws, scale, integer).draw(bits.take(n_draws))
 
-    Args:
-        n_draws: How many.
-        scale: t, from 1 to `LARGEST_SCALE`.
-        bits: Source of random bits.
-        integer: What to draw: noise that is too large for it is returned as its largest number, or as that
-            below 0.
 
-    Returns:
-        The noise, `(n_draws,)`, in the units of the scale.
-    """
-    if n_draws < FEWEST_SHARED or (integer is np.int32 and scale > LARGEST_NARROW_SCALE):
-        largest = np.iinfo(integer).max
-        return np.clip(discrete_laplace(np.full(n_draws, scale), bits), -largest, largest).astype(integer)
-    noise, again = _signed(table_of(scale, integer).draw(n_draws, bits))
-    if again.size:
-        noise[again] = shared_laplace(again.size, scale, bits, integer)
-    return noise
+@dataclass(frozen=True, slots=True)
+class SharedScale(Generic[Integer]):
+    """Discrete Laplace noise of one scale for all elements, drawn for some of them at a time."""
+
+    n_draws: int
+    """How many draws there are altogether: many are drawn from a table, which few do not pay for."""
+    scale: int
+    """t, from 1 to `LARGEST_SCALE`."""
+    integer: type[Integer]
+    """What to draw: noise that is too large for it is its largest number, or as far below 0."""
+
+    def draw(self, bits: ElementBits) -> NDArray[Integer]:
+        """Draw the noise of some elements, each from its own bits, `(n,)`, in the units of the scale."""
+        narrow = self.integer is np.int32
+        if self.n_draws < FEWEST_SHARED or (narrow and self.scale > LARGEST_NARROW_SCALE):
+            largest = np.iinfo(self.integer).max
+            drawn = own_laplace(np.full(bits.size, self.scale), bits)
+            return np.clip(drawn, -largest, largest).astype(self.integer)
+        table = table_of(self.scale, self.integer)
+        noise, again = _signed(table.draw(bits))
+        while again.size:
+            noise[again], minus_zero = _signed(table.draw_anew(again.size, Chosen(bits, again)))
+            again = again[minus_zero]
+        return noise
 
 
 def _signed(draws: GeometricDraws[Integer]) -> tuple[NDArray[Integer], PositionArray]:

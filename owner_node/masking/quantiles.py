@@ -31,14 +31,18 @@ References:
     Dwork and Roth 2014, Proposition 2.1 (post-processing).
 """
 
+from typing import Any
+
 import numpy as np
 
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import Clusters
 from owner_node.masking.lists import round_to_domain
 
-PLACES_PER_BLOCK = 2**17
-"""Places processed at a time: intermediate results stay in the processor's caches."""
+PLACES_PER_BLOCK = 2**15
+"""Approximate number of places processed at a time: intermediate results stay in the processor's caches."""
+MOST_IN_SHORT_KEYS = 2**10
+"""Most places of a cluster whose order is drawn with 32 bits per place."""
 
 
 def linear_list(centroids: Float64Array, clusters: Clusters, n_values: int) -> Int64Array:
@@ -73,23 +77,29 @@ def linear_list(centroids: Float64Array, clusters: Clusters, n_values: int) -> I
 def shuffle_within_clusters(entries: Int64Array, clusters: Clusters, bits: BitSource) -> Int64Array:
     """Return entries with those of every cluster in random order, `(n_records,)`.
 
-    Every place draws a word. The places of a cluster are sorted by these words, whose lowest bits are
-    replaced by the place; two words that agree in all other bits are sorted by place.
+    Every place draws a number. The places of a cluster are sorted by their numbers, whose lowest bits are
+    replaced by the place; two that agree in all other bits, at least 22, are sorted by place.
 
     Args:
         entries: By place, `(n_records,)`.
         clusters: Which places belong to each.
-        bits: Source of random bits.
+        bits: Source of random bits; its next elements are the places.
     """
     shuffled = np.empty_like(entries)
+    short = clusters.last_size <= MOST_IN_SHORT_KEYS
+    kind: type[np.unsignedinteger[Any]] = np.uint32 if short else np.uint64
     for _, places, shape in clusters.blocks(PLACES_PER_BLOCK):
         low = (shape[1] - 1).bit_length()
-        keys = bits.words(shape[0] * shape[1]).reshape(shape) >> np.uint64(low) << np.uint64(low)
-        keys |= np.arange(shape[1], dtype=np.uint64)
+        mask = kind((1 << low) - 1)
+        keys = bits.take(shape[0] * shape[1]).integers(kind).reshape(shape)
+        keys &= ~mask
+        keys |= np.arange(shape[1], dtype=kind)
         keys.sort(axis=1)
-        keys &= np.uint64((1 << low) - 1)
-        own = entries[places].reshape(shape)
-        shuffled[places] = np.take_along_axis(own, keys.view(np.int64), axis=1).ravel()
+        keys &= mask
+        within = keys.astype(np.int64)
+        within += np.arange(0, within.size, shape[1])[:, None]
+        # "clip" is quicker than a check; no place is outside.
+        np.take(entries[places], within.ravel(), out=shuffled[places], mode="clip")
     return shuffled
 
 

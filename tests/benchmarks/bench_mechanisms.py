@@ -24,6 +24,7 @@ K = 50
 VALUE = Attribute("value", AttributeType.NUMBER, 0, 10**8, 2)
 COUNTED = Attribute("value", AttributeType.INTEGER, 0, 110)
 LIMIT_OF_COUNTS = 1.0
+LIMIT_OF_QUANTILES = 1.1
 LIMIT_OF_RANK_NOISE = 1.0
 RANK_NOISE = Decimal("0.03")
 
@@ -36,6 +37,7 @@ def run() -> Iterable[Result]:
             yield _compared(name, values, K if MECHANISMS[name].clustered else None)
     ages = np.random.default_rng(1).integers(0, COUNTED.n_values, N_RECORDS)
     yield _counted(ages)
+    yield _quantiles(values)
     yield _rank_noise("amounts", AttributeTask(VALUE, Decimal(1), K, "idp-joint"), values)
     yield _rank_noise("ages", AttributeTask(COUNTED, Decimal(1), None, HISTOGRAM), ages)
 
@@ -57,6 +59,20 @@ def _counted(values: Int64Array) -> Result:
     name = f"{HISTOGRAM}, {N_RECORDS:,} records / idp-joint"
     detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, {COUNTED.n_values} values"
     return Result(name, ours / reference, LIMIT_OF_COUNTS, detail)
+
+
+def _quantiles(values: Int64Array) -> Result:
+    """Compare the default for many values with one value per cluster, both with rank noise."""
+    joint = AttributeTask(VALUE, Decimal(1), K, "idp-joint", rank_noise=RANK_NOISE)
+    linear = replace(joint, mechanism="idp-quantiles")
+    ours, reference = medians(
+        15,
+        lambda: mask_table(MemoryEngine({"value": values}), [linear]),
+        lambda: mask_table(MemoryEngine({"value": values}), [joint]),
+    )
+    name = f"idp-quantiles, {N_RECORDS:,} records with rank noise / idp-joint with rank noise"
+    detail = f"{ours * 1e3:.0f} ms against {reference * 1e3:.0f} ms, k = {K}"
+    return Result(name, ours / reference, LIMIT_OF_QUANTILES, detail)
 
 
 def _rank_noise(kind: str, task: AttributeTask, values: Int64Array) -> Result:

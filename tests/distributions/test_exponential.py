@@ -96,7 +96,7 @@ def test_every_cluster_is_drawn_from_its_own_records():
     # Five clusters: two of place 0 alone, a mixed one, one of place 2, and a last one of five.
     column = np.array([0] * 7 + [1] + [2] * 5 + [3, 4, 4, 4])
     setting = Setting("job", 5, Decimal(4), 3, taxonomy=TREE)
-    mechanism, bits = TaxonomyMechanism(), SeededBits(7)
+    mechanism, bits = TaxonomyMechanism(), SeededBits(8)
     drawn = np.array([mechanism.release(column, setting, bits).values for _ in range(1_500)])
     starts = [0, 3, 6, 9, 12]
     for index, start in enumerate(starts):

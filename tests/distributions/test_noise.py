@@ -101,7 +101,9 @@ def test_the_chi_square_sees_a_wrong_scale(draw, scale, claimed):
 @pytest.mark.parametrize(("scale", "low_bits", "claimed"), [(10, 3, 11), (5, 1, 6), (9, 2, 8)])
 def test_low_parts_that_often_go_through_trials_have_the_exact_probabilities(scale, low_bits, claimed):
     """A table with more low bits than are good for it: in up to four of five draws trials decide."""
-    drawn, again = sampler._signed(Table.of(Law(scale, low_bits), np.int64).draw(N_DRAWS, SeededBits(scale)))
+    drawn, again = sampler._signed(
+        Table.of(Law(scale, low_bits), np.int64).draw(SeededBits(scale).take(N_DRAWS))
+    )
     draws = np.delete(drawn, again)
     assert chi_square_exact(draws, scale) > BAD
     assert chi_square_exact(draws, claimed) < HOPELESS
@@ -115,7 +117,7 @@ def test_draws_beyond_a_table_have_the_exact_probabilities(monkeypatch, scale, l
     monkeypatch.setattr(shared_scale, "REACH", 1)
     table = Table.of(Law(scale, low_bits), integer)
     assert table.law.size << low_bits < 2 * scale
-    drawn, again = sampler._signed(table.draw(5 * N_DRAWS, SeededBits(scale)))
+    drawn, again = sampler._signed(table.draw(SeededBits(scale).take(5 * N_DRAWS)))
     draws = np.delete(drawn, again)
     assert chi_square_exact(draws, scale) > BAD
     assert chi_square_exact(draws, scale + 1) < HOPELESS

@@ -1,21 +1,28 @@
 """A seedable source of bits. It lives outside the package: a release cannot be made with it."""
 
+from hashlib import sha256
+
 import numpy as np
 
-from owner_node.masking.arrays import UInt64Array
+from owner_node.masking.arrays import BitSource, PositionArray, UInt64Array
 
 
-class SeededBits:
-    """Reproducible words from PCG64, for tests and evaluations only."""
+class SeededBits(BitSource):
+    """Reproducible bits, for tests and evaluations only."""
 
-    def __init__(self, seed: int | np.random.SeedSequence) -> None:
-        self._seeds = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-        self._generator = np.random.PCG64(self._seeds)
+    def __init__(self, seed: int) -> None:
+        super().__init__(bytearray(sha256(str(seed).encode()).digest()))
 
-    def words(self, n_words: int) -> UInt64Array:
-        """Return uniform words, `(n_words,)`."""
-        return self._generator.random_raw(n_words)
 
-    def spawn(self) -> "SeededBits":
-        """Return a source of other words, the same ones each time that the first is made with a seed."""
-        return SeededBits(self._seeds.spawn(1)[0])
+class QueuedWords:
+    """Gives the queued words first, then seeded ones."""
+
+    def __init__(self, *words: int) -> None:
+        self._queue = list(words)
+        self._after = SeededBits(1)
+
+    def next(self, which: PositionArray) -> UInt64Array:
+        """Return the next words."""
+        taken, self._queue = self._queue[: which.size], self._queue[which.size :]
+        rest = self._after.words(which.size - len(taken))
+        return np.concatenate([np.array(taken, dtype=np.uint64), rest])

@@ -6,30 +6,45 @@ from dataclasses import dataclass
 import numpy as np
 
 from owner_node.masking import mask
-from owner_node.masking.arrays import BitSource, Int64Array
+from owner_node.masking.arrays import BitSource, Int64Array, PositionArray
 from owner_node.masking.clusters import Clusters, ClusterStatistics
 from owner_node.masking.engine import MemoryEngine
-from owner_node.masking.mask import MaskedAttribute
+from owner_node.masking.lists import ReleasedList
 from owner_node.masking.tasks import AttributeTask
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedColumn(MaskedAttribute):
-    """A masked column whose records can be asked for."""
+class MaskedColumn:
+    """A masked column, and what it was made from."""
 
-    records: MemoryEngine
+    column: Int64Array
+    product: mask.MaskedAttribute | None = None
+
+    @property
+    def released(self) -> ReleasedList:
+        """The list, of a mechanism that has one."""
+        assert self.product is not None
+        return self.product.released
+
+    @property
+    def assignment(self) -> PositionArray:
+        """The record at every place of the list."""
+        assert self.product is not None
+        return self.product.assignment
 
     def by_record(self) -> Int64Array:
         """The masked value of every record."""
-        return self.records.write(self.released.values, self.entries)
+        return self.column
 
 
 def mask_attribute(values: Int64Array, task: AttributeTask, bits: BitSource) -> MaskedColumn:
-    """Check and mask one column."""
-    records = MemoryEngine({task.attribute.name: values})
+    """Check and mask one column, with a key that the source has not given before."""
+    records, key = MemoryEngine({task.attribute.name: values}), bits.spawn()
     records.check([task])
-    masked = mask.mask_attribute(records, task, bits)
-    return MaskedColumn(masked.released, masked.entries, records)
+    if not task.rules.listed:
+        return MaskedColumn(mask.mask_each(records, task, key))
+    masked = mask.mask_attribute(records, task, key)
+    return MaskedColumn(masked.column, masked)
 
 
 def mask_table(columns: Mapping[str, Int64Array], tasks: Sequence[AttributeTask]) -> dict[str, Int64Array]:

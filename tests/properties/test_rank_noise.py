@@ -5,9 +5,8 @@ its record's position: the largest log-ratio of the vector is the sum of the lar
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
-from itertools import combinations, product
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
@@ -18,23 +17,11 @@ from scipy import stats
 from common.model.privacy import rank_loss
 from common.model.schema import Attribute, AttributeType
 from owner_node.masking import engine
-from owner_node.masking import order as original_order
 from owner_node.masking import rank_noise as module
-from owner_node.masking.order import (
-    CountedRecords,
-    SortedRecords,
-    are_counted,
-    rank,
-    rank_with_random_ties,
-    tie_breakers,
-)
-from owner_node.masking.rank_noise import (
-    PositionNoise,
-    add_positions,
-    in_noisy_order,
-    noise_scale,
-    with_rank_noise,
-)
+from owner_node.masking.arrays import Purpose
+from owner_node.masking.noise import SharedScale
+from owner_node.masking.order import rank, tie_breakers
+from owner_node.masking.rank_noise import noise_scale, noisy_order, position_noise, with_rank_noise
 from owner_node.masking.tasks import AttributeTask
 from tests.fakes.bits import SeededBits
 from tests.fakes.records import mask_attribute, mask_table
@@ -132,30 +119,11 @@ def test_the_stated_loss_is_rounded_up():
     assert rank_loss(Decimal("0.5"), 3) == 12
 
 
-@pytest.mark.parametrize("largest", [0, 3, 10**3, 10**6, 10**9])
-@settings(max_examples=20, deadline=None)
-@given(st.integers(1, 300), st.integers(0, 2**32))
-def test_the_original_order_is_by_value_then_tie_breaker_then_record(largest, n_records, seed):
-    """However many values repeat, and whether a sample shows that or not."""
-    values = np.random.default_rng(seed).integers(0, largest + 1, n_records)
-    for zeros in (np.zeros(n_records, dtype=np.uint8), tie_breakers(n_records, SeededBits(seed))):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(original_order, "tie_breakers", lambda n, _bits, of=zeros: of[:n])
-            patch.setattr(original_order, "FEWEST_SAMPLED", 1)
-            patch.setattr(original_order, "SAMPLE", 16)
-            found = rank_with_random_ties(values, SeededBits(1))
-        assert np.array_equal(found.values, np.sort(values))
-        assert np.array_equal(values[found.order], found.values)
-        assert np.array_equal(np.sort(found.order), np.arange(n_records))
-        if not zeros.any():
-            assert np.array_equal(found.order, np.argsort(values, kind="stable"))
-
-
-@pytest.mark.parametrize("n_values", [5, 2 * 10**6, 10**7])
+@pytest.mark.parametrize("n_values", [5, 2 * 10**6])
 def test_ties_of_a_large_table_are_broken_at_random(n_values):
     """Of equal values beside each other the later record comes first half the time, few of them or many."""
     values = np.random.default_rng(3).integers(0, n_values, 2**17)
-    found = rank_with_random_ties(values, SeededBits(12))
+    found = rank(values, ties=tie_breakers(values.size, SeededBits(12)))
     assert np.array_equal(values[found.order], np.sort(values))
     assert np.array_equal(np.sort(found.order), np.arange(values.size))
     tied = found.values[1:] == found.values[:-1]
@@ -167,7 +135,7 @@ def test_ties_of_a_large_table_are_broken_at_random(n_values):
 
 def displacements(rank_noise: str, seed: int, n: int = 40_000) -> np.ndarray:
     """By how much positions are moved, for every record."""
-    return PositionNoise(n, noise_scale(Decimal(rank_noise), n), SeededBits(seed)).draw()
+    return position_noise(Decimal(rank_noise), n, SeededBits(seed))
 
 
 def test_positions_carry_the_noise_that_is_stated():
@@ -176,36 +144,28 @@ def test_positions_carry_the_noise_that_is_stated():
     assert stats.kstest(displacements("0.027", 1) / 1200, stats.laplace.cdf).pvalue < HOPELESS
 
 
-def test_positions_that_several_threads_draw(monkeypatch):
-    """Every position has noise of its own, once; with equal seeds the same one, whoever drew it."""
-    monkeypatch.setattr(module, "DRAWS_PER_BLOCK", 50)
-    noise = PositionNoise(4021, 1, SeededBits(17))
-    with ThreadPoolExecutor(3) as threads:
-        drawn = [threads.submit(noise.draw) for _ in range(3)]
-    alone = PositionNoise(4021, 1, SeededBits(17)).draw()
-    assert np.array_equal(drawn[0].result(), alone)
-    found = [alone.tolist().count(x) for x in range(-3, 4)]
-    expected = [4021 * float(probability(x, 1)) for x in range(-3, 4)]
-    rest = 4021 - sum(found), 4021 - sum(expected)
-    assert stats.chisquare([*found, rest[0]], [*expected, rest[1]]).pvalue > BAD
+@pytest.mark.parametrize("n_records", [4021, 40_021])
+def test_a_record_has_noise_of_its_own_number(n_records):
+    """Whoever draws for a record draws the same: alone, in a part, or with all; and never another's."""
+    every = SharedScale(n_records, 700, np.int32)
+    together = every.draw(SeededBits(17).of(Purpose.RANK_NOISE).take(n_records))
+    for first, last in ((0, 1), (1, 1000), (1000, n_records)):
+        alone = every.draw(SeededBits(17).of(Purpose.RANK_NOISE, first).take(last - first))
+        assert np.array_equal(alone, together[first:last])
+    assert np.unique(together).size > 1000
 
 
-@pytest.mark.parametrize("n_bits", [32, 64])
-def test_what_is_cut_forgets_its_position(monkeypatch, n_bits):
+@pytest.mark.parametrize("integer", [np.int32, np.int64])
+def test_what_is_cut_forgets_its_position(integer):
     """Cut noise with the position added would tell the original order, however seldom."""
-    largest, farthest = 2 ** (n_bits - 1) - 1, 2 ** (n_bits - 3) - 1
-    given_noise = [largest, largest, farthest - 2, farthest - 4, 0, -largest, -farthest - 6]
-    monkeypatch.setattr(module, "shared_laplace", lambda _n, _t, _b, integer: np.array(given_noise, integer))
-    if n_bits == 64:
-        monkeypatch.setattr(module, "LARGEST_NARROW", 0)
-    monkeypatch.setattr(module, "POSITIONS_PER_BLOCK", 2)
-    noise = PositionNoise(7, 1, SeededBits(1)).draw()
-    assert noise.itemsize * 8 == n_bits
-    drawn = add_positions(noise, SortedRecords(np.arange(7)[::-1])).tolist()
-    assert drawn == [farthest, farthest, farthest, farthest - 1, 4, -farthest, -farthest]
-    records = np.arange(7)
-    last = [int(in_noisy_order(records, np.array(drawn), SeededBits(seed))[-1]) for seed in range(60)]
-    assert set(last) == {0, 1, 2}
+    largest = int(np.iinfo(integer).max)
+    farthest = largest // 4
+    noise = np.array([largest, largest, farthest - 2, farthest - 4, 0, -largest, -farthest - 6], integer)
+    orders = {
+        tuple(noisy_order(np.arange(7), noise, tie_breakers(7, SeededBits(seed))).tolist())
+        for seed in range(200)
+    }
+    assert orders == {(*low, 4, 3, *high) for low in permutations((5, 6)) for high in permutations((0, 1, 2))}
 
 
 @pytest.mark.parametrize(("n_records", "scale", "n_bits"), [(100, 50, 32), (101, 10, 64), (100, 51, 64)])
@@ -213,12 +173,13 @@ def test_few_positions_with_little_noise_have_32_bits(monkeypatch, n_records, sc
     """Both: a position that passes them, or noise that is often cut, would put records at one place."""
     monkeypatch.setattr(module, "MOST_NARROW", 100)
     monkeypatch.setattr(module, "LARGEST_NARROW", 50)
-    assert PositionNoise(n_records, scale, SeededBits(1)).draw().itemsize * 8 == n_bits
+    found = position_noise(Decimal(scale) / n_records, n_records, SeededBits(1))
+    assert found.itemsize * 8 == n_bits
 
 
 def test_32_bits_have_room_for_positions_and_noise():
     """No position alone is cut, nor with noise of 32 scales; the largest noise and position do not wrap."""
-    farthest, last = (2**31 - 1) // 4, CountedRecords.steps * module.MOST_NARROW
+    farthest, last = (2**31 - 1) // 4, module.MOST_NARROW
     assert farthest + 1 >= last + 32 * module.LARGEST_NARROW
     assert 2 * farthest + last < 2**31
 
@@ -228,16 +189,45 @@ def test_32_bits_have_room_for_positions_and_noise():
 @given(data=st.data())
 def test_the_new_order_is_that_of_the_noisy_positions(key_bits, data):
     """Nothing but s decides who gets which entry, then the fresh tie-breaker, then the record."""
-    records = np.array(data.draw(st.lists(st.integers(0, 99), min_size=1, max_size=60, unique=True)))
-    n = records.size
-    noisy = np.array(data.draw(st.lists(st.integers(-5, 5), min_size=n, max_size=n)))
+    n = data.draw(st.integers(1, 60))
+    order = np.array(data.draw(st.permutations(range(n))))
+    noise = np.array(data.draw(st.lists(st.integers(-5, 5), min_size=n, max_size=n)))
     ties = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), dtype=np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "tie_breakers", lambda _n, _bits: ties)
         patch.setattr(module, "KEY_BITS", key_bits)
-        found = in_noisy_order(records, noisy.copy(), SeededBits(1)).tolist()
-    place = dict(zip(records.tolist(), zip(noisy.tolist(), ties.tolist(), strict=True), strict=True))
-    assert found == sorted(place, key=lambda record: (*place[record], record))
+        found = noisy_order(order, noise, ties).tolist()
+    position = {record: place for place, record in enumerate(order.tolist())}
+    assert found == sorted(range(n), key=lambda i: (position[i] + noise[i], ties[i], i))
+
+
+def test_noise_that_another_thread_failed_to_draw_is_an_error(monkeypatch):
+    """What stood in memory before is no noise."""
+    monkeypatch.setattr(engine, "DRAWN_ASIDE", 1)
+
+    def failing(*_):
+        raise OSError("no random bits")
+
+    monkeypatch.setattr(engine, "position_noise", failing)
+    attribute = Attribute("age", AttributeType.INTEGER, 0, 10)
+    task = AttributeTask(attribute, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.03"))
+    with pytest.raises(OSError, match="no random bits"):
+        mask_attribute(np.full(2000, 5), task, SeededBits(1))
+
+
+@pytest.mark.parametrize("mechanism", ["idp-quantiles", "dp-hist", "dp"])
+def test_the_same_key_gives_the_same_fragment(monkeypatch, mechanism):
+    """In one thread or two: bits are found by the number of the record, not by who comes first."""
+    attribute = Attribute("age", AttributeType.INTEGER, 0, 200)
+    k = 20 if mechanism == "idp-quantiles" else None
+    noise = Decimal(0) if mechanism == "dp" else Decimal("0.05")
+    task = AttributeTask(attribute, Decimal(1), k, mechanism, rank_noise=noise)
+    values = np.random.default_rng(7).integers(0, 201, 70_001)
+    found = []
+    for least in (1, 10**9):
+        monkeypatch.setattr(engine, "DRAWN_ASIDE", least)
+        found.append(mask_attribute(values, task, SeededBits(3)).by_record())
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], mask_attribute(values, task, SeededBits(4)).by_record())
 
 
 def test_drawing_aside_gives_the_same_kind_of_table(monkeypatch):
@@ -270,7 +260,7 @@ def _moved_and_risen(seed: int) -> tuple[bool, bool]:
     attribute = Attribute("pay", AttributeType.INTEGER, 0, 10**6)
     task = AttributeTask(attribute, Decimal(20), 3, "idp-joint", rank_noise=Decimal("0.3"))
     masked = mask_attribute(np.arange(6) * 100_000, task, SeededBits(seed))
-    return bool(masked.entries[0] != 0), bool(masked.released.values[0] > 100_000)
+    return bool(np.flatnonzero(masked.assignment == 0)[0] > 2), bool(masked.released.values[0] > 100_000)
 
 
 def test_list_and_assignment_are_drawn_independently():
@@ -286,9 +276,8 @@ def test_list_and_assignment_are_drawn_independently():
 @pytest.mark.parametrize("n_records", [5000, 40_000])
 @pytest.mark.parametrize("mechanism", ["dp-ir", "idp-ls", "idp-cbls", "idp-joint", "dp-hist"])
 def test_rank_noise_moves_records_and_leaves_the_list_a_list(mechanism, n_records):
-    """Every mechanism with a list, sorted or counted: the values of the list, at other records."""
+    """Every mechanism with a list: the values of the list, at other records."""
     attribute = Attribute("age", AttributeType.INTEGER, -20, 99)
-    assert are_counted(attribute.n_values, n_records, n_records // 10) is (n_records > 5000)
     values = np.random.default_rng(4).integers(-20, 100, n_records)
     task = AttributeTask(attribute, Decimal(1000), None if mechanism == "dp-hist" else 50, mechanism)
     noisy = AttributeTask(attribute, task.epsilon, task.k, mechanism, rank_noise=Decimal("0.1"))
@@ -305,5 +294,6 @@ def test_equal_values_leave_in_no_order_of_their_own():
     attribute = Attribute("age", AttributeType.INTEGER, 0, 9)
     task = AttributeTask(attribute, Decimal(1), 3, "idp-joint", rank_noise=Decimal("0.001"))
     bits = SeededBits(5)
-    entries = [int(mask_attribute(np.full(9, 4), task, bits).entries[0]) for _ in range(900)]
-    assert stats.chisquare(np.bincount(entries, minlength=3)).pvalue > BAD
+    found = [mask_attribute(np.full(9, 4), task, bits).assignment for _ in range(900)]
+    places = [int(np.flatnonzero(each == 0)[0]) for each in found]
+    assert stats.chisquare(np.bincount(places, minlength=9)).pvalue > BAD

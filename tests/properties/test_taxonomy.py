@@ -51,9 +51,8 @@ EPSILON = Decimal("0.5")
 def log_probabilities(column, k, g):
     """What the categories of each cluster are drawn by, on masking's own scale: `(n_clusters, V)`."""
     mechanism, setting = TaxonomyMechanism(), Setting("c", TREE.n_categories, EPSILON, k, g, TREE)
-    found = [
-        -kinds.marginality[kinds.row_of] / kinds.scale for kinds in mechanism.kinds(np.array(column), setting)
-    ]
+    counts = np.bincount(column, minlength=TREE.n_categories)
+    found = [-kinds.marginality[kinds.row_of] / kinds.scale for kinds in mechanism.kinds(counts, setting)]
     exponents = np.concatenate(found)
     return exponents - np.log(np.exp(exponents).sum(axis=1, keepdims=True))
 

@@ -25,6 +25,7 @@ from owner_node.explore.assessment import (
 )
 from owner_node.explore.results import FORMAT
 from owner_node.explore.sweep import ExploredTable, ExploreRequest, explore
+from owner_node.masking.arrays import Purpose
 from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.lists import ReleasedList
 from owner_node.masking.mechanisms import SumMechanism
@@ -107,7 +108,7 @@ def test_error_without_records(attribute, mechanism, rank_noise):
     task = AttributeTask(attribute, Decimal(1), k, mechanism, 1, taxonomy, noise)
     values = columns()[attribute.name]
     sorted_once = SortedAttribute.of(values, task, SeededBits(2))
-    draw = sorted_once.draw(task, SeededBits(3))
+    draw = sorted_once.draw(task, SeededBits(3).spawn().of(Purpose.LIST))
     masked = sorted_once.by_record(draw)
     assert sorted_once.error(draw) == pytest.approx(
         attribute_sse(sorted_once.scale, values, masked), abs=1e-9
@@ -196,7 +197,7 @@ def test_measures_are_those_of_the_draws():
     )
     found = measure(whole, cell.tasks, 1, ALL_MEASURES, SeededBits(5))
     bits = SeededBits(5)
-    masked = [mask_attribute(values[t.attribute.name], t, bits).by_record() for t in cell.tasks]
+    masked = [own.by_record(own.draw(t, bits)) for own, t in zip(whole.attributes, cell.tasks, strict=True)]
     errors = [
         attribute_sse(each.scale, each.original, column)
         for each, column in zip(whole.attributes, masked, strict=True)

@@ -12,27 +12,9 @@ from owner_node.masking.noise import (
     discrete_laplace,
     shared_laplace,
 )
-from tests.fakes.bits import SeededBits
+from tests.fakes.bits import QueuedWords, SeededBits
 
 LARGEST = 2**63 - 1
-
-
-class QueuedBits:
-    """Gives the queued words first, then seeded ones."""
-
-    def __init__(self, *words: int) -> None:
-        self._queue = list(words)
-        self._after = SeededBits(1)
-
-    def words(self, n_words: int):
-        """Return the next words."""
-        taken, self._queue = self._queue[:n_words], self._queue[n_words:]
-        rest = self._after.words(n_words - len(taken))
-        return np.concatenate([np.array(taken, dtype=np.uint64), rest])
-
-    def spawn(self) -> SeededBits:
-        """Return a source of other words; the queued ones stay here."""
-        return self._after.spawn()
 
 
 def test_scale_zero_draws_nothing_and_other_elements_their_own_scale():
@@ -53,15 +35,15 @@ def test_words_of_the_incomplete_last_multiple_are_drawn_anew():
     """Without the rejection small remainders would be likelier than large ones."""
     bound = 2**62 + 1  # three multiples fit below 2^64
     accepted, rejected = 3 * bound - 1, 3 * bound
-    drawn = coins.uniform_below(np.array([bound, bound]), QueuedBits(accepted, rejected, 17))
+    drawn = coins.uniform_below(np.array([bound, bound]), QueuedWords(accepted, rejected, 17))
     assert drawn.tolist() == [bound - 1, 17]
 
 
-def test_small_words_of_the_incomplete_last_multiple_are_drawn_anew():
-    """One in three of 16-bit words: 65535 belongs to no third."""
-    piece = 21845
-    word = (piece - 1) | piece << 16 | 65535 << 32 | (2 * piece) << 48
-    assert coins.one_in(3, 4, QueuedBits(word, 5)).tolist() == [True, False, True, False]
+def test_a_word_that_belongs_to_no_third_is_drawn_anew():
+    """One in three: 2^64 is no multiple of it, and the last word decides nothing."""
+    piece = 2**64 // 3
+    queue = QueuedWords(piece - 1, piece, 2**64 - 1, 2 * piece, 5)
+    assert coins.one_in(3, queue, np.arange(4)).tolist() == [True, False, True, False]
 
 
 @pytest.mark.parametrize("n_draws", [1, FEWEST_SHARED])

@@ -13,10 +13,10 @@ from owner_node.masking.noise import (
     LARGEST_SCALE,
     GeometricDraws,
     mixed_draws,
+    own_laplace,
     whole_products,
 )
-from tests.fakes.bits import SeededBits
-from tests.unit.owner_node.masking.test_noise import QueuedBits
+from tests.fakes.bits import QueuedWords, SeededBits
 
 UNIT = 2**55
 SCALES = st.integers(1, LARGEST_DOUBLE_SCALE) | st.integers(1, LARGEST_SCALE)
@@ -65,20 +65,11 @@ def test_products_are_those_of_whole_numbers(pairs, n_bits):
 
 def drawn_with(grid: int, scale: int, seven: int, further: list[int]) -> int:
     """Y of one element whose digits are given: 55 after the point, 7 more, and 64 more at a time."""
-    words = iter([seven << 57, *further, *[0] * 20])
-
-    class Digits(SeededBits):
-        """Every second answer is a word of a digit, every other one is what a first trial fails with."""
-
-        turn = 0
-
-        def words(self, n_words):
-            self.turn += 1
-            if n_words == 1 and self.turn % 2:
-                return np.array([next(words)], dtype=np.uint64)
-            return np.full(n_words, 2**62 - 1 if n_words == 1 else 2**64 - 1, dtype=np.uint64)
-
-    return int(own_scales._exactly(np.array([grid]), np.array([scale]), Digits(1))[0])
+    # The word after the first seven digits makes their first trial fail: they are kept.
+    queue = QueuedWords(seven << 57, 2**62 - 1, *further, *[0] * 20)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(own_scales, "_kept", lambda *_: True)
+        return int(own_scales._exactly(np.array([grid]), np.array([scale]), queue)[0])
 
 
 @given(
@@ -120,7 +111,7 @@ def test_digits_are_kept_with_their_probability(digit, n_bits):
 
 def test_digits_that_are_not_kept_are_drawn_anew():
     """A digit of E is drawn until one is kept."""
-    lost = QueuedBits(100 << 57, 0, 2**64 - 1, 55 << 57, 2**62 - 1)
+    lost = QueuedWords(100 << 57, 0, 2**64 - 1, 55 << 57, 2**62 - 1)
     assert own_scales._more_digits(1, lost).tolist() == [55]
 
 
@@ -132,12 +123,13 @@ def test_beyond_sixteen_scales_is_drawn_on(monkeypatch):
     class Queue:
         """Gives what was queued."""
 
-        def draw(self, n_draws, _bits):
+        def draw_anew(self, n_draws, _bits):
             """The next draws."""
             return GeometricDraws(drawn.pop(0), none[:n_draws])
 
     monkeypatch.setattr(own_scales, "_exponential_table", Queue)
-    assert mixed_draws(np.array([1001, 7]), SeededBits(1)).magnitudes.tolist() == [32 * 1001 + 3503, 7]
+    first = Queue().draw_anew(2, None)
+    assert mixed_draws(np.array([1001, 7]), first, SeededBits(1)).magnitudes.tolist() == [32 * 1001 + 3503, 7]
 
 
 def test_larger_scales_are_multiplied_in_integers():
@@ -151,7 +143,7 @@ def test_larger_scales_are_multiplied_in_integers():
 def test_a_scale_that_noise_is_not_exact_for_is_refused():
     """Products of larger scales do not fit into 63 bits."""
     with pytest.raises(ValueError, match="no noise of a scale above"):
-        mixed_draws(np.array([1, LARGEST_SCALE + 1]), SeededBits(1))
+        own_laplace(np.array([1, LARGEST_SCALE + 1]), SeededBits(1).take(2))
 
 
 def test_what_passes_63_bits_is_the_largest_number(monkeypatch):
@@ -167,12 +159,13 @@ def test_what_passes_63_bits_is_the_largest_number(monkeypatch):
     class Queue:
         """Gives what was queued."""
 
-        def draw(self, n_draws, _bits):
+        def draw_anew(self, n_draws, _bits):
             """The next draws."""
             return GeometricDraws(drawn.pop(0), np.zeros(n_draws, dtype=np.int8))
 
     monkeypatch.setattr(own_scales, "_exponential_table", Queue)
-    assert mixed_draws(np.array([LARGEST_SCALE]), SeededBits(1)).magnitudes.tolist() == [2**63 - 1]
+    first = Queue().draw_anew(1, None)
+    assert mixed_draws(np.array([LARGEST_SCALE]), first, SeededBits(1)).magnitudes.tolist() == [2**63 - 1]
 
 
 def test_the_table_is_that_of_the_unit():

@@ -3,10 +3,12 @@
 from bisect import bisect_left
 from decimal import Context, Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
+from owner_node.masking.arrays import ElementBits
 from owner_node.masking.noise import (
     LARGEST_NARROW_SCALE,
     LARGEST_SCALE,
@@ -16,8 +18,7 @@ from owner_node.masking.noise import (
     exponential_coin,
     table_of,
 )
-from tests.fakes.bits import SeededBits
-from tests.unit.owner_node.masking.test_noise import QueuedBits
+from tests.fakes.bits import QueuedWords, SeededBits
 
 PRECISE = Context(prec=700)
 
@@ -104,17 +105,17 @@ def test_a_number_in_the_cell_of_a_threshold_takes_more_bits():
     index, rest = index_and_rest(int(table.thresholds[place]))
     finer = table.law.thresholds(128)[place] & (2**64 - 1)
     for below, expected in ((finer - 1, place), (finer + 1, place + 1)):
-        assert table._closer(np.array([index]), QueuedBits(rest, below)).tolist() == [expected]
+        assert table._closer(np.array([index]), QueuedWords(rest, below)).tolist() == [expected]
     # 128 bits that leave it open once more.
     finest = table.law.thresholds(192)[place] & (2**64 - 1)
-    assert table._closer(np.array([index]), QueuedBits(rest, finer, finest + 1)).tolist() == [place + 1]
+    assert table._closer(np.array([index]), QueuedWords(rest, finer, finest + 1)).tolist() == [place + 1]
 
 
 def test_every_number_takes_further_bits_of_its_own():
     """Two numbers in one cell can lie on either side of its threshold."""
     table = table_of(30_000, np.int64)
     index, rest = index_and_rest(int(table.thresholds[300]))
-    decided = table._closer(np.array([index] * 3), QueuedBits(rest - 2**16, rest + 2**16, rest - 2**16))
+    decided = table._closer(np.array([index] * 3), QueuedWords(rest - 2**16, rest + 2**16, rest - 2**16))
     assert decided.tolist() == [300, 301, 300]
 
 
@@ -128,7 +129,7 @@ def test_wherever_a_number_lies_it_is_decided_by_its_own_thresholds(monkeypatch,
     positions = sorted(ends | {each + off for each in thresholds for off in (-1, 0, 1) if each + off >= 0})
     monkeypatch.setattr(Table, "_to_the_end", lambda *_: -1)
     indices, rests = zip(*map(index_and_rest, positions), strict=True)
-    found = table._closer(np.array(indices), QueuedBits(*rests)).tolist()
+    found = table._closer(np.array(indices), QueuedWords(*rests)).tolist()
     taken = set(thresholds)
     assert found == [-1 if each in taken else bisect_left(thresholds, each) for each in positions]
 
@@ -143,42 +144,44 @@ def test_a_word_is_index_sign_and_low_part():
     table = table_of(2**40, np.int64)
     index = int(np.flatnonzero(table.by_index == 57 << table.law.low_bits)[0])
     for minus in (False, True):
-        drawn = table.draw(1, QueuedBits(word_of(index, 12345, minus=minus)))
+        drawn = table.draw_anew(1, QueuedWords(word_of(index, 12345, minus=minus)))
         assert drawn.magnitudes.tolist() == [57 << table.law.low_bits | 12345]
         assert drawn.signs.tolist() == [-minus]
 
 
 @pytest.mark.parametrize(
-    ("low_bits", "integer"),
-    [(0, np.int32), (7, np.int32), (9, np.int32), (15, np.int64), (17, np.int64), (31, np.int64)],
-)
-def test_few_low_bits_have_a_small_word_of_their_own(low_bits, integer):
+    ("low_bits", "kind", "integer"),
+    [
+        (0, np.int8, np.int32), (7, np.int8, np.int32), (8, np.int16, np.int32), (15, np.int16, np.int64),
+        (17, np.int32, np.int64), (31, np.int32, np.int64), (32, np.uint64, np.int64),
+    ],
+)  # fmt: skip
+def test_few_low_bits_have_a_small_place_of_their_own(low_bits, kind, integer):
     """Sign and low part come from the highest and the lowest bits of as few bytes as have room for both."""
-    table = Table.of(Law(2 ** (low_bits + 5), low_bits), integer)
+    table, asked = Table.of(Law(2 ** (low_bits + 5), low_bits), integer), []
     index = int(np.flatnonzero(table.by_index == 3 << low_bits)[0])
-    n_bits = 8 * 2 ** sum(low_bits > widest for widest in (8, 16))
-    low = 0x55AA55AA & (2**low_bits - 1)
-    for minus in (False, True):
-        drawn = table.draw(1, QueuedBits(index, minus << (n_bits - 1) | low))
-        assert drawn.magnitudes.tolist() == [3 << low_bits | low]
-        assert drawn.magnitudes.dtype == integer
-        assert drawn.signs.tolist() == [-minus]
+    low, n_bits = 0x55AA55AA & (2**low_bits - 1), 8 * np.dtype(kind).itemsize
 
+    class OneElement(ElementBits):
+        """Gives what a word of 64 bits would say."""
 
-@pytest.mark.parametrize("low_bits", [8, 16])
-def test_low_bits_that_fill_their_bytes_have_signs_beside_them(low_bits):
-    """One bit each, those of the first draws first."""
-    table = Table.of(Law(2 ** (low_bits + 5), low_bits), np.int32)
-    index = int(np.flatnonzero(table.by_index == 3 << low_bits)[0])
-    low = 0x55AA & (2**low_bits - 1) | 1 << (low_bits - 1)
-    drawn = table.draw(2, QueuedBits(index << 16 | index, low << low_bits | low, 0b0100_0000))
-    assert drawn.magnitudes.tolist() == [3 << low_bits | low] * 2
-    assert drawn.signs.tolist() == [0, -1]
+        def integers(self, wanted: type[Any], lane: int = 0, _block: slice = slice(None)) -> Any:
+            asked.append((wanted, lane))
+            if wanted is np.uint64:
+                return np.array([word_of(index, low, minus=True)], dtype=np.uint64)
+            value = index if lane == 0 else (1 << (n_bits - 1)) | low
+            return np.array([value], dtype=np.uint64).astype(wanted)
+
+    drawn = table.draw(OneElement(SeededBits(1), 0, 1))
+    assert drawn.magnitudes.tolist() == [3 << low_bits | low]
+    assert drawn.magnitudes.dtype == integer
+    assert drawn.signs.tolist() == [-1]
+    assert asked == ([(np.uint64, 0)] if kind is np.uint64 else [(np.uint16, 0), (kind, 1)])
 
 
 def test_signs_are_of_one_draw_each():
     """As many minuses as there should be, and neighbours have nothing to do with each other."""
-    drawn = table_of(60_000, np.int32).draw(2**18 + 5, SeededBits(8))
+    drawn = table_of(60_000, np.int32).draw(SeededBits(8).take(2**18 + 5))
     assert table_of(60_000, np.int32).law.low_bits == 8
     minus = -drawn.signs.astype(np.int64)
     for which in (minus, *(minus[apart:] ^ minus[:-apart] for apart in (1, 8, 64, 2**17))):
@@ -190,8 +193,8 @@ def test_signs_are_of_one_draw_each():
 @pytest.mark.parametrize("scale", [1, 300, 30_000, 60_000, LARGEST_NARROW_SCALE])
 def test_draws_of_32_bits_are_those_of_64(scale):
     """The same random bits make the same numbers, whatever these are kept in."""
-    narrow = table_of(scale, np.int32).draw(10**5, SeededBits(5))
-    wide = table_of(scale, np.int64).draw(10**5, SeededBits(5))
+    narrow = table_of(scale, np.int32).draw(SeededBits(5).take(10**5))
+    wide = table_of(scale, np.int64).draw(SeededBits(5).take(10**5))
     assert np.array_equal(narrow.magnitudes, wide.magnitudes)
     assert np.array_equal(narrow.signs, wide.signs)
     assert (narrow.magnitudes.itemsize, wide.magnitudes.itemsize) == (4, 8)
@@ -203,8 +206,9 @@ def test_beyond_31_bits_is_the_largest_number():
     settled = int(np.flatnonzero(table.by_index == 57 << 19)[0])
     beyond = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
     # Twice 16 scales are 2^31: each time the index leaves it open, and what it takes says beyond.
-    queue = QueuedBits(beyond[0], 5, beyond[1], beyond[0], 5, beyond[1], settled, 5)
-    assert table.draw(1, queue).magnitudes.tolist() == [2**31 - 1]
+    again = word_of(beyond[0], 5, minus=False)
+    queue = QueuedWords(again, beyond[1], again, beyond[1], word_of(settled, 5, minus=False))
+    assert table.draw_anew(1, queue).magnitudes.tolist() == [2**31 - 1]
 
 
 def test_beyond_the_table_is_drawn_on():
@@ -214,8 +218,8 @@ def test_beyond_the_table_is_drawn_on():
     between = (int(table.thresholds[size - 1]) + int(table.thresholds[size])) // 2
     index, rest = index_and_rest(between)
     settled = int(np.flatnonzero(table.by_index == 57 << s)[0])
-    queue = QueuedBits(word_of(index, 99, minus=True), rest, word_of(settled, 12345, minus=False), 0)
-    drawn = table.draw(1, queue)
+    queue = QueuedWords(word_of(index, 99, minus=True), rest, word_of(settled, 12345, minus=False), 0)
+    drawn = table.draw_anew(1, queue)
     assert drawn.magnitudes.tolist() == [(size + 57) << s | 99]
     assert drawn.signs.tolist() == [-1]
 
@@ -245,7 +249,7 @@ def test_the_low_part_goes_through_its_trials(uniform, trials, kept):
         uniform << (64 - s),
         *trials,
     ]
-    drawn = table.draw(1, QueuedBits(*words)).magnitudes.tolist()
+    drawn = table.draw_anew(1, QueuedWords(*words)).magnitudes.tolist()
     assert drawn == [57 << s | (999 if kept else 12345)]
 
 
@@ -255,10 +259,10 @@ def test_beyond_63_bits_is_the_largest_number(monkeypatch, short, expected):
     table = table_of(LARGEST_SCALE, np.int64)
     beyond = table.law.size << table.law.low_bits
     new = GeometricDraws(np.array([2**63 - beyond - short]), np.zeros(1, dtype=np.int8))
-    monkeypatch.setattr(Table, "draw", lambda *_: new)
+    monkeypatch.setattr(Table, "draw_anew", lambda *_: new)
     magnitudes = np.array([5 - 2**63])
     index, rest = index_and_rest((int(table.thresholds[-2]) + int(table.thresholds[-1])) // 2)
-    table._settle(magnitudes, np.array([0]), np.array([index]), QueuedBits(rest))
+    table._settle(magnitudes, np.array([0]), np.array([index]), QueuedWords(rest))
     assert magnitudes.tolist() == [expected]
 
 
@@ -272,8 +276,8 @@ def test_a_low_part_goes_with_no_number_that_was_cut(monkeypatch, integer, scale
     magnitudes = np.array([999 + int(info.min)], dtype=integer)
     assert table.law.low_bits == low_bits
     cut = GeometricDraws(np.array([info.max], dtype=integer), np.zeros(1, dtype=np.int8))
-    monkeypatch.setattr(Table, "draw", lambda *_: cut)
-    queue = QueuedBits((2**48 - 1) << 16, 999 << (64 - low_bits), *coin)
+    monkeypatch.setattr(Table, "draw_anew", lambda *_: cut)
+    queue = QueuedWords((2**48 - 1) << 16, 999 << (64 - low_bits), *coin)
     table._settle(magnitudes, np.array([0]), np.array([2**16 - 1]), queue)
     assert magnitudes.tolist() == [int(info.max) - 2**low_bits + 1000 if keeps else info.max]
 
@@ -294,7 +298,7 @@ def test_low_parts_lean_to_small_values_as_they_should():
     assert table.law.low_bits == 1
     n_draws = 10**7
     lower = n_draws - int(
-        np.count_nonzero(table_of(256, np.int64).draw(n_draws, SeededBits(3)).magnitudes & 1)
+        np.count_nonzero(table_of(256, np.int64).draw(SeededBits(3).take(n_draws)).magnitudes & 1)
     )
     deviation = n_draws**0.5 / 2
     assert abs(lower - n_draws / (1 + np.exp(-1 / 256))) < 4 * deviation
