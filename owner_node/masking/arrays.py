@@ -19,7 +19,6 @@ References:
 import os
 from enum import IntEnum
 from itertools import count
-from threading import Lock
 from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -72,7 +71,7 @@ class Words(Protocol):
 class BitSource:
     """The random bits of one purpose, under one key, for elements from some number on.
 
-    A source is for one thread of draws at a time, but taking elements from it is atomic.
+    A source is for one thread at a time; `spawn` gives others theirs.
     """
 
     def __init__(self, key: bytearray, purpose: int = 0, first: int = 0) -> None:
@@ -83,13 +82,12 @@ class BitSource:
             purpose: From 0 to 255.
             first: Number of the first element.
         """
-        self._key, self._purpose, self._next, self._turn = key, purpose, first, Lock()
+        self._key, self._purpose, self._next = key, purpose, first
         self._spawned = count()
 
     def take(self, size: int) -> "ElementBits":
         """Return the bits of the next elements; no later call returns any of them again."""
-        with self._turn:
-            first, self._next = self._next, self._next + size
+        first, self._next = self._next, self._next + size
         return ElementBits(self, first, size)
 
     def words(self, n_words: int) -> UInt64Array:

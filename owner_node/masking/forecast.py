@@ -124,7 +124,9 @@ def forecast(
 
     def foreseen(task: AttributeTask) -> _Foreseen:
         values = columns[task.attribute.name]
-        return _foreseen(values, task, source, _draws(values.size, task, closely=closely), whole, turn)
+        return _foreseen(
+            values, task, source.spawn(), _draws(values.size, task, closely=closely), whole, turn
+        )
 
     return _together(for_each(foreseen, tasks, whole.size), whole)
 

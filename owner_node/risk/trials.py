@@ -154,7 +154,7 @@ def sorted_records(
     """Sort records once for all settings; arguments as in `people_of`."""
 
     def one(task: AttributeTask) -> SortedAttribute:
-        return SortedAttribute.of(columns[task.attribute.name], task, bits)
+        return SortedAttribute.of(columns[task.attribute.name], task, bits.spawn())
 
     return OriginalRecords.of(for_each(one, tasks, columns[tasks[0].attribute.name].size))
 

@@ -50,7 +50,7 @@ def masked(plan: Plan, columns: Columns, seed: int) -> dict[str, Int64Array]:
         found = {}
         for number, each in enumerate(mask_tasks(plan, task.attributes, {})):
             made = mask_attribute(engine, each, SeededBits(1000 * seed + 10 * number + place))
-            found[each.attribute.name] = engine.write(made.released.values, made.entries)
+            found[each.attribute.name] = made.column
         parts.append(found)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
