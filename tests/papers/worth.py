@@ -1,0 +1,68 @@
+"""What the carriers of values are worth on the papers' data sets: the table in docs/decisions.md.
+
+    python -m tests.papers.worth --data FOLDER [--runs 10]
+
+One owner, ε = 1 for the whole release, k chosen. Noise comes from the operating system.
+"""
+
+import argparse
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from common.model.plan import Layout
+from common.model.schema import Schema, round_to_leading_digit
+from common.planning.arguments import RankNoise, ReleaseArguments
+from common.planning.planner import make_plan
+from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.mask import mask_table
+from owner_node.masking.tasks import mask_tasks
+from owner_node.risk.measures import attribute_sse, mean_sse, scale_of
+from tests.papers import risk_data
+from tests.papers.data_sets import DataSet
+from tests.papers.risk_measures import Distributions
+
+SETTINGS = (
+    *(("census", mechanism, w) for w in ("0.03", "0.1") for mechanism in ("idp-joint", "auto")),
+    *(("wine", mechanism, w) for w in ("0.03", "0.1") for mechanism in ("idp-joint", "auto")),
+    *(("adult", mechanism, "0.03") for mechanism in ("idp-joint", "auto")),
+)
+
+
+def worth(data: DataSet, mechanism: str, rank_noise: str, runs: int) -> Iterator[tuple[float, float, float]]:
+    """Mask a data set several times, and yield mean SSE and total variation, one-way and two-way."""
+    schema = Schema(data.attributes, records_rounded=round_to_leading_digit(data.n_records))
+    arguments = ReleaseArguments(
+        release="worth", dataset=data.name, layout=Layout.HORIZONTAL, groups=(("owner",),),
+        epsilon=Decimal(1), mechanism=mechanism, rank_noise=RankNoise(Decimal(rank_noise)),
+    )  # fmt: skip
+    plan = make_plan(arguments, {"owner": schema}, aggregator="", created="", version="")
+    tasks = mask_tasks(plan, plan.tasks[0].attributes, {})
+    distributions = Distributions.of(data.attributes, data.columns)
+    original = [data.columns[each.name] for each in data.attributes]
+    scales = [scale_of(each, column) for each, column in zip(data.attributes, original, strict=True)]
+    for _ in range(runs):
+        columns = mask_table(MemoryEngine(data.columns), tasks)
+        masked = [columns[each.name] for each in data.attributes]
+        errors = [attribute_sse(*each) for each in zip(scales, original, masked, strict=True)]
+        yield mean_sse(errors), *distributions.total_variation(masked)
+
+
+def main() -> None:
+    """Print a line per setting."""
+    parser = argparse.ArgumentParser(prog="python -m tests.papers.worth")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=10)
+    options = parser.parse_args()
+    for name, mechanism, rank_noise in SETTINGS:
+        data = getattr(risk_data, name)(options.data)
+        found = np.array(list(worth(data, mechanism, rank_noise, options.runs))).mean(axis=0)
+        print(
+            f"| {name} | {mechanism} | {rank_noise} | " + " | ".join(f"{each:.3g}" for each in found) + " |"
+        )
+
+
+if __name__ == "__main__":
+    main()
