@@ -38,13 +38,13 @@ def manifest_of(document: dict) -> dict:
 
 
 def test_the_default_release(cluster):
-    """Few values are counted, many make clusters, all have rank noise: all that is signed says so."""
+    """Few values are counted, many make quantiles, all have rank noise: all that is signed says so."""
     code, document = released(cluster, "usual", k="")
     assert code == 0, document
     manifest = manifest_of(document)
     for owner in manifest["owners"]:
         found = {each["name"]: (each["mechanism"], each["rank_noise"]) for each in owner["attributes"]}
-        assert found["income"] == ("idp-joint", "0.03")
+        assert found["income"] == ("idp-quantiles", "0.03")
         assert found["emergency"] == found["ward"] == ("dp-hist", "0.03")
         assert Decimal(owner["rank_loss"]) == 6 * LOSS
         assert Decimal(owner["epsilon_table"]) == Decimal(owner["epsilon_joint"]) + 6 * LOSS
