@@ -136,7 +136,7 @@ def test_manifests_of_a_lying_aggregator(made: Made, tmp_path: Path) -> None:
     with bounded_memory():
         for seed in range(N_MUTATIONS // 2):
             manifest = json.loads(json.dumps(honest))
-            _change(random.Random(seed), manifest)
+            change(random.Random(seed), manifest)
             data = json.dumps(manifest).encode()
             (folder / "manifest.json").write_bytes(data)
             (folder / "manifest.sig").write_bytes(made.aggregator.sign(Domain.MANIFEST, data))
@@ -156,7 +156,7 @@ def _said(manifest: dict[str, Any]) -> dict[str, Any]:
 KNOWN = ("format", "release", "layout", "purpose", "totals", "schema", "files")
 
 
-def _change(draw: random.Random, document: Any) -> None:
+def change(draw: random.Random, document: Any) -> None:
     """Change one value somewhere in a JSON document."""
     while True:
         keys = list(document) if isinstance(document, dict) else list(range(len(document)))
