@@ -130,6 +130,11 @@ def addendum(plan: Plan, found: LinkingResult) -> Addendum:
     )  # fmt: skip
 
 
+def _exact(value: object) -> object:
+    """Return the number that a double of a release stands for."""
+    return Decimal(repr(value)) if isinstance(value, float) else value
+
+
 @settings(max_examples=40, deadline=None)
 @given(grids(), st.integers(0, 2**32))
 def test_join_is_the_inverse_of_fragmenting(tmp_path_factory: Any, grid: Grid, seed: int) -> None:
@@ -150,7 +155,8 @@ def test_join_is_the_inverse_of_fragmenting(tmp_path_factory: Any, grid: Grid, s
     if plan.n_groups > 1:
         assert tables[0].equals(tables[1])
     names = [each.name for each in plan.attributes]
-    got = Counter(zip(*(tables[0].column(name).to_pylist() for name in names), strict=True))
+    columns = ([_exact(value) for value in tables[0].column(name).to_pylist()] for name in names)
+    got = Counter(zip(*columns, strict=True))
     assert got == Counter(tuple(record[name] for name in names) for record in expected(grid, found))
 
 

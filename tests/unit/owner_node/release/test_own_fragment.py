@@ -111,7 +111,8 @@ def test_a_dropped_record_is_found(made, tmp_path):
 
     def change(table):
         # The numbers of the records stay in order; the first record is gone, the second is there twice.
-        return table.take([1, *range(1, len(table))]).set_column(0, "record", table.column("record"))
+        numbers, field = table.column("record"), table.schema.field("record")
+        return table.take([1, *range(1, len(table))]).set_column(0, field, numbers)
 
     folder = republished(made, tmp_path, change)
     failed = absent_at(made, folder)
