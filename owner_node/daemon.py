@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from contextlib import AsyncExitStack
 from operator import attrgetter
 
@@ -233,6 +234,12 @@ class OwnerDaemon:
         return [connection(aggregator) for aggregator in self._config.aggregators]
 
 
+_SWITCH_SECONDS = 0.0005
+"""How long one thread keeps the interpreter. While plans of 2 MB of another aggregator are decided, a release
+takes 2.5 s; with Python's 5 ms it takes 4.1 s, and 0.9 s alone (all parties in one process)."""
+
+
 async def run(config: OwnerConfig) -> None:
     """Run an owner node until a stop signal arrives."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     await OwnerDaemon(config).run(stop_event())
