@@ -62,7 +62,7 @@ def test_an_aggregator_may_change_its_key_between_plan_and_receipt(offering: Off
     with pytest.raises(IntegrityError, match="does not hold"):
         offering.node.production.mask("r1", plan.digest, addendum, signature)
     stranger = offering.other
-    with pytest.raises(IdentityError, match="another party"):
+    with pytest.raises(IdentityError, match="comes with the certificate of"):
         offering.node.production.mask(
             "r1", plan.digest, addendum, stranger.sign(Domain.ADDENDUM, addendum), stranger.chain_pem.encode()
         )

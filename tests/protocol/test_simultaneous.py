@@ -9,13 +9,14 @@ import pytest
 
 from common.errors import BalanceError
 from common.model.plan import Plan
+from owner_node.config import PolicyConfig
 from tests.fakes.offering import Offering
 
 
 @pytest.fixture
 def offering(tmp_path: Path) -> Iterator[Offering]:
     """One owner node and its aggregator."""
-    made = Offering(tmp_path)
+    made = Offering(tmp_path, PolicyConfig(max_open_releases=50))
     yield made
     made.records.db.close()
 
