@@ -15,6 +15,19 @@ from fractions import Fraction
 from math import isqrt
 
 from common.errors import UsageError
+from common.model.largest import (
+    PlannedNumbers,
+    ScaleBound,
+    Trim,
+    cluster_scale_bound,
+    domain_scale_bound,
+    fits,
+    joint_scale_bound,
+    local_scale_bound,
+    trim_changed,
+    trim_deeply,
+    trim_none,
+)
 from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, multiply, plain, rank_loss
 from common.model.schema import Attribute, AttributeType, TaxonomyMethod, most_records
 
@@ -296,6 +309,10 @@ class Mechanism:
     """Whether the scale of its noise follows the spread of the values and not the width of the domain."""
     needed_k: Callable[[int], int] = _k_of_any_release
     """The smallest k for g records per person; not asked without clusters."""
+    trim: Trim = trim_none
+    """How many values at each end of a cluster are trimmed."""
+    scale_bound: ScaleBound | None = None
+    """The largest scale of the noise on its sums; None if it adds none to sums."""
     scales_show: str = ""
     """A measurement of what its noise scales disclose, for people."""
     declared_by: TaxonomyMethod | None = None
@@ -358,6 +375,13 @@ class Mechanism:
         with localcontext(_SIX_DIGITS):
             return plain(of_list + _up_to_random(24 * rank_noise * rank_noise))
 
+    def sums_fit(self, k: int | None, public: PublicNumbers) -> bool:
+        """Whether its noisy sums fit into 63 bits, whatever the data are."""
+        if self.scale_bound is None:
+            return True
+        numbers = PlannedNumbers(public.n_values, k or 1, public.g, Fraction(public.epsilon))
+        return fits(numbers, self.trim, self.scale_bound)
+
     def is_ordered_by_data(self, *, frequency_order: bool) -> bool:
         """Whether an attribute is masked in an order that comes from the data, which one record can change.
 
@@ -417,31 +441,37 @@ MECHANISMS: Mapping[str, Mechanism] = {
         Mechanism(
             "dp", GLOBAL, RECORDS, f"{_EVERY_RECORD}, and for which record has which.",
             "one record, one released value", _error_of_clusters,
+            scale_bound=domain_scale_bound,
         ),
         Mechanism(
             "dp-ir", GLOBAL, CLUSTERS, _WHOLE_LIST,
             "the changes of all clusters telescope to the width of the domain",
             _error_of_clusters, _k_of_balance,
+            scale_bound=domain_scale_bound,
         ),
         Mechanism(
             "dp-quantiles", GLOBAL, QUANTILES, f"{_WHOLE_LIST} {_RISES}",
             "the changes of all clusters telescope to the width of the domain",
             _error_of_linear_lists, _k_of_linear_lists,
+            scale_bound=domain_scale_bound,
         ),
         Mechanism(
             "idp", INDIVIDUAL, RECORDS,
             f"{_EVERY_RECORD}, and for which record has which.",
             "one record, one released value", _error_of_clusters,
+            scale_bound=local_scale_bound,
         ),
         Mechanism(
             "idp-ls", INDIVIDUAL, CLUSTERS, f"{_PER_VALUE}; {_WHOLE_LIST_JOINT}.",
             "supremum 1 + ln 2 over all data, stated as 2",
             _error_of_clusters, _k_of_balance, joint_factor=Decimal(2),
+            scale_bound=local_scale_bound,
         ),
         Mechanism(
             "idp-cbls", INDIVIDUAL, CLUSTERS, f"{_PER_VALUE}; {_WHOLE_LIST_JOINT}, {_GROWS}",
             "every cluster may change, and each is calibrated to itself alone",
             _error_of_own_scales, joint_factor=None, by_values=True, needed_k=_k_of_trimmed_means,
+            trim=trim_changed, scale_bound=cluster_scale_bound,
         ),
         Mechanism(
             "idp-joint", INDIVIDUAL, CLUSTERS, _WHOLE_LIST,
@@ -452,6 +482,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
                 "was inferred from an attribute's released list with an AUC of 0.96 on Wine Quality, where ε "
                 "alone allows 0.52, and of 0.77 on Census; 0.5 is guessing."
             ),
+            trim=trim_changed, scale_bound=joint_scale_bound,
         ),
         Mechanism(
             "idp-quantiles", INDIVIDUAL, QUANTILES, f"{_WHOLE_LIST} {_RISES}",
@@ -462,6 +493,7 @@ MECHANISMS: Mapping[str, Mechanism] = {
                 "domain was inferred from an attribute's released list with an AUC of 0.60 on Wine Quality, "
                 "where ε alone allows 0.52, and of 0.53 on Census; 0.5 is guessing."
             ),
+            trim=trim_deeply, scale_bound=joint_scale_bound,
         ),
         Mechanism(
             "dp-hist", GLOBAL, COUNTS,

@@ -114,13 +114,14 @@ def smallest_accepted_k(schemas: Sequence[Schema]) -> int:
 
 
 def check_records(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:
-    """Check that every owner can have as many records as its largest k.
+    """Check that every owner can have as many records as its largest k, and that noisy sums fit 63 bits.
 
     Numbers of records are rounded down. Only those that are too small in any case are refused here.
 
     Raises:
-        UnusableDataError: Naming every owner that cannot.
+        UnusableDataError: Naming every owner that cannot, or every attribute whose sums do not fit.
     """
+    _check_sums(tasks, schemas)
     short = []
     for task in tasks:
         most = most_records(schemas[task.owner].records_rounded)
@@ -133,6 +134,26 @@ def check_records(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:
             f"fewer than k records at {named}: at least k are needed",
             "ask for a smaller k, or for a release without these owners; nothing was spent",
             {"owners": short},
+        )
+
+
+def _check_sums(tasks: Sequence[Task], schemas: Mapping[str, Schema]) -> None:
+    g = max(schemas[task.owner].max_records_per_person for task in tasks)
+    wide: dict[str, int] = {}
+    for task in tasks:
+        for each in task.attributes:
+            n_values = schemas[task.owner].by_name[each.name].n_values
+            if not each.rules.sums_fit(
+                each.k, PublicNumbers(task.records_rounded, n_values, each.epsilon, g)
+            ):
+                wide[each.name] = n_values
+    if wide:
+        named = ", ".join(f"{name!r} ({n_values:,} possible values)" for name, n_values in wide.items())
+        raise UnusableDataError(
+            f"sums of clusters and their noise do not fit 63 bits for {named}",
+            "have fewer decimals or a narrower domain declared, ask for a larger epsilon or a smaller k, or "
+            "leave the attributes out; nothing was spent",
+            {"attributes": list(wide)},
         )
 
 

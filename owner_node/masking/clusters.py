@@ -23,6 +23,7 @@ from fractions import Fraction
 import numpy as np
 
 from common.errors import UnusableDataError, UsageError
+from common.model.largest import widest_sum
 from owner_node.masking.arrays import LARGEST_INT64, Int64Array
 from owner_node.values.taxonomy import Taxonomy
 
@@ -166,8 +167,6 @@ class ClusterStatistics:
 
 
 MOST_FRACTION_BITS = 20
-TAIL = 64
-"""Room above and below every sum, in scales; a draw exceeds it with probability below e^-64."""
 WIDEST_DENOMINATOR = 2**61
 """Denominators of scale factors are below it; they divide the numerator of epsilon."""
 
@@ -220,7 +219,7 @@ def fraction_bits(setting: Setting, largest_scale: int) -> int:
     Raises:
         UnusableDataError: If there is none.
     """
-    widest = 2 * setting.k * setting.n_values + TAIL * largest_scale
+    widest = widest_sum(setting, largest_scale)
     for bits in range(MOST_FRACTION_BITS, -1, -1):
         if widest << bits <= LARGEST_INT64:
             return bits

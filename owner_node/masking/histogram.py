@@ -23,9 +23,10 @@ from math import ceil
 import numpy as np
 
 from common.errors import UnusableDataError
+from common.model.largest import TAIL
 from common.model.mechanisms import MOST_HISTOGRAM_VALUES
 from owner_node.masking.arrays import LARGEST_INT64, BitSource, Float64Array, Int64Array
-from owner_node.masking.clusters import MOST_FRACTION_BITS, TAIL, Setting
+from owner_node.masking.clusters import MOST_FRACTION_BITS, Setting
 from owner_node.masking.lists import (
     DrawnExpectation,
     Expectation,

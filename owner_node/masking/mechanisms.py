@@ -25,12 +25,14 @@ from fractions import Fraction
 from itertools import chain
 from math import ceil
 from types import MappingProxyType
+from typing import TypeVar
 
 import numpy as np
 
+from common.model.largest import TAIL, ScaleBound, Trim
+from common.model.mechanisms import MECHANISMS as RULES
 from owner_node.masking.arrays import BitSource, Float64Array, Int64Array
 from owner_node.masking.clusters import (
-    TAIL,
     Clusters,
     ClusterStatistics,
     Setting,
@@ -60,41 +62,11 @@ RECORDS_PER_BLOCK = 2**16
 _NO_NOISE = 1e-3
 """Replaces a scale of 0: such noise differs from 0 with a probability too small for a double."""
 _NEARLY_UNIFORM = 1e-5
-Trim = Callable[[Setting], int]
-"""h: how many values at each end of a cluster a mechanism trims."""
-ScaleBound = Callable[[Setting, int], int]
-"""Maps setting and h to the largest scale over all data, in resolution units of the sum."""
 Scales = Callable[[ClusterStatistics, Setting, int, int], Int64Array]
 """Maps statistics, setting, h and f to scales, `(n_clusters,)`, in 2^-f resolution units."""
 
 
-# --- trimming -------------------------------------------------------------------------------------------
-
-MOST_TRIMMED = 10
-"""Values trimmed at each end for a list of quantiles; more hardly reduce its noise."""
-
-
-def trim_none(_setting: Setting) -> int:
-    """Return 0: plain sums."""
-    return 0
-
-
-def trim_changed(setting: Setting) -> int:
-    """Return g: as many values as one person can change."""
-    return setting.g
-
-
-def trim_deeply(setting: Setting) -> int:
-    """Return min(10, (k - 3)//2), or g where that is more than 10 (MECHANISMS §8)."""
-    return min(max(MOST_TRIMMED, setting.g), (setting.k - 3) // 2)
-
-
 # --- scales ---------------------------------------------------------------------------------------------
-
-
-def local_scale_bound(setting: Setting, _h: int) -> int:
-    """Return the largest scale of `local_scales` over all data: the whole domain."""
-    return max(1, ceil((setting.n_values - 1) * setting.g / setting.exact_epsilon))
 
 
 def local_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits: int) -> Int64Array:
@@ -107,11 +79,6 @@ def local_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits:
     """
     factor = Fraction(setting.g << bits) / setting.exact_epsilon
     return np.maximum(multiply_up(statistics.reaches(setting.n_values), factor), 1)
-
-
-def domain_scale_bound(setting: Setting, _h: int) -> int:
-    """Return the largest scale of `domain_scales`: a cluster has fewer than 2k records."""
-    return max(1, ceil(2 * (setting.n_values - 1) * setting.g / setting.exact_epsilon))
 
 
 def domain_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits: int) -> Int64Array:
@@ -129,11 +96,6 @@ def domain_scales(statistics: ClusterStatistics, setting: Setting, _h: int, bits
     return clusters.per_size(max(ceil(width * clusters.k), 1), max(ceil(width * clusters.last_size), 1))
 
 
-def cluster_scale_bound(setting: Setting, h: int) -> int:
-    """Return the largest scale of `cluster_scales`: E_up and E_down are at most (2h + g)(max C - min C)."""
-    return max(1, ceil((2 * h + setting.g) * (setting.n_values - 1) / setting.exact_epsilon))
-
-
 def cluster_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits: int) -> Int64Array:
     """Return the scales of `idp-cbls`: t_C = ceil(2^f S_g(C) / epsilon), and 0, no noise, where S_g(C) = 0.
 
@@ -144,16 +106,6 @@ def cluster_scales(statistics: ClusterStatistics, setting: Setting, h: int, bits
     """
     moves = np.maximum(statistics.rises(h, setting.g), statistics.falls(h, setting.g))
     return multiply_up(moves, Fraction(1 << bits) / setting.exact_epsilon)
-
-
-def joint_scale_bound(setting: Setting, h: int) -> int:
-    """Return the largest scale of `joint_scales` over all data.
-
-    E_up(C) and E_down(C) are at most (2h + g)(max C - min C), and the clusters' ranges do not overlap, so the
-    sum of E(C)/|C| is at most (2h + g)(V - 1)/k; a cluster has fewer than 2k records.
-    """
-    widest = max((2 * h + setting.g) * (setting.n_values - 1), 1)
-    return ceil(2 * widest / setting.exact_epsilon)
 
 
 def joint_sensitivity(statistics: ClusterStatistics, h: int, g: int = 1) -> Fraction:
@@ -559,18 +511,27 @@ def _geometric_sums(step: Float64Array, n_terms: Int64Array) -> tuple[Float64Arr
 
 # --- all mechanisms -------------------------------------------------------------------------------------
 
-_SHARED_SCALE = SumMechanism(trim_deeply, joint_scale_bound, joint_scales, monotone=True)
-_DOMAIN_SCALE = SumMechanism(trim_none, domain_scale_bound, domain_scales, monotone=True)
+_Sums = TypeVar("_Sums", bound=SumMechanism)
+
+
+def _sums(kind: type[_Sums], name: str, scales: Scales, *, monotone: bool = False) -> _Sums:
+    """Make a mechanism on sums that trims and is bounded as its public half says."""
+    rules = RULES[name]
+    if rules.scale_bound is None:
+        raise ValueError(f"{name} adds no noise to sums")
+    return kind(rules.trim, rules.scale_bound, scales, monotone)
+
+
 MECHANISMS: Mapping[str, ListMechanism] = MappingProxyType(
     {
-        "dp": RecordMechanism(trim_none, domain_scale_bound, domain_scales),
-        "dp-ir": SumMechanism(trim_none, domain_scale_bound, domain_scales),
-        "dp-quantiles": QuantileMechanism(_DOMAIN_SCALE),
-        "idp": RecordMechanism(trim_none, local_scale_bound, local_scales),
-        "idp-ls": SumMechanism(trim_none, local_scale_bound, local_scales),
-        "idp-cbls": SumMechanism(trim_changed, cluster_scale_bound, cluster_scales),
-        "idp-joint": SumMechanism(trim_changed, joint_scale_bound, joint_scales, monotone=True),
-        "idp-quantiles": QuantileMechanism(_SHARED_SCALE),
+        "dp": _sums(RecordMechanism, "dp", domain_scales),
+        "dp-ir": _sums(SumMechanism, "dp-ir", domain_scales),
+        "dp-quantiles": QuantileMechanism(_sums(SumMechanism, "dp-quantiles", domain_scales, monotone=True)),
+        "idp": _sums(RecordMechanism, "idp", local_scales),
+        "idp-ls": _sums(SumMechanism, "idp-ls", local_scales),
+        "idp-cbls": _sums(SumMechanism, "idp-cbls", cluster_scales),
+        "idp-joint": _sums(SumMechanism, "idp-joint", joint_scales, monotone=True),
+        "idp-quantiles": QuantileMechanism(_sums(SumMechanism, "idp-quantiles", joint_scales, monotone=True)),
         "dp-hist": HistogramMechanism(),
         "exponential": TaxonomyMechanism(),
     }

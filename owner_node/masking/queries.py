@@ -33,9 +33,10 @@ from math import ceil, log
 import numpy as np
 
 from common.errors import UnusableDataError
+from common.model.largest import TAIL
 from common.model.schema import Attribute
 from owner_node.masking.arrays import BitSource, Int64Array
-from owner_node.masking.clusters import TAIL, Setting, fraction_bits
+from owner_node.masking.clusters import Setting, fraction_bits
 from owner_node.masking.lists import round_centroids
 from owner_node.masking.noise import add_saturating, discrete_laplace
 from owner_node.masking.questions import Question, QuestionKind

@@ -122,6 +122,18 @@ def test_drawn_categories_have_a_mechanism_of_their_own():
     assert own.epsilon_joint == 29 * own.epsilon
 
 
+@pytest.mark.parametrize("mechanism", ["auto", "idp-joint", "dp-ir", "dp"])
+def test_sums_that_do_not_fit_are_refused_by_the_plan(mechanism):
+    """From public numbers, with every such attribute; a narrower domain would do."""
+    wide, fitting = (Attribute(f"x{n}", AttributeType.INTEGER, 0, 2**n) for n in (60, 40))
+    schemas = {"a": schema(attributes=(wide, fitting), records=2000)}
+    plan = make_plan(request("a", k=None, mechanism=mechanism), schemas, **MADE)
+    with pytest.raises(UnusableDataError, match="do not fit 63 bits for 'x60'") as refused:
+        check_records(plan.tasks, schemas)
+    assert "narrower domain" in refused.value.hint
+    assert refused.value.details["attributes"] == ["x60"]
+
+
 def test_attributes_choose_and_order():
     """--attributes picks a subset and decides the order of the columns."""
     schemas = {owner: schema("x", "y", "z") for owner in "ab"}

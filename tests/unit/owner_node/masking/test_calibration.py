@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from common.errors import UnusableDataError, UsageError
+from common.model.largest import joint_scale_bound, local_scale_bound
 from owner_node.masking import mechanisms as calibration
 from owner_node.masking.clusters import Setting, fraction_bits, multiply_up
 from tests.fakes.records import statistics_of
@@ -64,9 +65,9 @@ def test_the_bounds_hold_for_extreme_data():
         for n_records in (5, 9, 23):
             found = statistics_of(ends[-n_records:], 5, g, g)
             joint = calibration.joint_scales(found, chosen, g, 6)
-            assert joint.max() <= calibration.joint_scale_bound(chosen, g) << 6
+            assert joint.max() <= joint_scale_bound(chosen, g) << 6
             local = calibration.local_scales(found, chosen, 0, 6)
-            assert local.max() <= calibration.local_scale_bound(chosen, 0) << 6
+            assert local.max() <= local_scale_bound(chosen, 0) << 6
 
 
 def test_fraction_bits_are_the_largest_that_fit():
