@@ -55,6 +55,11 @@ class Masked:
     id: str
     """Id of the work: the same data, arguments and id give the same frame again, without a charge."""
 
+    def __repr__(self) -> str:
+        """Return size and id; the values are in `frame`."""
+        n_records, n_attributes = self.frame.shape
+        return f"Masked({n_records:,} records, {n_attributes} attributes, id {self.id!r})"
+
     def shuffled(self) -> pd.DataFrame:
         """Return the records in random order and without their index; only this form may be passed on.
 

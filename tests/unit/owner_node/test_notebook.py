@@ -71,6 +71,7 @@ def test_types_and_index(workspace, frame):
         "age": "int64", "pay": "float64", "ward": "category", "stage": "category", "day": "datetime64[s]",
         "flag": "bool",
     }  # fmt: skip
+    assert repr(masked) == f"Masked(60 records, 6 attributes, id {masked.id!r})"
     assert masked.frame.index.equals(frame.index)
     assert masked.frame["age"].between(0, 120).all()
     assert masked.frame["pay"].between(-5.5, 900).all()
