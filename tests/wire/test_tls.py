@@ -17,7 +17,7 @@ from aggregator.ca.authority import Authority, key_usage
 from common.errors import ConfigurationError, IdentityError, NotConnectedError
 from common.trust.enrolment import new_key
 from common.trust.identity import Party, PartyKind
-from common.trust.tls import MESSAGE_LIMIT, channel_credentials, explain_handshake
+from common.trust.tls import RECEIVE_LIMIT, channel_credentials, explain_handshake
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
 from tests.fakes.tls_endpoints import (
     DAY,
@@ -233,13 +233,13 @@ async def test_names_that_tls_lets_through(folder: Folder, authority: Developmen
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-async def test_message_limit(folder: Folder, authority: DevelopmentCa) -> None:
-    """No message over 4 MiB leaves or arrives."""
+async def test_request_limit(folder: Folder, authority: DevelopmentCa) -> None:
+    """No message arrives at a server that is larger than the largest request of an owner."""
     owner = folder.files(authority.owner("a"))
     async with serving(serving_with(*folder.files(authority.aggregator("main", HOSTS)))) as port:
-        assert await ask(port, owner, request=bytes(MESSAGE_LIMIT - 1024))
+        assert await ask(port, owner, request=bytes(RECEIVE_LIMIT - 1024))
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await ask(port, owner, request=bytes(MESSAGE_LIMIT + 1))
+            await ask(port, owner, request=bytes(RECEIVE_LIMIT + 1))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
