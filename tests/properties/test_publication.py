@@ -15,7 +15,7 @@ from aggregator.release.conflicts import conflicts
 from common.arrays import Int64Array
 from common.canonical import canonical
 from common.model.plan import Plan
-from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, Schema, to_units
+from common.model.schema import RESERVED_NAMES, Attribute, AttributeType, Schema, fault_of_cell, to_units
 from common.planning.planner import make_plan
 from common.release.report import LEFT_OUT
 from common.release.verification import REPORT_FILE, read_units, verify_release
@@ -27,8 +27,10 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 FIRST_DAY, LAST_DAY = (to_units(AttributeType.DATE, day.isoformat()) for day in (date.min, date.max))
 NAMES = st.text(
     st.characters(exclude_categories=["Cs"]).filter(str.isprintable), min_size=1, max_size=20
-).filter(lambda name: name not in RESERVED_NAMES)
-LABELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
+).filter(lambda name: name not in RESERVED_NAMES and not fault_of_cell(name))
+LABELS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30).filter(
+    lambda label: not fault_of_cell(label)
+)
 
 
 def domains(lowest: int, highest: int) -> st.SearchStrategy[tuple[int, int]]:
