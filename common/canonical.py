@@ -13,7 +13,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
@@ -149,6 +149,17 @@ def _read_choice(value: Any, kind: type[StrEnum]) -> StrEnum:
     return kind(_read_text(value, str))
 
 
+def _is_literal(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is Literal
+
+
+def _read_literal(value: Any, kind: Any) -> str:
+    if value not in get_args(kind):
+        raise ValueError("one of a few texts was expected")
+    return _read_text(value, str)
+
+
 def _read_whole(value: Any, _: Any) -> int:
     return value if type(value) is int else int(_read_text(value, str))
 
@@ -183,6 +194,7 @@ for _kind, _read in ((str, _read_text), (int, _read_whole), (bool, _read_flag), 
     _converter.register_structure_hook(_kind, _read)
 # cattrs reads a subclass of `str` as a `str` unless the subclass has a hook of its own.
 _converter.register_structure_hook(StrEnum, _read_choice)
+_converter.register_structure_hook_func(_is_literal, _read_literal)
 _converter.register_structure_hook_func(lambda kind: kind == Positive, _read_positive)
 _converter.register_structure_hook_func(_is_document, lambda value, kind: kind.from_document(value))
 _converter.register_unstructure_hook_func(_is_document, lambda each: each.to_document())

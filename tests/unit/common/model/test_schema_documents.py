@@ -1,0 +1,17 @@
+"""Limits of a policy as a document, as the aggregator reads them from owners whom it does not trust."""
+
+from typing import Any
+
+import pytest
+
+from common.canonical import canonical
+from common.model.schema import Limits
+
+
+@pytest.mark.parametrize("value", ["oint", "", None, True, ["joint"], {"joint": "joint"}])
+def test_another_accounting_is_malformed(value: Any) -> None:
+    """It is refused as such: any other error would count as the aggregator's own."""
+    document = Limits(min_k=10, accounting="per-centroid").to_document()
+    assert Limits.from_bytes(canonical(document)).accounting == "per-centroid"
+    with pytest.raises(ValueError, match="not a valid Limits"):
+        Limits.from_bytes(canonical(document | {"accounting": value}))
