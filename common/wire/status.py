@@ -110,6 +110,11 @@ def from_rpc_error(error: grpc.RpcError) -> TesseraError:
     code = error.code() if hasattr(error, "code") else None
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
         return NotConnectedError("the other side cannot be reached", details={"status": code.name})
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        # Said by gRPC itself, before a message reaches us.
+        return ProtocolError(
+            "a message is longer than the other side takes", "docs/limitations.md says how long"
+        )
     return InternalError("the call failed", details={"status": code.name if code else "unknown"})
 
 

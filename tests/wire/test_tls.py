@@ -14,10 +14,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from aggregator.ca.authority import Authority, key_usage
-from common.errors import ConfigurationError, IdentityError, NotConnectedError
+from common.errors import ConfigurationError, IdentityError, NotConnectedError, ProtocolError
 from common.trust.enrolment import new_key
 from common.trust.identity import Party, PartyKind
 from common.trust.tls import RECEIVE_LIMIT, channel_credentials, explain_handshake
+from common.wire.status import from_rpc_error
 from deploy.development_ca import CLIENT_AUTH, SERVER_AUTH, DevelopmentCa, Issued
 from tests.fakes.tls_endpoints import (
     DAY,
@@ -241,6 +242,7 @@ async def test_request_limit(folder: Folder, authority: DevelopmentCa) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await ask(port, owner, request=bytes(RECEIVE_LIMIT + 1))
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert isinstance(from_rpc_error(caught.value), ProtocolError)
 
 
 def test_unreachable(folder: Folder, authority: DevelopmentCa) -> None:
