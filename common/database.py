@@ -19,7 +19,7 @@ from common.files import PRIVATE_FILE, private_directory, sync_directory
 
 Transaction = sqlite3.Connection
 """What `SqliteDatabase.transaction` yields: a connection with a write transaction open."""
-FIRST_VERSION = 100
+FIRST_VERSION = 101
 """Number of the first released schema. Lower numbers were used during development."""
 _SETTINGS = (
     "busy_timeout = 30000",  # milliseconds; before the first setting that needs a lock

@@ -15,7 +15,7 @@ from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint, gauges
 from common.daemon.notify import NotifySection, notice_sinks
 from common.daemon.process import READY, STOPPING, in_thread, notify, stop_event
-from common.errors import ConfigurationError
+from common.errors import ConfigurationError, TesseraError
 from common.trust.credentials import Credentials
 from owner_node.config import KnownAggregator, OwnerConfig
 from owner_node.connection.client import SENT_BYTES
@@ -208,7 +208,11 @@ class OwnerDaemon:
     async def _note_due(self, records: Records) -> None:
         """Record what the clock brings about for people, now and every minute, until cancelled."""
         while True:
-            await in_thread(note_due, self._config, records, utc_now)
+            try:
+                await in_thread(note_due, self._config, records, utc_now)
+            except TesseraError as error:
+                # A full disk, for example: releases go on, and a minute later it is tried again.
+                _log.warning("people not told", extra={"reason": error.message})
             await asyncio.sleep(_NOTE_SECONDS)
 
     def _connections(

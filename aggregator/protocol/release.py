@@ -98,12 +98,15 @@ class Release:
     def resumable(self) -> bool:
         """Whether it ended after owners may have spent, so that their fragments can still be collected.
 
-        An owner that has not sealed needs its selection of records for that, which the end deleted.
+        An owner that has not sealed needs its selection of records for that, which the end deleted; and once
+        it was told of the end, it has returned its reservation and seals nothing any more.
         """
         over = self.state in (State.FAILED, State.EXPIRED) and self.deleted is None
         if not over or self.addendum is None:
             return False
-        return not (self.addendum.selections and self.missing("sealed"))
+        unsealed = self.missing("sealed")
+        told = any(self.progress[owner].acknowledged for owner in unsealed)
+        return not told and not (self.addendum.selections and unsealed)
 
     @property
     def deadline(self) -> int | None:

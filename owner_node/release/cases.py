@@ -70,24 +70,23 @@ class Cases:
         return session
 
     def resume(self, release: str, plan_digest: str) -> None:
-        """Reopen a session that ended after its charge was spent; a no-op for any other.
+        """Reopen a session that ended after its fragment was sealed; a no-op for any other.
 
         The sealed fragment stays the only answer to its plan, so nothing is drawn or charged again. Once the
-        fragment was deleted (`Records.clean_outbox`), the session stays ended.
+        fragment was deleted (`Records.clean_outbox`), the session stays ended. So does one without a sealed
+        fragment: after an older state was put back, another fragment may have left under the same charge.
         """
         records = self.records
         session = records.sessions.get(self.aggregator, release)
         if session is None or session.state is not SessionState.ENDED or session.plan_digest != plan_digest:
             return
         path = records.outbox.path(self.aggregator, release)
-        if (session.fragment_digest and not path.exists()) or not records.ledger.is_spent(
-            self.aggregator, release, plan_digest
-        ):
+        spent = records.ledger.is_spent(self.aggregator, release, plan_digest)
+        if not (session.fragment_digest and path.exists() and spent):
             return
         with records.db.transaction() as tx:
             session = records.sessions.advance(tx, session, SessionEvent.RESUME, refusal="", reason="")
-            if session.fragment_digest:
-                session = records.sessions.advance(tx, session, SessionEvent.SEAL)
+            session = records.sessions.advance(tx, session, SessionEvent.SEAL)
             self.note(tx, session, "resumed")
 
     def accepted(self, release: str, plan_digest: str) -> tuple[Session, Plan, Assignment]:

@@ -167,8 +167,19 @@ class Sessions:
         if state in (SessionState.REFUSED, SessionState.ENDED) and stored.state in UNSPENT:
             # Nothing of it can follow, and an aggregator can have as many refused as it likes.
             changes |= {"plan_signature": None, "aggregator_certificate": None}
-            tx.execute("DELETE FROM plans WHERE digest = ?", (stored.plan_digest,))
+            ended = self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
+            self._forget_plan(tx, stored.plan_digest)
+            return ended
         return self._store(tx, replace(stored, **changes, state=state), ("state", *changes))
+
+    def _forget_plan(self, tx: Transaction, plan_digest: str) -> None:
+        """Delete a plan, unless a session needs it: another aggregator may name the same plan."""
+        over = (SessionState.REFUSED, SessionState.ENDED)
+        tx.execute(
+            "DELETE FROM plans WHERE digest = ? AND NOT EXISTS (SELECT 1 FROM sessions"
+            " WHERE plan_digest = ? AND (state NOT IN (?, ?) OR fragment_digest != ''))",
+            (plan_digest, plan_digest, *map(str, over)),
+        )
 
     def learn(self, tx: Transaction, session: Session, **facts: Any) -> Session:
         """Store new facts about a session without an event; facts that are known already must be equal.

@@ -250,6 +250,15 @@ def test_a_release_goes_on_after_spending(kind: type[Ending], state: State) -> N
     assert drive(release, State.PUBLISHED).state is State.PUBLISHED
 
 
+def test_an_owner_that_was_told_of_the_end_seals_nothing_any_more() -> None:
+    """It has returned its reservation: going on would end the same way again, at the cost of the others."""
+    release = drive(new_release(*OWNERS), State.MASKING)
+    release = apply(release, answer(release, "a", "mask"))
+    release = apply(release, Expired(at=7, code="deadline", message="for the test"))
+    assert release.resumable
+    assert not apply(release, Acknowledged(at=8, owner="b")).resumable
+
+
 def test_what_spent_nothing_or_was_cancelled_does_not_go_on() -> None:
     """Before masking another release costs nothing, and an operator's word is final; so is deletion."""
     unspent = at_state(State.FAILED)

@@ -18,12 +18,14 @@ from common.errors import (
     TesseraError,
     UsageError,
 )
-from common.trust.signing import Domain
+from common.trust.signing import Domain, Signer, load_chain
 from common.wire.decoding import decode
-from owner_node.config import PolicyConfig
+from owner_node.config import KnownAggregator, PolicyConfig
+from owner_node.release.node import Node
 from owner_node.state.session import SessionState
+from owner_node.trust import Trust
 from tests.fakes.offered_plans import accepted, sealed, state
-from tests.fakes.offering import N_RECORDS, Offering
+from tests.fakes.offering import DOMAIN, N_RECORDS, Offering
 
 
 @pytest.fixture
@@ -104,39 +106,63 @@ def test_an_end_at_every_step(offering: Offering, after: str, end: str) -> None:
         offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
 
 
-@pytest.mark.parametrize("sealed_before", [True, False])
-def test_a_release_goes_on_with_the_same_fragment(
-    offering: Offering, monkeypatch: pytest.MonkeyPatch, *, sealed_before: bool
-) -> None:
-    """After an end that followed the spend, the same fragment is sent: nothing is drawn or charged again."""
+def test_a_release_goes_on_with_the_same_fragment(offering: Offering) -> None:
+    """After an end that followed the seal, the same fragment is sent: nothing is drawn or charged again."""
     plan = accepted(offering)
     offering.node.production.link("r1", plan.digest)
     found = offering.addendum(plan)
-    first, content = None, b""
-    if sealed_before:
-        first = offering.node.production.mask("r1", plan.digest, *found)
-        content = offering.records.outbox.path("hub", "r1").read_bytes()
-        receipt = offering.receipt(plan, first.fragment_digest)
-        offering.node.production.receive_receipt("r1", plan.digest, *receipt)
-    else:
-        with monkeypatch.context() as patched:
-            patched.setattr("owner_node.release.preparation.encode", _full_disk)
-            with pytest.raises(OSError, match="No space left"):
-                offering.node.production.mask("r1", plan.digest, *found)
+    first = offering.node.production.mask("r1", plan.digest, *found)
+    content = offering.records.outbox.path("hub", "r1").read_bytes()
+    receipt = offering.receipt(plan, first.fragment_digest)
+    offering.node.production.receive_receipt("r1", plan.digest, *receipt)
     offering.node.conclude("r1", "expired", "b did not upload", "")
     assert state(offering) is SessionState.ENDED
     offering.restart()
     offering.records.clean_outbox()
     again = offering.node.production.mask("r1", plan.digest, *found)
     fragment = offering.node.production.fragment("r1", plan.digest)
-    if sealed_before:
-        assert (again, fragment.path.read_bytes()) == (first, content)
-    assert fragment.digest == again.fragment_digest
+    assert (again, fragment.path.read_bytes()) == (first, content)
     receipt = offering.receipt(plan, again.fragment_digest)
     offering.node.production.receive_receipt("r1", plan.digest, *receipt)
     offering.node.conclude("r1", "published", "", "ab" * 32)
     assert (state(offering), offering.kinds()) == (SessionState.PUBLISHED, ["reserve", "spend"])
     assert offering.records.history.entries(event="resumed")
+
+
+def test_what_was_spent_and_not_sealed_is_never_drawn_after_the_end(
+    offering: Offering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an older state was put back, another fragment may have left under the same charge."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    with monkeypatch.context() as patched:
+        patched.setattr("owner_node.release.preparation.encode", _full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    offering.node.conclude("r1", "expired", "b did not upload", "")
+    assert (state(offering), offering.kinds()) == (SessionState.ENDED, ["reserve", "spend"])
+    offering.restart()
+    with pytest.raises(ProtocolError, match="no open session"):
+        offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+
+
+def test_another_aggregator_with_the_same_plan_deletes_nothing(offering: Offering) -> None:
+    """Published manifests hold the plan: who presents it as its own is refused, and no release suffers."""
+    plan = accepted(offering)
+    offering.node.production.link("r1", plan.digest)
+    config = replace(
+        offering.config, aggregators=(*offering.config.aggregators, KnownAggregator("other", "localhost:2"))
+    )
+    authorities = load_chain(config.tls.ca)
+    signer = Signer.load(config.tls.key, config.tls.cert)
+    trust = Trust(lambda: authorities, DOMAIN, "a", "other", offering.now)
+    other = Node(config, "other", offering.records, signer, trust, offering.now)
+    other.invitations.describe("r1", "cohort")
+    with pytest.raises(TesseraError) as caught:
+        other.invitations.consent("r1", plan.digest, offering.offer(plan, offering.other))
+    other.fail("r1", caught.value)
+    offering.node.production.mask("r1", plan.digest, *offering.addendum(plan))
+    assert offering.kinds() == ["reserve", "spend"]
 
 
 def _full_disk(*_: object) -> None:
