@@ -311,9 +311,13 @@ class OwnerService(OwnerServiceServicer):
             IdentityError: As `_certificate`.
             NotConnectedError: If the owner calls too often; not logged, as that could fill the disk.
         """
-        owner = self._name(peer_certificate(context, self._trust_domain, self._now()))
+        certificate = peer_certificate(context, self._trust_domain, self._now())
+        caller = self._name(certificate)
+        if self._enrolment.is_revoked(certificate):
+            # It has a rate, as every refusal is logged, but not its owner's, who may be enrolled again.
+            caller = f"{caller} with a revoked key"
         try:
-            await self._rates.take(owner, n_bytes)
+            await self._rates.take(caller, n_bytes)
         except NotConnectedError as error:
             await abort(context, error)
         await self._turns.take()

@@ -33,7 +33,7 @@ class Rates:
         """Count a call, and wait until it may be taken.
 
         Args:
-            owner: Owner id.
+            owner: Owner id, or what else the calls are counted for.
             n_bytes: Size of its message.
 
         Raises:

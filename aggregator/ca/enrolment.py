@@ -96,18 +96,24 @@ class Enrolment:
         Raises:
             IdentityError: If it is.
         """
+        if self.is_revoked(certificate):
+            owner, key, serial = _named(certificate)
+            raise IdentityError(
+                f"the certificate of owner {owner} is revoked",
+                "ask the aggregator's operator; to enrol again with a new key: owner-node enroll request",
+                {"fingerprint": key, "serial": serial},
+            )
+
+    def is_revoked(self, certificate: x509.Certificate) -> bool:
+        """Whether a certificate, its key, or all that its owner had when it was issued, is revoked."""
         owner, key, _ = _named(certificate)
-        if self._db.rows(
+        rows = self._db.rows(
             "SELECT 1 FROM certificates WHERE fingerprint = ? AND revoked IS NOT NULL "
             "UNION SELECT 1 FROM revoked_owners WHERE owner = ? AND time >= ? AND NOT EXISTS "
             "(SELECT 1 FROM certificates WHERE digest = ? AND revoked IS NULL)",
             (key, owner, int(certificate.not_valid_before_utc.timestamp()), _digest(certificate)),
-        ):
-            raise IdentityError(
-                f"the certificate of owner {owner} is revoked",
-                "ask the aggregator's operator; to enrol again with a new key: owner-node enroll request",
-                {"fingerprint": key, "serial": serial_number(certificate)},
-            )
+        )
+        return bool(rows)
 
     def revoked_keys(self) -> frozenset[str]:
         """Return the fingerprints of the keys that are revoked."""

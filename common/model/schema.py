@@ -227,10 +227,10 @@ class Limits(Document):
     """Smallest k of a clustered mechanism."""
     max_epsilon_per_release: Decimal | None = None
     """Largest charge of one release; None: no limit but the budget."""
-    mechanisms: tuple[str, ...] = ()
-    """Mechanisms that are allowed; empty for all."""
-    layouts: tuple[str, ...] = ()
-    """Layouts that are allowed; empty for all."""
+    mechanisms: tuple[str, ...] | None = None
+    """Mechanisms that are allowed; None: all."""
+    layouts: tuple[str, ...] | None = None
+    """Layouts that are allowed; None: all."""
     min_rank_noise: Decimal = NO_RANK_NOISE
     """Smallest rank noise of a mechanism that releases a list."""
     accounting: Accounting = "joint"

@@ -17,14 +17,15 @@ from common.model.task import PlannedAttribute
 
 def by_layout(limits: Limits, layout: Layout) -> Iterator[str]:
     """Object to a layout that a policy does not list."""
-    if limits.layouts and layout not in limits.layouts:
+    if limits.layouts is not None and layout not in limits.layouts:
         yield f"policy.layouts does not list {str(layout)!r}"
 
 
 def by_mechanism(limits: Limits, attributes: Sequence[PlannedAttribute]) -> Iterator[str]:
     """Object to mechanisms that a policy does not list, and to k below its minimum."""
+    allowed = MECHANISMS if limits.mechanisms is None else limits.mechanisms
     for mechanism in dict.fromkeys(each.mechanism for each in attributes):
-        if mechanism not in (limits.mechanisms or MECHANISMS):
+        if mechanism not in allowed:
             yield f"policy.mechanisms does not list {mechanism!r}"
     for each in attributes:
         if each.k is not None and each.k < limits.min_k:

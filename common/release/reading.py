@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from common.arrays import Int64Array
 from common.errors import UsageError
+from common.model.plan import is_trial
 from common.model.schema import Attribute, AttributeType
 from common.release.attenuation import Distortion, MaskedValues, Way
 from common.release.table import (
@@ -96,14 +97,15 @@ class Release:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What was not checked."""
+        """That it is a trial, then what was not checked."""
         return self.verified.caveats
 
     def __repr__(self) -> str:
         plan = self.verified.plan
         checked = "identities checked" if self.verified.identities_checked else "identities not checked"
+        kind = "trial of simulated records" if is_trial(plan.release) else "release"
         return (
-            f"<release {plan.release}: {self.table.num_rows:,} records, {len(plan.attributes)} attributes, "
+            f"<{kind} {plan.release}: {self.table.num_rows:,} records, {len(plan.attributes)} attributes, "
             f"{len(plan.owners)} owners, ε = {plan.epsilon:f}; verified, {checked}>"
         )
 

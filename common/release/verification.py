@@ -51,7 +51,7 @@ from common.trust.identity import (
     verify_chain,
 )
 from common.trust.signing import Domain, load_chain, verify, verify_document
-from common.words.guarantee import composition
+from common.words.guarantee import composition, trial
 from common.words.linking import found
 from common.words.numbers import bound_text
 
@@ -320,7 +320,11 @@ class Verified:
 
     @property
     def caveats(self) -> tuple[str, ...]:
-        """What was not checked, in plain words."""
+        """That it is a trial, then what was not checked, in plain words."""
+        return (*trial(self.plan), *self._unchecked)
+
+    @property
+    def _unchecked(self) -> tuple[str, ...]:
         return (*self._caveat_of_words(), *self._caveat_of_report(), *self._caveat_of_identities())
 
     def _caveat_of_words(self) -> Iterator[str]:
@@ -382,13 +386,14 @@ class Verified:
         """Return the lines that `verify` prints."""
         owners = ", ".join(f"{owner} ({self.addendum.records[owner]:,})" for owner in self.plan.owners)
         return (
+            *trial(self.plan),
             f"release {self.plan.release}: signatures, consents, digests and numbers hold",
             f"{self.n_records:,} records of {owners}",
             *(f"linking found: {line}" for line in found(self.plan, self.addendum)),
             self._bounds_in_words(),
             f"published {self.published.isoformat()} by {self.plan.aggregator}",
             f"plan {self.plan_digest}, manifest {self.manifest_digest}",
-            *(f"note: {caveat}" for caveat in self.caveats),
+            *(f"note: {caveat}" for caveat in self._unchecked),
         )
 
 

@@ -234,7 +234,8 @@ class _Kind(NamedTuple):
     by_frequency: bool
 
 
-def _trial(plan: Plan) -> tuple[str, ...]:
+def trial(plan: Plan) -> tuple[str, ...]:
+    """Return the sentence that says that a release is a trial; none if it is not."""
     text = (
         "This is a trial: the owners made up every record from the declared domains. It says nothing about "
         "any person, and no budget is charged."
@@ -245,7 +246,7 @@ def _trial(plan: Plan) -> tuple[str, ...]:
 def promises(plan: Plan) -> tuple[str, ...]:
     """Say what a release promises, one sentence or two per line, with the plan's numbers."""
     return (
-        *_trial(plan),
+        *trial(plan),
         *_meanings(plan),
         *_attribute_promises(plan),
         *_in_arbitrary_order(plan),
@@ -268,7 +269,7 @@ def essentials(plan: Plan) -> tuple[str, ...]:
         lines.append(f"A person may be at {linking.max_overlap} owners and is charged at each of them.")
     if linking.intersects:
         lines.append(f"Only persons of all groups are masked, at least {linking.min_common}.")
-    return (*_trial(plan), *lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
+    return (*trial(plan), *lines, _promise_in_short(plan), _ranks_in_short(plan), _not_hidden_in_short(plan))
 
 
 def _promise_in_short(plan: Plan) -> str:

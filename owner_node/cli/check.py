@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST_DOMAIN = 60
-_NEEDED = ("mechanisms", "layouts")
-"""Lists of the policy that allow nothing when they are empty; the others allow everything then."""
 
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Check only this data set.", show_default=False)
@@ -278,15 +276,12 @@ def _warnings(owner: OwnerConfig) -> Iterator[str]:
 
 def _policy_warnings(owner: OwnerConfig) -> Iterator[str]:
     """Yield what the policy refuses in every release."""
-    for key in _NEEDED:
-        if not getattr(owner.policy, key):
-            yield f"policy.{key} is empty, so every release is refused"
     allowed = owner.policy.mechanisms
     refused = {
         f"{dataset.name}.{attribute.name}": attribute.method
         for dataset in owner.datasets
         for attribute in dataset.attributes
-        if allowed and declared_mechanism(attribute) not in (None, *allowed)
+        if declared_mechanism(attribute) not in (None, *allowed)
     }
     if refused:
         methods = ", ".join(f'method = "{each}"' for each in dict.fromkeys(refused.values()))
@@ -317,7 +312,7 @@ def _policy(owner: OwnerConfig) -> Iterator[tuple[str, str]]:
     """Yield every key of the policy with its effective value."""
     for key, value in asdict(owner.policy).items():
         if isinstance(value, tuple):
-            yield key, ", ".join(map(str, value)) or ("none" if key in _NEEDED else "any")
+            yield key, ", ".join(map(str, value)) or "any"
         else:
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             yield key, "no limit" if value is None else shown

@@ -34,17 +34,26 @@ def _co_owners(entries: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _not_empty(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected at least one; without this key all are allowed")
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class PolicyConfig(Section):
-    """What the owner consents to, and when a person must approve. An empty tuple sets no limit."""
+    """What the owner consents to, and when a person must approve.
+
+    An empty tuple sets no limit, except for mechanisms and layouts, of which a policy names at least one.
+    """
 
     max_epsilon_per_release: Epsilon | None = None
     """Largest charge of one release; None sets no limit except the budget."""
     min_k: Annotated[int, Field(ge=SMALLEST_K)] = SMALLEST_K
     """Smallest k of a clustered mechanism."""
-    mechanisms: Annotated[Names, one_of(tuple(MECHANISMS))] = tuple(MECHANISMS)
+    mechanisms: Annotated[Names, one_of(tuple(MECHANISMS)), AfterValidator(_not_empty)] = tuple(MECHANISMS)
     """Ids of the mechanisms that are allowed."""
-    layouts: Annotated[Names, one_of(_LAYOUTS)] = _LAYOUTS
+    layouts: Annotated[Names, one_of(_LAYOUTS), AfterValidator(_not_empty)] = _LAYOUTS
     attributes: Names = ()
     """Attributes that may take part."""
     aggregators: Names = ()
@@ -105,8 +114,8 @@ class PolicyConfig(Section):
         return Limits(
             self.min_k,
             self.max_epsilon_per_release,
-            () if set(self.mechanisms) >= set(MECHANISMS) else self.mechanisms,
-            () if set(self.layouts) >= set(_LAYOUTS) else self.layouts,
+            None if set(self.mechanisms) >= set(MECHANISMS) else self.mechanisms,
+            None if set(self.layouts) >= set(_LAYOUTS) else self.layouts,
             self.min_rank_noise,
             self.accounting,
         )

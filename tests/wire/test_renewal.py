@@ -26,6 +26,7 @@ from common.errors import IdentityError, ProtocolError
 from common.release.verification import verify_release
 from common.trust.enrolment import Bundle, read_request
 from common.trust.identity import fingerprint
+from common.wire.status import from_rpc_error
 from common.wire.v1 import control_pb2 as control
 from common.wire.v1.control_pb2_grpc import ControlServiceStub
 from owner_node.cli import application
@@ -223,6 +224,31 @@ async def test_a_revoked_owner_gets_nothing_more(tmp_path: Path, heard: Heard) -
         assert "owner a is revoked" in connection(configs[0]).reason
         assert connection(configs[1]).connected
         assert heard.count("done", release="r1", step="describe") <= 1
+
+
+async def test_a_revoked_key_uses_up_its_own_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thief calls on after the key was revoked; the owner, enrolled anew, is answered all the same."""
+    monkeypatch.setattr("aggregator.api.owner_service.elapsed", lambda: 0.0)
+    monkeypatch.setattr("aggregator.api.rates._BURST", 5)
+    monkeypatch.setattr("aggregator.api.rates._LONGEST_SECONDS", 0.0)
+    parties = Parties(tmp_path / "tls", a={})
+    tokens = random_tokens(np.random.default_rng(3), 60)
+    async with serving(parties, tmp_path, holds_ca_key=True) as daemon, AsyncExitStack() as stack:
+        thief = ScriptedOwner("a", daemon.address, parties.folder, ["age"], tokens)
+        stack.push_async_callback(thief.close)
+        await thief.connect()
+        with open_register(tmp_path / "state", lambda: datetime.now(UTC)) as register:
+            register.revoke("op", serial=register.certificates()[0].serial)
+        codes = []
+        for _ in range(7):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await thief.connect()
+            codes.append(from_rpc_error(caught.value).code)
+        assert codes == ["identity"] * 5 + ["not_connected"] * 2
+        parties.renew("owner-a")
+        again = ScriptedOwner("a", daemon.address, parties.folder, ["age"], tokens)
+        stack.push_async_callback(again.close)
+        await again.connect()
 
 
 async def test_a_certificate_ends_during_a_connection(

@@ -118,6 +118,8 @@ def _signer(folder):
         (Limits(min_k=10), "policy.min_k = 10, 'age' is planned with k = 5"),
         (Limits(max_epsilon_per_release=Decimal("0.5")), "policy.max_epsilon_per_release = 0.5"),
         (Limits(mechanisms=("dp-hist",)), "policy.mechanisms does not list 'idp-joint'"),
+        (Limits(mechanisms=()), "policy.mechanisms does not list 'idp-joint'"),
+        (Limits(layouts=()), "policy.layouts does not list 'horizontal'"),
         (Limits(layouts=("vertical",)), "policy.layouts does not list 'horizontal'"),
         (Limits(min_rank_noise=Decimal("0.1")), "policy.min_rank_noise = 0.1, 'age' is planned with rank"),
     ],

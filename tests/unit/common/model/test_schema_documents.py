@@ -8,6 +8,13 @@ from common.canonical import canonical
 from common.model.schema import Limits
 
 
+@pytest.mark.parametrize("listed", [None, (), ("idp-joint", "dp-hist")])
+def test_an_empty_list_is_not_everything(listed: tuple[str, ...] | None) -> None:
+    """A document tells a policy that lists nothing from one that sets no limit."""
+    limits = Limits(mechanisms=listed, layouts=listed)
+    assert Limits.from_bytes(limits.to_bytes()) == limits
+
+
 @pytest.mark.parametrize("value", ["oint", "", None, True, ["joint"], {"joint": "joint"}])
 def test_another_accounting_is_malformed(value: Any) -> None:
     """It is refused as such: any other error would count as the aggregator's own."""

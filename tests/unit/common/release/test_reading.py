@@ -1,6 +1,7 @@
 """Reading a release for analysis: verified first, in types for computation, with what is known about it."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,8 @@ from common.errors import IntegrityError, UsageError
 from common.model.schema import Attribute, AttributeType
 from common.release.verification import verify_release
 from tests.fakes.masked_releases import plan_of, publish_masked
-from tests.fakes.published import make_release
-from tests.fakes.releases import ATTRIBUTES, LABELS
+from tests.fakes.published import NAMES, make_release
+from tests.fakes.releases import ATTRIBUTES, LABELS, make_plan
 
 WARDS = ("medicine", "surgery", "children")
 STUDY = (
@@ -107,6 +108,16 @@ def test_identities_that_were_not_checked_are_named(made):
     assert "not checked against a CA" in release.caveats[0]
     with pytest.raises(IntegrityError, match="another key"):
         tessera.read_release(made.folder, owners={"a": "ab" * 32})
+
+
+def test_a_trial_says_first_that_it_is_one(tmp_path):
+    """Its records are made up: whoever verifies, reads or shows it is told before anything else."""
+    plan = replace(make_plan(((NAMES, ("a", "b")),)), release="trial-1")
+    release = tessera.read_release(make_release(tmp_path, plan=plan).folder)
+    said = "This is a trial: the owners made up every record"
+    assert release.verified.to_lines()[0].startswith(said)
+    assert release.caveats[0].startswith(said)
+    assert repr(release).startswith("<trial of simulated records trial-1: ")
 
 
 def test_codebook(study):

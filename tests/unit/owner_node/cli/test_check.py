@@ -121,16 +121,6 @@ def test_one_bad_data_set_is_its_own_error(folder, capsys):
     assert details["problems"] == [{"column": "weight", "problem": "not in the source", "count": None}]
 
 
-@pytest.mark.parametrize("key", ["mechanisms", "layouts"])
-def test_a_policy_that_allows_nothing_says_so(folder, capsys, key):
-    """An empty list of mechanisms or layouts is not taken for "any": every release would be refused."""
-    (folder / "owner.toml").write_text(f"{OWNER}\n[policy]\n{key} = []\n")
-    assert run("--json") == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["policy"][key], document["policy"]["attributes"]) == ("none", "any")
-    assert f"policy.{key} is empty, so every release is refused" in document["warnings"]
-
-
 @pytest.mark.parametrize(("mechanisms", "warned"), [('"idp-joint"', True), ('"exponential"', False)])
 def test_a_method_that_the_policy_refuses(folder, capsys, mechanisms, warned):
     """Declared to be drawn and not allowed to be: said at once, and not when a release is refused."""

@@ -181,6 +181,8 @@ def test_everything_of_a_data_set_reaches_the_run_time_form(tmp_path):
             'mechanisms = ["idp-join"]',
             "policy.mechanisms: \"idp-join\" is unknown; did you mean 'idp-joint'?",
         ),
+        ("mechanisms = []", "policy.mechanisms: expected at least one; without this key all are allowed"),
+        ("layouts = []", "policy.layouts: expected at least one; without this key all are allowed"),
         ('layouts = ["verticle"]', "did you mean 'vertical'?"),
         ("max_overlap = 0", "policy.max_overlap = 0: expected at least 1"),
         ("max_overlap = true", "policy.max_overlap"),

@@ -44,7 +44,9 @@ def test_every_rule_refuses(policy, rule):
 def test_what_speaks_of_releases_does_not_refuse():
     """Layouts, aggregators and purposes are not asked for here, and a limit that is met is met."""
     limit = Decimal("1.5")
-    judge(PolicyConfig(max_epsilon_per_release=limit, layouts=(), aggregators=("hub",), purposes=("x",)))
+    judge(
+        PolicyConfig(max_epsilon_per_release=limit, layouts=("mixed",), aggregators=("hub",), purposes=("x",))
+    )
 
 
 def test_no_bound_is_no_charge():
