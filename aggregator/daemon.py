@@ -33,7 +33,7 @@ from common.daemon.audit import Delivery, open_sinks
 from common.daemon.metrics import Endpoint
 from common.daemon.process import READY, STOPPING, notify, raise_file_limit, stop_event
 from common.errors import ConfigurationError
-from common.files import GROUP_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
+from common.files import RELEASE_DIRECTORY, exclusive_lock, private_directory, remove_leftovers
 from common.trust.credentials import Credentials
 from common.trust.identity import Party, PartyKind
 from common.trust.tls import MESSAGE_LIMIT, server_credentials, server_options
@@ -207,7 +207,7 @@ class AggregatorDaemon:
                 f"{listen} cannot be listened on", hint="is another process using this port?"
             ) from None
         await server.start()
-        _log.info("listening", extra={"address": listen, "connections": connections})
+        _log.debug("listening", extra={"address": listen, "connections": connections})
         await checks.set("", health_pb2.HealthCheckResponse.SERVING)
         self._stack.push_async_callback(server.stop, _GRACE_SECONDS)
         # Otherwise polls would stay open for the whole grace period.
@@ -234,7 +234,7 @@ def _make_folder(path: Path) -> None:
     try:
         if not path.exists():
             path.mkdir(parents=True)
-            path.chmod(GROUP_DIRECTORY)
+            path.chmod(RELEASE_DIRECTORY)
     except OSError as error:
         raise ConfigurationError(
             f"{path} cannot be made: {error.strerror}", hint="name a folder that this user can write to"

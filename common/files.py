@@ -21,8 +21,8 @@ from common.errors import ConfigurationError, ProtocolError, UsageError
 
 PRIVATE_FILE = 0o600
 PRIVATE_DIRECTORY = 0o700
-GROUP_DIRECTORY = 0o750
-_GROUP_FILE = 0o640
+RELEASE_DIRECTORY = 0o755
+_RELEASE_FILE = 0o644
 CHUNK_BYTES = 256 * 1024
 """Size of a chunk of an upload or download; the last one of a file is smaller."""
 _PARTIAL_SUFFIX = ".partial"
@@ -267,8 +267,8 @@ def whole_folder(final: Path) -> Iterator[Path]:
     try:
         yield folder
         for path in folder.iterdir():
-            path.chmod(_GROUP_FILE)
-        folder.chmod(GROUP_DIRECTORY)
+            path.chmod(_RELEASE_FILE)
+        folder.chmod(RELEASE_DIRECTORY)
         sync_directory(folder)
         folder.rename(final)
     except BaseException:

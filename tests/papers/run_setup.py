@@ -94,7 +94,7 @@ def parts_of(cluster: LocalCluster, plan: Plan, records: Mapping[str, int]) -> d
         task = plan.assignment_of(owner)
         names = [attribute.name for attribute in task.attributes]
         fragment = Outbox(config.owner.state_dir).path(AGGREGATOR, plan.release)
-        table = decode(fragment, plan, task, records[owner])
+        table = decode(fragment, plan, task, records[owner], tokens=False)
         masked = {name: table[name].to_numpy().astype(np.int64) for name in names}
         parts[owner] = Part(load(config.dataset(DATASET), names).columns, masked)
     return parts

@@ -225,7 +225,7 @@ def test_another_plan_is_not_approved(cluster):
     command = waiting(cluster, "other")
     code, document = approve(cluster, "other", "--digest", "0" * 64)
     assert (code, document["error"]["code"]) == (ExitCode.CONFLICT, "conflict")
-    assert approve(cluster, "other", "--digest", document["error"]["details"]["plan_digest"][:8])[0] == 3
+    assert approve(cluster, "other", "--digest", document["error"]["details"]["plan_digest"][:8])[0] == 2
     assert approve(cluster, "nonesuch")[0] == ExitCode.USAGE
     assert states(cluster, "other")["a"] == "awaiting_approval"
     shown = ask(cluster, "owner-node", "show", "other", owner="a")[1]

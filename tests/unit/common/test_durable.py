@@ -161,12 +161,12 @@ def test_lock_without_a_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_modes_of_a_folder_are_set(tmp_path: Path, umask: int) -> None:
-    """Whatever the umask is, others can neither read nor change a release, and the group can read it."""
+    """Whatever the umask is, everybody can read a release, and nobody else can change it."""
     before = os.umask(umask)
     try:
         with whole_folder(tmp_path / "r1") as folder, flushed(folder / "data.csv") as stream:
             stream.write(b"x")
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "r1").stat().st_mode) == 0o750
-    assert stat.S_IMODE((tmp_path / "r1" / "data.csv").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "r1").stat().st_mode) == 0o755
+    assert stat.S_IMODE((tmp_path / "r1" / "data.csv").stat().st_mode) == 0o644
