@@ -16,6 +16,8 @@ SHARE_PLACES = 12
 """Decimal places that a share of a budget keeps."""
 SMALLEST_K = 3
 """The smallest k of any release with a clustered mechanism (DESIGN §5)."""
+LARGEST_COUNT = 2**40
+"""Larger than any k or number of records: what is beyond it in a document is no count of records."""
 _EXACT = Context(prec=60)
 LARGEST_EPSILON = Decimal(10**6)
 """Above this epsilon nothing is protected."""

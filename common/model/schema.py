@@ -15,7 +15,7 @@ from typing import Any
 from unicodedata import category
 
 from common.canonical import OMITTED, Document
-from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, Accounting, is_rank_noise
+from common.model.privacy import LARGEST_COUNT, NO_RANK_NOISE, SMALLEST_K, Accounting, is_rank_noise
 
 NORMALISATION_VERSION = 1
 MISSING_CATEGORY = "(missing)"
@@ -261,6 +261,8 @@ class Schema(Document):
             raise ValueError("an attribute is declared twice")
         if self.max_records_per_person < 1 or self.records_rounded < 0:
             raise ValueError("counts of records cannot be negative or, per person, zero")
+        if max(self.max_records_per_person, self.records_rounded, self.limits.min_k) >= LARGEST_COUNT:
+            raise ValueError("a count of records is larger than any data set")
         if self.rank_noise is not None and not is_rank_noise(self.rank_noise):
             raise ValueError("rank noise is a share of the ranks from 0 to 1")
         object.__setattr__(self, "by_name", by_name)

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.canonical import OMITTED, Document, Positive
 from common.model.mechanisms import MECHANISMS, Mechanism, rules_of
-from common.model.privacy import NO_RANK_NOISE, total, total_or_unbounded
+from common.model.privacy import LARGEST_COUNT, NO_RANK_NOISE, total, total_or_unbounded
 from common.model.schema import most_records
 
 
@@ -77,6 +77,8 @@ class PlannedAttribute(Document):
             raise ValueError("the plan names an unknown mechanism")
         if (found.k is None) is MECHANISMS[found.mechanism].clustered:
             raise ValueError("k goes with mechanisms that make clusters, and only with them")
+        if found.k is not None and not 0 < found.k < LARGEST_COUNT:
+            raise ValueError("k is a positive number of records")
         if bool(found.rank_noise) is (found.rank_loss == 0):
             raise ValueError("a rank loss goes with rank noise, and only with it")
         return found

@@ -21,7 +21,15 @@ from common.model.mechanisms import (
     rules_of,
 )
 from common.model.plan import LONGEST_PURPOSE, ON_MISMATCH, RELEASE_ID, BudgetSplit, Layout, is_purpose
-from common.model.privacy import NO_RANK_NOISE, SMALLEST_K, is_rank_noise, parse_epsilon, plain, round_down
+from common.model.privacy import (
+    LARGEST_COUNT,
+    NO_RANK_NOISE,
+    SMALLEST_K,
+    is_rank_noise,
+    parse_epsilon,
+    plain,
+    round_down,
+)
 from common.trust.identity import NAME_RULE, is_name
 
 DEFAULT = Decimal("0.03")
@@ -178,7 +186,7 @@ def parse_k(text: str) -> int | None:
         ) from None
     if k < SMALLEST_K:
         raise UsageError(f"k must be at least {SMALLEST_K}, not {k}", "a larger k means less noise")
-    if k >= 2**31:
+    if k >= LARGEST_COUNT:
         raise UsageError("k is larger than any data set", "k is the smallest number of records of a cluster")
     return k
 
