@@ -15,29 +15,45 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
+from common import __version__
 from common.arrays import random_order
 from common.clock import utc_now
 from common.errors import UsageError
 from common.model import schema as model
 from common.model.mechanisms import DEFAULT_MECHANISM
-from common.model.privacy import parse_epsilon
-from common.planning.arguments import parse_own_arguments
+from common.model.privacy import NO_RANK_NOISE, parse_epsilon
+from common.planning.arguments import parse_k, parse_mechanism, parse_own_arguments, parse_rank_noise
 from common.release.reading import to_frame
 from common.settings import Problem, validate
 from owner_node.config import DatasetConfig, PolicyConfig, load
 from owner_node.config.dataset import DatasetTable, misdeclared
+from owner_node.explore.assessment import ALL_MEASURES, Grid
+from owner_node.explore.models import is_installed
+from owner_node.explore.sweep import ExploredTable, ExploreRequest, check_question
+from owner_node.explore.sweep import explore as sweep
 from owner_node.ledger.ledger import Balance
 from owner_node.local.charge import LocalCharges, Standing, new_id
 from owner_node.local.mask import ORIGINAL, make_masked, prepare_mask
 from owner_node.local.masked_tables import MaskedTables
+from owner_node.local.query import answer_query, error_text, prepare_query
+from owner_node.masking.engine import MemoryEngine
+from owner_node.masking.questions import (
+    Question,
+    QuestionKind,
+    counted_range,
+    histogram_ranges,
+    range_texts,
+)
 from owner_node.release.decisions import this_person
 from owner_node.release.records import Records
+from owner_node.risk.trials import DRAWS, Randomness
+from owner_node.risk.utility import MEASURES
 from owner_node.sources import LoadedData, others_of, schema_of
 from owner_node.sources.findings import Findings
 from owner_node.sources.frames import FrameSource
 from owner_node.sources.reading import read
 
-__all__ = ["Masked", "Workspace"]
+__all__ = ["Answer", "Explored", "Masked", "Workspace"]
 
 Schema = Mapping[str, Mapping[str, Any]]
 """Attributes by name, each with the keys of `[dataset.attributes.NAME]` in `owner.toml`."""
@@ -66,6 +82,41 @@ class Masked:
         The place or index of a record identifies it to anyone who knows the original data.
         """
         return self.frame.iloc[random_order(len(self.frame))].reset_index(drop=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A noisy answer to one question."""
+
+    answers: tuple[str, ...]
+    """The answer as text, exact as it was drawn; of a histogram one number per range."""
+    ranges: tuple[Mapping[str, str], ...]
+    """What was counted; empty for other questions."""
+    error_95: str | None
+    """95 of 100 answers are within this of the exact one; None where that depends on the data."""
+    charged: Decimal
+    """What the budget was charged; 0 for an answer that was given before."""
+    id: str
+    """Id of the work: the same question and id give the same answer again, without a charge."""
+
+    def __repr__(self) -> str:
+        """Return the answer with its error in one line."""
+        shown = ", ".join(self.answers)
+        return f"Answer({shown}" + (f" ± {self.error_95})" if self.error_95 else ")")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explored:
+    """Settings that were tried on a DataFrame. Nothing was charged; keep it as private as the data."""
+
+    settings: pd.DataFrame
+    """One row per setting: its arguments, what is left of the data, what attacks find."""
+    document: Mapping[str, Any]
+    """All results, as `owner-node explore --json` prints them."""
+
+    def __repr__(self) -> str:
+        """Return the number of settings and the first sentence of the recommendation."""
+        return f"Explored({len(self.settings)} settings; {self.document['recommendation']['reasons'][0]})"
 
 
 class Workspace:
@@ -203,6 +254,124 @@ class Workspace:
             report = make_masked(job, charges, tables, "a notebook")
         table = pq.read_table(tables.table_path(job.work.id))
         return Masked(to_frame(table, job.plan.attributes, index), report, job.work.id)
+
+    def query(
+        self,
+        frame: pd.DataFrame,
+        statistic: str,
+        attribute: str,
+        schema: Schema | None = None,
+        *,
+        epsilon: str | Decimal,
+        share: str | Decimal | None = None,
+        equals: str | None = None,
+        at_least: str | None = None,
+        below: str | None = None,
+        bins: Sequence[str] = (),
+        identifier: str | Sequence[str] = (),
+        max_records_per_person: int = 1,
+        missing: Literal["error", "drop", "category"] = "error",
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+    ) -> Answer:
+        """Ask one question about one attribute and charge the budget.
+
+        Args:
+            frame: Original records, `(n_records, n_columns)`.
+            statistic: "median", "maximum", "second-maximum", "quantile", "sum", "mean", "count", "histogram".
+            attribute: The attribute.
+            schema: As in `mask`.
+            epsilon: Charge of the whole answer, a decimal as text.
+            share: Which quantile.
+            equals: Count this value.
+            at_least: Count from this value on.
+            below: Count below this value.
+            bins: Lower ends of the ranges of a histogram.
+            identifier: As in `mask`.
+            max_records_per_person: As in `mask`.
+            missing: As in `mask`.
+            id: As in `mask`.
+
+        Raises:
+            TesseraError: As `mask` does.
+        """
+        dataset = self._declared(schema, identifier, max_records_per_person, missing)
+        loaded, of_records, _ = self._loaded(frame, dataset, [attribute])
+        try:
+            kind = QuestionKind(statistic)
+        except ValueError:
+            raise UsageError(
+                f"there is no statistic {statistic!r}", f"one of {', '.join(QuestionKind)}"
+            ) from None
+        about = of_records.by_name[attribute]
+        ranges: tuple[Range, ...] = ()
+        if kind is QuestionKind.COUNT:
+            ranges = counted_range(about, equals, at_least, below)
+        elif kind is QuestionKind.HISTOGRAM:
+            ranges = histogram_ranges(about, list(bins))
+        exact = None if share is None else Decimal(str(share))
+        question = Question(
+            kind, about, parse_epsilon(str(epsilon)), dataset.max_records_per_person, ranges, exact
+        )
+        work_id = new_id("query", utc_now) if id is None else id
+        query = prepare_query(
+            question, dataset, loaded, policy=self._policy, work_id=work_id, today=utc_now().date()
+        )
+        with (records := self._records()).db:
+            charges = LocalCharges(records, this_person())
+            new = charges.standing(query.work) is Standing.NEW
+            if new:
+                charges.judge(query.work)
+            values = answer_query(query, charges)
+        charged = query.work.charge if new else Decimal(0)
+        return Answer(values, tuple(range_texts(question)), error_text(query), charged, work_id)
+
+    def explore(
+        self,
+        frame: pd.DataFrame,
+        schema: Schema | None = None,
+        *,
+        epsilon: Sequence[str] = ("0.1", "0.5", "2"),
+        k: Sequence[int | Literal["auto"]] = ("auto",),
+        mechanism: Sequence[str] = (DEFAULT_MECHANISM,),
+        rank_noise: Sequence[str] = ("0", "0.03", "0.1"),
+        repetitions: int = 5,
+        identifier: str | Sequence[str] = (),
+        max_records_per_person: int = 1,
+        missing: Literal["error", "drop", "category"] = "error",
+    ) -> Explored:
+        """Try settings: what is left of the data, and what an intruder finds. Charges nothing.
+
+        Args:
+            frame: Original records, `(n_records, n_columns)`.
+            schema: As in `mask`.
+            epsilon: Budgets to try.
+            k: Minimum cluster sizes to try.
+            mechanism: Mechanisms to try.
+            rank_noise: Rank noises to try.
+            repetitions: Draws of each setting.
+            identifier: As in `mask`.
+            max_records_per_person: As in `mask`.
+            missing: As in `mask`.
+
+        Raises:
+            TesseraError: As `mask` does, if no setting can be tried.
+        """
+        dataset = self._declared(schema, identifier, max_records_per_person, missing)
+        loaded, of_records, _ = self._loaded(frame, dataset, ())
+        noises = tuple(parse_rank_noise([each]).everywhere or NO_RANK_NOISE for each in rank_noise)
+        grid = Grid(
+            tuple(parse_epsilon(str(each)) for each in epsilon), tuple(parse_k(str(each)) for each in k),
+            tuple(map(parse_mechanism, mechanism)), noises,
+        )  # fmt: skip
+        measures = ALL_MEASURES if is_installed() else tuple(MEASURES)
+        request = ExploreRequest(grid, repetitions, min(DRAWS, repetitions), measures)
+        check_question(request)
+        table = ExploredTable(dataset.name, of_records, MemoryEngine(loaded.columns), dataset.taxonomies)
+        about = {"created": utc_now().isoformat(timespec="seconds"), "version": __version__}
+        document = sweep(
+            table, request, about, Randomness.of_system(), lambda _done, _all: None
+        ).to_document()
+        return Explored(pd.json_normalize(document["cells"]), document)
 
     def _declared(
         self, schema: Schema | None, identifier: str | Sequence[str], most_records: int, missing: str

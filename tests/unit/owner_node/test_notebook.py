@@ -278,3 +278,39 @@ def test_the_page_is_true(tmp_path, monkeypatch):
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
+
+
+def test_a_query_is_answered_and_charged_once(frame, workspace):
+    """The same id gives the same answer uncharged; an answer says how far it may be off."""
+    asked = {"epsilon": "0.5", "id": "q1"}
+    first = workspace.query(frame, "count", "age", SCHEMA, at_least="30", **asked)
+    again = workspace.query(frame, "count", "age", SCHEMA, at_least="30", **asked)
+    assert (first.answers, first.charged, again.charged) == (again.answers, Decimal("0.5"), 0)
+    assert workspace.balance().remaining == Decimal("2.5")
+    assert repr(first) == f"Answer({first.answers[0]} ± {first.error_95})"
+    assert abs(int(first.answers[0]) - 30) < 200
+    by_ward = workspace.query(frame, "histogram", "ward", SCHEMA, epsilon="0.5")
+    assert (len(by_ward.answers), len(by_ward.ranges)) == (2, 2)
+    assert workspace.query(frame, "median", "age", SCHEMA, epsilon="0.5").error_95 is None
+    with pytest.raises(UsageError, match="no statistic 'modus'"):
+        workspace.query(frame, "modus", "age", SCHEMA, epsilon="0.5")
+    with pytest.raises(UsageError, match="no attribute 'name'"):
+        workspace.query(frame, "median", "name", SCHEMA, epsilon="0.5")
+    assert workspace.balance().remaining == Decimal("1.5")
+
+
+def test_settings_are_explored_without_a_charge(frame, workspace):
+    """One row per setting; a second look costs as little as the first."""
+    found = workspace.explore(
+        frame,
+        SCHEMA,
+        epsilon=("1", "2"),
+        k=(5,),
+        mechanism=("idp-joint",),
+        rank_noise=("0.1",),
+        repetitions=2,
+    )
+    assert len(found.settings) == 2
+    assert "recommendation" in found.document
+    assert repr(found).startswith("Explored(2 settings; No setting here is worth releasing")
+    assert not workspace.folder.exists()
