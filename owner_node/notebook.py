@@ -40,6 +40,7 @@ from owner_node.masking.engine import MemoryEngine
 from owner_node.masking.questions import (
     Question,
     QuestionKind,
+    Range,
     counted_range,
     histogram_ranges,
     range_texts,
