@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -249,22 +250,28 @@ def test_bad_data(cluster, capsys, name):
     concluded(cluster, f"bad-{name}", "a", "b")
 
 
+def halted_in(cluster: LocalCluster, release: str) -> tuple[int, dict[str, Any]]:
+    """Ask for a release while owner b is halted."""
+    await_present(cluster, "b")
+    halted = cluster.owner("b")
+    halted.signal(signal.SIGSTOP)
+    try:
+        return released(cluster, release)
+    finally:
+        halted.signal(signal.SIGCONT)
+
+
 def test_deadline(cluster):
     """An owner that is connected and does not answer in time ends the release: exit 8."""
-    halted, code, document = cluster.owner("b"), ExitCode.NOT_CONNECTED, {}
-    tries = iter(range(10))
-    # Between two polls an owner counts as gone: then it is halted again at another moment.
-    while code == ExitCode.NOT_CONNECTED:
-        release = f"late-{next(tries)}"
-        await_present(cluster, "b")
-        halted.signal(signal.SIGSTOP)
-        try:
-            code, document = released(cluster, release)
-        finally:
-            halted.signal(signal.SIGCONT)
+    code, document = halted_in(cluster, "late")
+    for number in range(10):
+        # Between two polls an owner counts as gone: then it is halted again at another moment.
+        if code != ExitCode.NOT_CONNECTED:
+            break
+        code, document = halted_in(cluster, f"late-{number}")
     assert (code, document["error"]["code"]) == (8, "deadline"), document
     assert document["error"]["details"]["owners"] == ["b"]
-    concluded(cluster, release, "a")
+    concluded(cluster, document["error"]["details"]["release"], "a")
 
 
 def test_cancelled(cluster):
