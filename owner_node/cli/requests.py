@@ -34,7 +34,6 @@ from owner_node.release.decisions import Decisions, this_person
 from owner_node.release.request_view import shown_records
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.presence import DaemonPresence, ring
-from owner_node.state.sessions import Sessions
 from owner_node.views.plan import named, plan_document, preview_of
 
 _ATTACKS = {
@@ -479,7 +478,7 @@ def show(
     with _opened(owner) as (db, decisions):
         session = decisions.find(release)
         document = plan_document(session, owner, db, decisions)
-        document["preview"] = preview_of(session, owner, Sessions(db, utc_now)) if preview else None
+        document["preview"] = preview_of(session, owner) if preview else None
     if as_json:
         console.print_json(document)
     else:

@@ -21,6 +21,7 @@ from owner_node.doctor import examination
 from owner_node.ledger.ledger import Entry, EntryKind, Ledger
 from owner_node.release.approvals import Person
 from owner_node.release.decisions import LONGEST_REASON, Decisions
+from owner_node.risk.attacks import LINKING
 from owner_node.state.database import OwnerDatabase
 from owner_node.state.history import History
 from owner_node.state.presence import ring
@@ -218,10 +219,10 @@ def _warnings(status: dict[str, Any]) -> Iterator[str]:
 
 
 def _strongest(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the attack that links most records; None if none was tried."""
-    attacks = ("linkage", "likelihood", "structure")
-    risks = [each for each in (found or {}).get("risks", ()) if each["attack"] in attacks]
-    return max(risks, key=lambda each: float(each["rate"]["mean"]), default=None)
+    """Return the attack that re-identifies most persons, by whichever intruder; None if none was tried."""
+    tried = [each for each in (found or {}).get("risks", ()) if each["attack"] in LINKING]
+    earlier = (found or {}).get("risk_with_earlier")
+    return max([*tried, *filter(None, [earlier])], key=lambda each: each["rate"]["mean"], default=None)
 
 
 def _chart(entries: Sequence[Entry], budget: str, total: Decimal | None) -> list[tuple[float, float]] | None:

@@ -71,15 +71,12 @@ def plan_document(
     return {**request_view(session, Plan.from_bytes(plan), owner, remaining), "budget": budget, **known}
 
 
-def preview_of(
-    session: Session, owner: OwnerConfig, sessions: Sessions | None = None
-) -> dict[str, Any] | None:
+def preview_of(session: Session, owner: OwnerConfig) -> dict[str, Any] | None:
     """Try the plan of a session that waits for a person on this owner's data; None for any other session.
 
     Args:
         session: The session.
         owner: The configuration.
-        sessions: All sessions, for what was released before; None: nothing was.
 
     Returns:
         The result of `owner_node.explore.preview`; `distortions`; as `others_attributes`, the number of
@@ -87,11 +84,12 @@ def preview_of(
         trial failed.
     """
     with OwnerDatabase(owner.owner.state_dir, make=False) as db:
-        plan = Sessions(db, utc_now).plan(session)
+        sessions = Sessions(db, utc_now)
+        plan, released = sessions.plan(session), _released(session.dataset, sessions)
     if session.state is not SessionState.AWAITING_APPROVAL or plan is None:
         return None
     try:
-        return _tried(plan, session.dataset, owner, _released(session.dataset, sessions))
+        return _tried(plan, session.dataset, owner, released)
     except TesseraError as error:
         return {"problem": error.message}
     except Exception as fault:  # noqa: BLE001 - no fault of a trial may hide the plan; its text could quote a value
@@ -101,10 +99,8 @@ def preview_of(
         }
 
 
-def _released(dataset: str, sessions: Sessions | None) -> list[Plan]:
+def _released(dataset: str, sessions: Sessions) -> list[Plan]:
     """Return the plans of the newest releases that fragments of a data set were sealed for."""
-    if sessions is None:
-        return []
     sealed = [each for each in sessions.all() if each.dataset == dataset and each.fragment_digest]
     newest = sorted(sealed, key=lambda each: each.created)[-MOST_EARLIER:]
     return [Plan.from_bytes(plan) for each in newest if (plan := sessions.plan(each)) is not None]

@@ -83,7 +83,7 @@ def test_with_what_was_released_before(offering, capsys):
         for release, digest in (("r2", ""), ("r3", "ab"), ("r4", "cd")):
             opened = offering.records.sessions.open(tx, "hub", release, "cohort")
             offering.records.sessions.learn(tx, opened, plan_digest=now.plan_digest, fragment_digest=digest)
-    found = preview_of(now, offering.config, offering.records.sessions)
+    found = preview_of(now, offering.config)
     assert found is not None
     assert found["risk_with_earlier"]["knows"] == "all, with 2 earlier releases"
     show_preview(found)
